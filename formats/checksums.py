@@ -1,0 +1,48 @@
+"""CRCs of bodies and of whole frames (spec/formats.md 2.3, 2.5.1)."""
+
+from __future__ import annotations
+
+import zlib
+
+# The sign bit is masked off because RocketMQ keeps the value in a Java int and wants it non-negative.
+CRC_MASK = 0x7FFFFFFF
+
+PROPERTY_CRC_NAME = b"__CRC32#\x01"
+PROPERTY_CRC_DIGITS = 10
+# CommitLog.CRC32_RESERVED_LEN: name, 0x01, ten digits, 0x02
+PROPERTY_CRC_SIZE = len(PROPERTY_CRC_NAME) + PROPERTY_CRC_DIGITS + 1
+
+
+def crc32_definition(data: bytes) -> int:
+    """CRC-32 as crcmod defines it: the executable definition the fast functions are held against in the tests."""
+    import crcmod.predefined
+
+    return int(crcmod.predefined.mkCrcFun("crc-32")(data))
+
+
+def body_crc(body: bytes | bytearray | memoryview) -> int:
+    """Value of the frame's body_crc field for the stored body; 0 for no body (UtilAll#crc32)."""
+    return zlib.crc32(body) & CRC_MASK if len(body) else 0
+
+
+def property_crc_text(crc: int) -> bytes:
+    """The 20 bytes that end a frame with a property CRC: the digits stand least significant first."""
+    digits = f"{crc & CRC_MASK:0{PROPERTY_CRC_DIGITS}d}"[::-1]
+    return PROPERTY_CRC_NAME + digits.encode("ascii") + b"\x02"
+
+
+def parse_property_crc(tail: bytes) -> int | None:
+    """The CRC in the last 20 bytes of a frame; None if they are not a `__CRC32#` property.
+
+    Digits that are none, or overflow 31 bits, give -1: present but certainly wrong.
+    """
+    if len(tail) != PROPERTY_CRC_SIZE or not tail.startswith(PROPERTY_CRC_NAME) or tail[-1] != 2:
+        return None
+    digits = tail[len(PROPERTY_CRC_NAME) : -1]
+    value = int(digits[::-1]) if digits.isdigit() else -1
+    return value if value <= CRC_MASK else -1
+
+
+def frame_crc(region: bytes | bytearray | memoryview) -> int:
+    """CRC over a frame without its last 20 bytes, as the `__CRC32#` property holds it."""
+    return zlib.crc32(region) & CRC_MASK

@@ -1,0 +1,98 @@
+"""Bodies compressed by producers: zlib, lz4 frames and zstd, always with a bound on the plain size."""
+
+from __future__ import annotations
+
+import zlib
+
+from formats.errors import CorruptError, UnsupportedError, UsageError
+from formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_NAMES, COMPRESSION_ZLIB, COMPRESSION_ZSTD
+
+# a body of 4 MiB is RocketMQ's default limit; 64 MiB leaves room for brokers that raised it and still stops a bomb
+DEFAULT_PLAIN_SIZE_LIMIT = 64 * 1024 * 1024
+
+
+class PlainSizeExceededError(CorruptError):
+    """The body would decompress to more than the limit: a bomb, or a limit set too low."""
+
+    code = "RMQ-E-011"
+
+
+def decompress(body: bytes, kind: int, limit: int = DEFAULT_PLAIN_SIZE_LIMIT) -> bytes:
+    """Plain bytes of a stored body of compression type `kind` (sys_flag.compression_type).
+
+    Raises CorruptError where the bytes are damaged or cut short, PlainSizeExceededError beyond `limit` bytes.
+    """
+    try:
+        if kind == COMPRESSION_LZ4:
+            plain, complete = _lz4(body, limit)
+        elif kind == COMPRESSION_ZSTD:
+            plain, complete = _zstd(body, limit)
+        elif kind in COMPRESSION_NAMES:
+            plain, complete = _zlib(body, limit)
+        else:
+            raise UnsupportedError(f"compression type {kind} does not exist in RocketMQ")
+    except (zlib.error, RuntimeError, ValueError, OSError, EOFError) as error:
+        name = COMPRESSION_NAMES[kind]
+        raise CorruptError(f"body is not valid {name}: {error}", hint="the stored bytes are still readable") from error
+    if len(plain) > limit:
+        raise PlainSizeExceededError(f"body decompresses to more than {limit} bytes", hint="raise the limit if it is right")
+    if not complete:
+        raise CorruptError(f"body ends in the middle of its {COMPRESSION_NAMES[kind]} stream")
+    return plain
+
+
+def _zlib(body: bytes, limit: int) -> tuple[bytes, bool]:
+    machine = zlib.decompressobj()
+    plain = machine.decompress(body, limit + 1)
+    return plain, machine.eof or len(plain) > limit
+
+
+def _lz4(body: bytes, limit: int) -> tuple[bytes, bool]:
+    from lz4.frame import LZ4FrameDecompressor
+
+    machine = LZ4FrameDecompressor()
+    plain = machine.decompress(body, max_length=limit + 1)
+    return plain, machine.eof or len(plain) > limit
+
+
+def _zstd(body: bytes, limit: int) -> tuple[bytes, bool]:
+    import io
+
+    import zstandard
+
+    # a window larger than the limit is refused before memory is taken for it
+    machine = zstandard.ZstdDecompressor(max_window_size=1 << max(limit.bit_length(), 10))
+    try:
+        with machine.stream_reader(io.BytesIO(body), read_across_frames=True) as reader:
+            plain = reader.read(limit + 1)
+        complete = len(plain) > limit or _zstd_is_complete(body)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
+    return plain, complete
+
+
+def _zstd_is_complete(body: bytes) -> bool:
+    import zstandard
+
+    machine = zstandard.ZstdDecompressor().decompressobj()
+    position = 0
+    view = memoryview(body)
+    while position < len(body) and not machine.eof:
+        machine.decompress(view[position : position + 65536])
+        position += 65536
+    return machine.eof
+
+
+def compress(plain: bytes, kind: int) -> bytes:
+    """Stored form of a body for compression type `kind`; UsageError for a type RocketMQ does not have."""
+    if kind == COMPRESSION_LZ4:
+        import lz4.frame
+
+        return bytes(lz4.frame.compress(plain))
+    if kind == COMPRESSION_ZSTD:
+        import zstandard
+
+        return bytes(zstandard.ZstdCompressor().compress(plain))
+    if kind in COMPRESSION_NAMES or kind == COMPRESSION_ZLIB:
+        return zlib.compress(plain)
+    raise UsageError(f"compression type {kind} does not exist in RocketMQ")

@@ -1,0 +1,89 @@
+"""The one family of errors: every failure a user can meet carries a stable code, a place and what to do next."""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+
+class RmqctlError(Exception):
+    """Root of all errors of the project.
+
+    `file` and `physical_offset` name the place, `hint` says what to do next. `code` is stable across releases.
+    """
+
+    code: ClassVar[str] = "RMQ-E-000"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | os.PathLike[str] | None = None,
+        physical_offset: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = None if file is None else os.fspath(file)
+        self.physical_offset = physical_offset
+        self.hint = hint
+
+    def __str__(self) -> str:
+        place = self.file or ""
+        if self.physical_offset is not None:
+            place += f"{' ' if place else ''}at offset {self.physical_offset}"
+        return f"{place}: {self.message}" if place else self.message
+
+
+class UsageError(RmqctlError):
+    """The call itself cannot be carried out as given: a malformed id, time, option or input line."""
+
+    code = "RMQ-E-002"
+
+
+class NotAStoreError(RmqctlError):
+    """The path is missing, empty, or holds nothing of a RocketMQ store."""
+
+    code = "RMQ-E-003"
+
+
+class UnreadableError(RmqctlError):
+    """A file of the store cannot be read (permissions, I/O error, it shrank while being read)."""
+
+    code = "RMQ-E-004"
+
+
+class CorruptError(RmqctlError):
+    """Bytes that must have a meaning have none: damage, which is never reported as absence."""
+
+    code = "RMQ-E-005"
+
+
+class NotFoundError(RmqctlError):
+    """What was asked for is not in the store, and nothing damaged was in the way of knowing so."""
+
+    code = "RMQ-E-006"
+
+
+class UnsupportedError(RmqctlError):
+    """A format that is recognised and named but not read or written yet (RocksDB queues, DLedger, ...)."""
+
+    code = "RMQ-E-007"
+
+
+class StoreInUseError(RmqctlError):
+    """A broker or another writer holds the store."""
+
+    code = "RMQ-E-008"
+
+
+class RefusedError(RmqctlError):
+    """The work is possible but needs a decision or a flag of the user first."""
+
+    code = "RMQ-E-009"
+
+
+class WriteFailedError(RmqctlError):
+    """An I/O error while writing (disk full, failed fsync): loud, and nothing half-written is left visible."""
+
+    code = "RMQ-E-010"

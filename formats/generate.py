@@ -1,0 +1,136 @@
+"""Writes formats/layouts.py and docs/formats.md from the schemas; `--check` only says whether they are up to date."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from construct import Construct
+
+from formats.derive import derive_field, derive_layout, schema_fields
+from formats.layout import Layout
+from formats.schemas import checkpoint, consumequeue, ids, index, message
+
+_HOSTS = ("born_host", "store_host")
+
+FIXED: list[tuple[str, Construct, dict[str, bool]]] = [
+    *[
+        (f"FRAME_HEAD_{born}{store}", message.message_frame, {"born_host": born == "6", "store_host": store == "6"})
+        for store in "46"
+        for born in "46"
+    ],
+    ("BLANK_FRAME", message.blank_frame, {}),
+    ("HOST_V4", message.host_v4, {}),
+    ("HOST_V6", message.host_v6, {}),
+    ("BATCH_ITEM_HEAD", message.batch_item, {}),
+    ("CONSUMEQUEUE_UNIT", consumequeue.consumequeue_unit, {}),
+    ("CONSUMEQUEUE_EXT_UNIT_HEAD", consumequeue.consumequeue_ext_unit, {}),
+    ("BATCH_CONSUMEQUEUE_UNIT", consumequeue.batch_consumequeue_unit, {}),
+    ("INDEX_HEADER", index.index_header, {}),
+    ("INDEX_SLOT", index.index_slot, {}),
+    ("INDEX_ENTRY", index.index_entry, {}),
+    ("CHECKPOINT", checkpoint.checkpoint_values, {}),
+    ("OFFSET_MESSAGE_ID_V4", ids.offset_message_id_v4, {}),
+    ("OFFSET_MESSAGE_ID_V6", ids.offset_message_id_v6, {}),
+    ("UNIQUE_ID_V4", ids.unique_id_v4, {}),
+    ("UNIQUE_ID_V6", ids.unique_id_v6, {}),
+]
+
+# name, schema, field behind variable bytes, choices
+LENGTHS: list[tuple[str, Construct, str, dict[str, bool]]] = [
+    ("TOPIC_LENGTH_V1", message.message_frame, "topic_length", {"topic_length": False}),
+    ("TOPIC_LENGTH_V2", message.message_frame, "topic_length", {"topic_length": True}),
+    ("PROPERTIES_LENGTH", message.message_frame, "properties_length", {}),
+    ("BATCH_ITEM_PROPERTIES_LENGTH", message.batch_item, "properties_length", {}),
+]
+
+DOCUMENTED: list[tuple[str, str, Construct]] = [
+    ("Commitlog frame", "`commitlog/<offset>`, messages back to back", message.message_frame),
+    ("Blank frame", "fills a commitlog file to its end", message.blank_frame),
+    ("Batch item", "one inner message in the body of an inner batch", message.batch_item),
+    ("Consumequeue unit", "`consumequeue/<topic>/<queue>/<offset>`", consumequeue.consumequeue_unit),
+    ("Consumequeue ext unit", "`consumequeue_ext/<topic>/<queue>/<offset>`", consumequeue.consumequeue_ext_unit),
+    ("Batch consumequeue unit", "`batchconsumequeue/<topic>/<queue>/<offset>`", consumequeue.batch_consumequeue_unit),
+    ("Index header", "first bytes of `index/<time of creation>`", index.index_header),
+    ("Index slot", "the hash slots behind the header", index.index_slot),
+    ("Index entry", "the entries behind the slots", index.index_entry),
+    ("Checkpoint", "`checkpoint`", checkpoint.checkpoint_values),
+    ("Offset message id, IPv4", "32 hex digits", ids.offset_message_id_v4),
+    ("Offset message id, IPv6", "56 hex digits", ids.offset_message_id_v6),
+    ("Unique id, IPv4", "32 hex digits, property UNIQ_KEY", ids.unique_id_v4),
+    ("Unique id, IPv6", "56 hex digits, property UNIQ_KEY", ids.unique_id_v6),
+]
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def layouts_source() -> str:
+    """The text of formats/layouts.py."""
+    lines = [
+        '"""Fixed layouts. Generated from formats/schemas by `python -m formats.generate`: do not edit."""',
+        "",
+        "from formats.layout import Layout",
+        "",
+    ]
+    layouts: list[Layout] = [derive_layout(name, schema, choices) for name, schema, choices in FIXED]
+    layouts += [derive_field(name, schema, field, choices) for name, schema, field, choices in LENGTHS]
+    for layout in layouts:
+        lines += [f"{layout.name} = Layout(", f'    "{layout.name}",', "    ("]
+        lines += [f'        ("{field}", "{code}", {offset}, {size}),' for field, code, offset, size in layout.fields]
+        lines += ["    ),", ")"]
+    lines += [
+        "# by sys_flag: bit 0x10 (born host IPv6) + bit 0x20 (store host IPv6), shifted down by four",
+        "FRAME_HEADS = (FRAME_HEAD_44, FRAME_HEAD_64, FRAME_HEAD_46, FRAME_HEAD_66)",
+        f"MESSAGE_MAGIC_V1 = 0x{message.MESSAGE_MAGIC_V1:X}",
+        f"MESSAGE_MAGIC_V2 = 0x{message.MESSAGE_MAGIC_V2:X}",
+        f"BLANK_MAGIC = 0x{message.BLANK_MAGIC:X}",
+        f"CHECKPOINT_SIZE = {checkpoint.CHECKPOINT_SIZE}",
+        "# MessageSysFlag",
+    ]
+    lines += [f"SYS_FLAG_{name.upper()} = 0x{mask:X}" for name, mask in message.SYS_FLAG_BITS.items()]
+    lines += [
+        f"TRANSACTION_MASK = 0x{message.TRANSACTION_MASK:X}",
+        f"COMPRESSION_SHIFT = {message.COMPRESSION_SHIFT}",
+        f"COMPRESSION_MASK = 0x{message.COMPRESSION_MASK:X}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def formats_document() -> str:
+    """The text of docs/formats.md."""
+    lines = [
+        "# What the bytes mean",
+        "",
+        "Generated from `formats/schemas` by `make docs`. All integers are big-endian and signed unless said otherwise.",
+        "An offset is given as long as everything before the field has a fixed size (IPv4 hosts).",
+    ]
+    for title, place, schema in DOCUMENTED:
+        lines += ["", f"## {title}", "", f"{place}.", "", "| offset | size | field | meaning |", "|---|---|---|---|"]
+        offset: int | None = 0
+        for field in schema_fields(schema, dict.fromkeys(_HOSTS, False)):
+            at = "" if offset is None else str(offset)
+            size = str(field.size) if field.size is not None else field.type_name.replace(" bytes", "")
+            lines.append(f"| {at} | {size} | `{field.name}` | {field.doc} |")
+            offset = None if offset is None or field.size is None else offset + field.size
+    return "\n".join([*lines, ""])
+
+
+def main(arguments: list[str]) -> int:
+    """Write the generated files, or with `--check` return 1 if one of them is stale."""
+    stale = []
+    for path, text in ((ROOT / "formats/layouts.py", layouts_source()), (ROOT / "docs/formats.md", formats_document())):
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(path)
+        if "--check" not in arguments:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if "--check" in arguments and stale:
+        sys.stderr.write("stale, run `make docs`: " + ", ".join(str(path.relative_to(ROOT)) for path in stale) + "\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

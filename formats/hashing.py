@@ -1,0 +1,36 @@
+"""Java's String.hashCode and what RocketMQ makes of it: tag codes and key hashes (spec/formats.md 5.2, 8)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+_SIGN = 0x80000000
+_MASK = 0xFFFFFFFF
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode: h = 31 * h + unit over UTF-16 code units, as a signed 32-bit integer."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            value = value * 31 + unit & _MASK
+    else:
+        data = text.encode("utf-16-be", "surrogatepass")
+        for position in range(0, len(data), 2):
+            value = value * 31 + (data[position] << 8 | data[position + 1]) & _MASK
+    return (value ^ _SIGN) - _SIGN
+
+
+@lru_cache(maxsize=4096)
+def tags_code(tags: str | None) -> int:
+    """Code of a TAGS property in a consumequeue unit; 0 without a tag (MessageExtBrokerInner#tagsString2tagsCode)."""
+    return java_hash(tags) if tags else 0
+
+
+def key_hash(topic: str, key: str) -> int:
+    """Hash of an index entry: absolute value of the hash of `topic#key`, 0 for Integer.MIN_VALUE.
+
+    (IndexFile#indexKeyHashMethod)
+    """
+    value = abs(java_hash(f"{topic}#{key}"))
+    return value if value <= 0x7FFFFFFF else 0

@@ -1,0 +1,46 @@
+"""Born and store hosts: an IPv4 or IPv6 address with a port."""
+
+from __future__ import annotations
+
+import socket
+from typing import NamedTuple
+
+from formats.errors import UsageError
+
+
+class Host(NamedTuple):
+    """`ip` holds 4 or 16 bytes; `port` is a signed 32-bit integer on disk."""
+
+    ip: bytes
+    port: int
+
+    def __str__(self) -> str:
+        if len(self.ip) == 4:
+            return f"{self.ip[0]}.{self.ip[1]}.{self.ip[2]}.{self.ip[3]}:{self.port}"
+        return f"[{socket.inet_ntop(socket.AF_INET6, self.ip)}]:{self.port}"
+
+    @property
+    def is_v6(self) -> bool:
+        """Whether the address takes 16 bytes."""
+        return len(self.ip) == 16
+
+
+LOCAL_HOST = Host(b"\x7f\x00\x00\x01", 10911)
+
+
+def parse_host(text: str) -> Host:
+    """`1.2.3.4:10911` or `[::1]:10911`; UsageError for anything else (names are not resolved)."""
+    address, separator, port_text = text.rpartition(":")
+    try:
+        if not separator:
+            raise ValueError("no port")
+        port = int(port_text)
+        if not -0x80000000 <= port <= 0x7FFFFFFF:
+            raise ValueError("port out of range")
+        if address.startswith("[") and address.endswith("]"):
+            return Host(socket.inet_pton(socket.AF_INET6, address[1:-1]), port)
+        return Host(socket.inet_pton(socket.AF_INET, address), port)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"host {text!r} is neither IPv4:port nor [IPv6]:port", hint="write it as 10.0.0.1:10911 or [::1]:10911"
+        ) from error

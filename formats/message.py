@@ -1,0 +1,329 @@
+"""One message: decoding and checking a stored frame (law 3), and encoding a message into a frame."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from formats import properties as property_names
+from formats.checksums import (
+    PROPERTY_CRC_SIZE,
+    body_crc,
+    frame_crc,
+    parse_property_crc,
+    property_crc_text,
+)
+from formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, decompress
+from formats.hosts import LOCAL_HOST, Host
+from formats.ids import format_offset_message_id
+from formats.layouts import (
+    FRAME_HEADS,
+    MESSAGE_MAGIC_V1,
+    MESSAGE_MAGIC_V2,
+    PROPERTIES_LENGTH,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_STORE_HOST_V6,
+    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH_V2,
+)
+from formats.properties import encode_properties, parse_properties
+from formats.sys_flag import compression_type
+
+Buffer = bytes | bytearray | memoryview
+
+_MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)
+# what a frame has at least: an IPv4 head, the two lengths, and one byte of topic
+MINIMUM_FRAME_SIZE = FRAME_HEADS[0].size + TOPIC_LENGTH_V1.size + 1 + PROPERTIES_LENGTH.size
+
+
+class Reason(enum.StrEnum):
+    """Why bytes are not a good message (law 3), or why a span of the commitlog is damaged."""
+
+    SIZE = "size"
+    MAGIC = "magic"
+    POSITION = "position"
+    LENGTHS = "lengths"
+    BODY_CRC = "body_crc"
+    PROPERTY_CRC = "property_crc"
+    TOPIC = "topic"
+    PROPERTIES = "properties"
+    GAP = "gap"
+    SHORT_FILE = "short_file"
+    BLANK_SIZE = "blank_size"
+
+
+class FrameDamage(Exception):  # noqa: N818 - a finding that travels by exception inside the walk, not a failure
+    """The bytes at a place are not a good frame: `reason` for programs, `detail` for people."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+class StoredMessage(NamedTuple):
+    """A frame as stored. Timestamps in ms; `body` as stored (see `plain_body`); `property_bytes` as stored."""
+
+    total_size: int
+    magic_code: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host_ip: bytes
+    born_host_port: int
+    store_timestamp: int
+    store_host_ip: bytes
+    store_host_port: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: str
+    property_bytes: bytes
+
+    def properties(self) -> dict[str, str]:
+        """Properties in stored order."""
+        return parse_properties(self.property_bytes)
+
+    @property
+    def born_host(self) -> Host:
+        """Address of the producer."""
+        return Host(self.born_host_ip, self.born_host_port)
+
+    @property
+    def store_host(self) -> Host:
+        """Address of the broker that stored it."""
+        return Host(self.store_host_ip, self.store_host_port)
+
+    @property
+    def message_id(self) -> str:
+        """The broker's id: store host and physical offset."""
+        return format_offset_message_id(self.store_host, self.physical_offset)
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the frame."""
+        return self.physical_offset + self.total_size
+
+    def plain_body(self, limit: int = DEFAULT_PLAIN_SIZE_LIMIT) -> bytes:
+        """The body, decompressed where the producer compressed it; CorruptError where that fails."""
+        kind = compression_type(self.sys_flag)
+        return self.body if kind is None else decompress(self.body, kind, limit)
+
+    def has_good_crc(self) -> bool:
+        """Whether the stored body matches the stored CRC."""
+        return body_crc(self.body) == self.body_crc
+
+
+def decode_message(
+    buffer: Buffer, position: int, available: int, physical_offset: int | None, check_crc: bool = True
+) -> StoredMessage:
+    """The message whose frame starts at `position` of `buffer`; raises FrameDamage unless law 3 holds for it.
+
+    `available`: bytes from `position` to the end of the file (all of them must be in the buffer up to the frame's
+    own size). `physical_offset`: where the frame stands in the commitlog, None to trust the frame. Without
+    `check_crc` the body's and the frame's CRC are left unchecked. (CommitLog#checkMessageAndReturnSize, stricter.)
+    """
+    head = FRAME_HEADS[0]
+    if available < head.size:
+        raise FrameDamage(Reason.SIZE, f"only {available} bytes are left, less than any message")
+    fields = head.unpack_from(buffer, position)
+    size, magic, sys_flag = fields[0], fields[1], fields[7]
+    if magic not in _MAGICS:
+        raise FrameDamage(Reason.MAGIC, f"magic code is 0x{magic:08X}")
+    if not MINIMUM_FRAME_SIZE <= size <= available:
+        raise FrameDamage(Reason.SIZE, f"size {size} is impossible with {available} bytes left")
+    hosts = sys_flag >> 4 & 3
+    if hosts:
+        head = FRAME_HEADS[hosts]
+        if size < head.size:
+            raise FrameDamage(Reason.LENGTHS, f"size {size} is less than the head of an IPv6 message")
+        fields = head.unpack_from(buffer, position)
+    stored_offset = fields[6]
+    if physical_offset is not None and stored_offset != physical_offset:
+        raise FrameDamage(Reason.POSITION, f"the frame says it stands at {stored_offset}")
+    body, topic_bytes, property_bytes = _variable_parts(buffer, position, size, head.size, fields[16], magic)
+    if check_crc:
+        _check_crcs(buffer, position, size, body, fields[2], property_bytes)
+    try:
+        topic = topic_bytes.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FrameDamage(Reason.TOPIC, "topic is not UTF-8") from error
+    try:
+        property_bytes.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FrameDamage(Reason.PROPERTIES, "properties are not UTF-8") from error
+    return StoredMessage(*fields[:16], body, topic, property_bytes)
+
+
+def _variable_parts(
+    buffer: Buffer, position: int, size: int, head_size: int, body_length: int, magic: int
+) -> tuple[bytes, bytes, bytes]:
+    topic_layout = TOPIC_LENGTH_V2 if magic == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
+    fixed = head_size + topic_layout.size + PROPERTIES_LENGTH.size
+    if not 0 <= body_length <= size - fixed:
+        raise FrameDamage(Reason.LENGTHS, f"body length {body_length} does not fit into a frame of {size} bytes")
+    body_start = position + head_size
+    topic_at = body_start + body_length
+    (topic_length,) = topic_layout.unpack_from(buffer, topic_at)
+    if topic_length <= 0 or topic_length > size - fixed - body_length:
+        raise FrameDamage(Reason.LENGTHS, f"topic length {topic_length} does not fit into a frame of {size} bytes")
+    topic_start = topic_at + topic_layout.size
+    properties_at = topic_start + topic_length
+    (properties_length,) = PROPERTIES_LENGTH.unpack_from(buffer, properties_at)
+    if properties_length < 0 or fixed + body_length + topic_length + properties_length != size:
+        raise FrameDamage(
+            Reason.LENGTHS,
+            f"body {body_length}, topic {topic_length} and properties {properties_length} do not add up to size {size}",
+        )
+    properties_start = properties_at + PROPERTIES_LENGTH.size
+    return (
+        bytes(buffer[body_start:topic_at]),
+        bytes(buffer[topic_start:properties_at]),
+        bytes(buffer[properties_start : properties_start + properties_length]),
+    )
+
+
+def _check_crcs(
+    buffer: Buffer, position: int, size: int, body: bytes, expected_body_crc: int, property_bytes: bytes
+) -> None:
+    found = body_crc(body)
+    if body and found != expected_body_crc:
+        raise FrameDamage(Reason.BODY_CRC, f"body CRC is {found}, the frame says {expected_body_crc}")
+    expected = parse_property_crc(property_bytes[-PROPERTY_CRC_SIZE:])
+    if expected is not None:
+        found = frame_crc(memoryview(buffer)[position : position + size - PROPERTY_CRC_SIZE])
+        if found != expected:
+            raise FrameDamage(Reason.PROPERTY_CRC, f"frame CRC is {found}, its __CRC32# property says {expected}")
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to be put. `properties` in the order they are stored; `body` in stored form (compressed if the
+    sys_flag says so). What is None is filled in by the store.
+
+    `property_bytes` replaces `properties` where the exact stored bytes matter (copies of stored messages).
+    """
+
+    topic: str
+    body: bytes
+    queue_id: int = 0
+    flag: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+    property_bytes: bytes | None = None
+    sys_flag: int = 0
+    born_timestamp: int | None = None
+    born_host: Host = LOCAL_HOST
+    store_timestamp: int | None = None
+    store_host: Host | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class FrameParts(NamedTuple):
+    """A message made ready for a frame: everything but queue offset, physical offset and store time."""
+
+    head: int
+    magic_code: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: Host
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    tail: bytes
+    body_length: int
+    total_size: int
+    with_property_crc: bool
+
+
+def utf16_length(text: str) -> int:
+    """Length of `text` as Java counts it."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def prepare_frame(
+    message: Message, store_host: Host, born_timestamp: int, *, with_property_crc: bool = False, allow_v2: bool = True
+) -> FrameParts:
+    """Everything of the frame that does not depend on where and when it is stored (MessageExtEncoder#encode).
+
+    V2 frames are used for topics of more than 127 UTF-16 units if `allow_v2`.
+    """
+    is_v2 = allow_v2 and utf16_length(message.topic) > 127
+    topic = message.topic.encode("utf-8")
+    stored = message.property_bytes
+    if stored is None:
+        names = message.properties
+        if with_property_crc and property_names.CRC32 in names:
+            names = {name: value for name, value in names.items() if name != property_names.CRC32}
+        stored = encode_properties(names)
+    if with_property_crc:
+        if stored and not stored.endswith(b"\x02"):
+            stored += b"\x02"
+        # room for the CRC itself, filled in by `frame_bytes`
+        stored += bytes(PROPERTY_CRC_SIZE)
+    hosts = (1 if message.born_host.is_v6 else 0) + (2 if store_host.is_v6 else 0)
+    sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6) | hosts << 4
+    topic_layout = TOPIC_LENGTH_V2 if is_v2 else TOPIC_LENGTH_V1
+    tail = b"".join(
+        (
+            message.body,
+            topic_layout.struct.pack(len(topic)),
+            topic,
+            PROPERTIES_LENGTH.struct.pack(len(stored)),
+            stored,
+        )
+    )
+    return FrameParts(
+        hosts,
+        MESSAGE_MAGIC_V2 if is_v2 else MESSAGE_MAGIC_V1,
+        body_crc(message.body),
+        message.queue_id,
+        message.flag,
+        sys_flag,
+        born_timestamp,
+        message.born_host,
+        store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        tail,
+        len(message.body),
+        FRAME_HEADS[hosts].size + len(tail),
+        with_property_crc,
+    )
+
+
+def frame_bytes(parts: FrameParts, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+    """The finished frame."""
+    head = FRAME_HEADS[parts.head].struct.pack(
+        parts.total_size,
+        parts.magic_code,
+        parts.body_crc,
+        parts.queue_id,
+        parts.flag,
+        queue_offset,
+        physical_offset,
+        parts.sys_flag,
+        parts.born_timestamp,
+        parts.born_host.ip,
+        parts.born_host.port,
+        store_timestamp,
+        parts.store_host.ip,
+        parts.store_host.port,
+        parts.reconsume_times,
+        parts.prepared_transaction_offset,
+        parts.body_length,
+    )
+    frame = head + parts.tail
+    if parts.with_property_crc:
+        covered = frame[:-PROPERTY_CRC_SIZE]
+        frame = covered + property_crc_text(frame_crc(covered))
+    return frame

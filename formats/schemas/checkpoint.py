@@ -1,0 +1,20 @@
+"""The checkpoint file: longs at the head of a 4096 byte page (spec/formats.md 9)."""
+
+from __future__ import annotations
+
+from construct import Int64sb, Padding, Struct
+
+CHECKPOINT_SIZE = 4096
+
+checkpoint_values = Struct(
+    "physic_msg_timestamp" / Int64sb * "ms, store time of the last flushed commitlog message",
+    "logics_msg_timestamp" / Int64sb * "ms, store time of the last dispatched consumequeue message",
+    "index_msg_timestamp" / Int64sb * "ms, end of the last full and flushed index file",
+    "master_flushed_offset" / Int64sb * "since 5.0: flushed offset of the master",
+    "confirm_physical_offset" / Int64sb * "since 5.1: start of the last valid message after recovery",
+)
+
+checkpoint = Struct(
+    "values" / checkpoint_values,
+    "rest" / Padding(CHECKPOINT_SIZE - checkpoint_values.sizeof()) * "zeros",
+)
