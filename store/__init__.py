@@ -1,0 +1,1 @@
+"""One RocketMQ store on one machine: open, put, get, query, recover, rebuild, clean."""

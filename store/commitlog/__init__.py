@@ -1,0 +1,1 @@
+"""The commitlog: the walk over its frames, appending to it, flushing it."""

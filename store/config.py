@@ -1,0 +1,137 @@
+"""Settings of a store: what a broker.conf says, RocketMQ's defaults for the rest (spec/INDEX.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from formats.errors import UnreadableError, UsageError
+from store.files.layout import StoreLayout
+
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """The keys of MessageStoreConfig that matter to a store at rest, in snake_case, with their defaults.
+
+    Sizes in bytes, intervals in ms, ratios in percent. A geometry of None is taken from the files, and from the
+    default where there are none.
+    """
+
+    store_path_root_dir: str | None = None
+    store_path_commit_log: str | None = None
+    read_only_commit_log_store_paths: str | None = None
+    store_type: str = "default"
+    mapped_file_size_commit_log: int | None = None
+    mapped_file_size_consume_queue: int | None = None
+    mapper_file_size_batch_consume_queue: int | None = None
+    mapped_file_size_consume_queue_ext: int | None = None
+    enable_consume_queue_ext: bool = False
+    max_hash_slot_num: int | None = None
+    max_index_num: int | None = None
+    message_index_enable: bool = True
+    flush_disk_type: str = "ASYNC_FLUSH"
+    flush_interval_commit_log: int = 500
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval: int = 10_000
+    commit_interval_commit_log: int = 200
+    commit_commit_log_least_pages: int = 4
+    commit_commit_log_thorough_interval: int = 200
+    flush_interval_consume_queue: int = 1000
+    sync_flush_timeout: int = 5000
+    transient_store_pool_enable: bool = False
+    transient_store_pool_size: int = 5
+    max_message_size: int = 4 * 1024 * 1024
+    auto_message_version_on_topic_len: bool = True
+    enabled_append_prop_crc: bool = False
+    message_delay_level: str = DEFAULT_DELAY_LEVELS
+    os_page_cache_busy_time_out_mills: int = 1000
+    duplication_enable: bool = False
+    enable_lmq: bool = False
+    enable_multi_dispatch: bool = False
+    timer_wheel_enable: bool = True
+    timer_max_delay_sec: int = 259_200
+    broker_role: str = "ASYNC_MASTER"
+    delete_when: str = "04"
+    file_reserved_time: int = 72
+    delete_commit_log_files_interval: int = 100
+    destroy_maped_file_interval_forcibly: int = 120_000
+    redelete_hanged_file_interval: int = 120_000
+    delete_file_batch_max: int = 10
+    clean_file_forcibly_enable: bool = True
+    disk_max_used_space_ratio: int = 75
+    disk_space_warning_level_ratio: int = 90
+    disk_space_clean_forcibly_ratio: int = 85
+
+    def layout(self, root: Path) -> StoreLayout:
+        """Paths of the store at `root`."""
+        listed = [part.strip() for part in (self.store_path_commit_log or "").split(",")]
+        directories = tuple(Path(part) for part in listed if part) or (root / "commitlog",)
+        return StoreLayout(root, directories)
+
+    def delay_levels(self) -> tuple[int, ...]:
+        """Delay in ms of levels 1, 2, ...; UsageError for an unreadable messageDelayLevel."""
+        try:
+            return tuple(int(part[:-1]) * _UNIT_MS[part[-1]] for part in self.message_delay_level.split())
+        except (ValueError, KeyError) as error:
+            raise UsageError(
+                f"messageDelayLevel {self.message_delay_level!r} does not parse", hint="write it as `1s 5s 10s 1m 2h`"
+            ) from error
+
+
+def _snake_case(key: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+
+
+def _convert(kind: str, text: str) -> object:
+    if kind.startswith("bool"):
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+    if kind.startswith("int"):
+        value = int(text)
+        if value < 0:
+            raise ValueError(text)
+        return value
+    return text
+
+
+_KINDS = {field.name: str(field.type) for field in fields(StoreConfig)}
+
+
+def config_from_properties(properties: Mapping[str, str], source: str = "configuration") -> StoreConfig:
+    """Settings of `properties` (camelCase keys); keys that are no store settings are ignored."""
+    values: dict[str, object] = {}
+    for key, text in properties.items():
+        name = _snake_case(key)
+        kind = _KINDS.get(name)
+        if kind is None:
+            continue
+        try:
+            values[name] = _convert(kind, text.strip())
+        except ValueError as error:
+            raise UsageError(f"{key}={text} is not a valid {kind.split()[0]}", file=source) from error
+    return StoreConfig(**values)  # type: ignore[arg-type]  # _convert made each value of its field's type
+
+
+def read_broker_conf(path: Path) -> StoreConfig:
+    """Settings of a broker.conf (Java properties syntax: `key=value`, `#` comments)."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}", file=path, hint="check the path given to -c") from error
+    except UnicodeDecodeError as error:
+        raise UsageError("is not UTF-8 text", file=path, hint="-c takes a broker.conf") from error
+    properties: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        key, separator, value = stripped.partition("=")
+        if not separator:
+            raise UsageError(f"line {number} is not `key=value`: {stripped[:60]!r}", file=path)
+        properties[key.strip()] = value.strip()
+    return config_from_properties(properties, str(path))

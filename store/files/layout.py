@@ -1,0 +1,90 @@
+"""Where things are in a store directory, and the only way a topic name becomes a path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from formats.errors import UsageError
+
+FILE_NAME_DIGITS = 20
+
+
+def file_name(start_offset: int) -> str:
+    """Name of a commitlog or consumequeue file: its start offset in 20 digits (UtilAll#offset2FileName)."""
+    return f"{start_offset:0{FILE_NAME_DIGITS}d}"
+
+
+def is_file_name(name: str) -> bool:
+    """Whether `name` is a start offset as RocketMQ writes it."""
+    return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def is_safe_topic(topic: str) -> bool:
+    """Whether `topic` can be a directory name of its own: one path component, no NUL, at most 255 bytes."""
+    return (
+        topic not in ("", ".", "..")
+        and "/" not in topic
+        and "\0" not in topic
+        and len(topic.encode("utf-8", "surrogatepass")) <= 255
+    )
+
+
+def topic_directory(parent: Path, topic: str) -> Path:
+    """`parent`/`topic`; UsageError for a name that would lead elsewhere. Law 7: no other code joins topics to paths."""
+    if not is_safe_topic(topic):
+        raise UsageError(f"topic {topic!r} cannot be a directory name", hint="its messages stay readable by `cat`")
+    return parent / topic
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLayout:
+    """Paths of one store. `commitlog` has several directories for a multi-path store."""
+
+    root: Path
+    commitlog: tuple[Path, ...]
+
+    @property
+    def consumequeue(self) -> Path:
+        """Queues of 20-byte units, or a RocksDB."""
+        return self.root / "consumequeue"
+
+    @property
+    def consumequeue_ext(self) -> Path:
+        """Ext units."""
+        return self.root / "consumequeue_ext"
+
+    @property
+    def batchconsumequeue(self) -> Path:
+        """Queues of 46-byte units."""
+        return self.root / "batchconsumequeue"
+
+    @property
+    def index(self) -> Path:
+        """Key index files."""
+        return self.root / "index"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint file."""
+        return self.root / "checkpoint"
+
+    @property
+    def abort(self) -> Path:
+        """Marker of a store that is open or was not closed cleanly."""
+        return self.root / "abort"
+
+    @property
+    def lock(self) -> Path:
+        """The file whose first byte a running broker locks."""
+        return self.root / "lock"
+
+    @property
+    def config(self) -> Path:
+        """Topics, subscriptions, consumer offsets."""
+        return self.root / "config"
+
+    @property
+    def kept(self) -> Path:
+        """Beside the store: what changes of ours took out of it. Never inside: a broker refuses stray files."""
+        return self.root.with_name(self.root.name + ".rmqctl")

@@ -1,0 +1,97 @@
+"""The broker's own lock, and the search for processes that have the store's files open (law 5)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from formats.errors import StoreInUseError, UnreadableError
+from store.files import io
+from store.files.layout import StoreLayout
+
+# struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
+_FLOCK = struct.Struct("hhqqi4x")
+_HINT = "stop the broker first, or work on a copy of the store"
+
+
+class StoreLock:
+    """An exclusive POSIX record lock on byte 0 of `lock`: what Java's FileChannel.tryLock sees and takes."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock, creating the file if needed; StoreInUseError if somebody has it."""
+        self.path = path
+        created = not path.exists()
+        self._descriptor = io.open_for_writing(path, create=True)
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise StoreInUseError("a broker or another writer holds the lock", file=path, hint=_HINT) from error
+        if created:
+            io.write_at(self._descriptor, path, 0, b"lock")
+
+    def release(self) -> None:
+        """Give the lock back; the file stays, as a broker leaves it."""
+        os.close(self._descriptor)
+
+
+def lock_holder(path: Path) -> int | None:
+    """Process id of whoever holds the lock, None if nobody does. Only asks (F_GETLK): takes and changes nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
+    try:
+        question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
+    finally:
+        os.close(descriptor)
+    return None if kind == fcntl.F_UNLCK else process
+
+
+def users_of(layout: StoreLayout) -> list[tuple[int, str]]:
+    """(process id, file) of other processes with a file of the store open or mapped, as far as /proc shows them.
+
+    A starting broker rewrites files before it takes the lock, so the lock alone does not tell (spec/recovery.md 1).
+    """
+    roots = {os.path.realpath(directory) + os.sep for directory in (layout.root, *layout.commitlog)}
+    found: dict[int, str] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        used = _used_file(name, tuple(roots))
+        if used is not None:
+            found[int(name)] = used
+    return sorted(found.items())
+
+
+def _used_file(process: str, roots: tuple[str, ...]) -> str | None:
+    try:
+        for descriptor in os.listdir(f"/proc/{process}/fd"):
+            try:
+                target = os.readlink(f"/proc/{process}/fd/{descriptor}")
+            except OSError:
+                continue
+            if target.startswith(roots):
+                return target
+        with open(f"/proc/{process}/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                target = line.rstrip("\n").partition("/")[2]
+                if target and ("/" + target).startswith(roots):
+                    return "/" + target
+    except OSError:  # the process is gone, or another user's
+        return None
+    return None
+
+
+def take_lock(layout: StoreLayout) -> StoreLock:
+    """The lock, and the certainty that no other process uses the store's files; StoreInUseError otherwise."""
+    users = users_of(layout)
+    if users:
+        process, file = users[0]
+        raise StoreInUseError(f"process {process} has this file open", file=file, hint=_HINT)
+    return StoreLock(layout.lock)

@@ -1,0 +1,104 @@
+"""One file of a queue of files of equal size, with the positions RocketMQ keeps for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from store.files import io
+from store.files.reading import Descriptors
+from store.files.reference import ReferenceCount
+
+
+class MappedFile:
+    """A file holding bytes [start_offset, start_offset + size) of its queue.
+
+    Positions are bytes from the start of the file: what lies before `wrote_position` is written, before
+    `committed_position` readable, before `flushed_position` on disk. Reading is by `pread`; the file is mapped only
+    while it is appended to.
+    """
+
+    def __init__(self, path: Path, start_offset: int, size: int, descriptors: Descriptors) -> None:
+        self.path = path
+        self.start_offset = start_offset
+        self.size = size
+        self.wrote_position = size
+        self.committed_position = size
+        self.flushed_position = size
+        self.store_timestamp = 0
+        self.reference = ReferenceCount()
+        self._descriptors = descriptors
+        self._map: io.WritableMap | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the file."""
+        return self.start_offset + self.size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing can be appended any more."""
+        return self.wrote_position >= self.size
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` readable bytes from `position`."""
+        length = min(length, self.committed_position - position)
+        return self._descriptors.read(self.path, position, length) if length > 0 else b""
+
+    def set_positions(self, position: int) -> None:
+        """Set all positions, as recovery does."""
+        self.wrote_position = self.committed_position = self.flushed_position = position
+
+    def reserve(self, length: int) -> None:
+        """Make sure that `length` bytes can be appended; WriteFailedError if the disk is full."""
+        if self._map is None:
+            # what was written before us may lie in holes (zeros), so nothing ahead of a page counts as reserved
+            reserved = self.wrote_position - self.wrote_position % io.PAGE_SIZE
+            self._map = io.WritableMap(self.path, self.size, reserved)
+        self._map.reserve(self.wrote_position + length)
+
+    def append(self, data: bytes | bytearray | memoryview, store_timestamp: int) -> None:
+        """Append `data`, which must fit and be reserved."""
+        if self._map is None:
+            raise AssertionError("append before reserve")
+        self._map.write(self.wrote_position, data)
+        self.wrote_position += len(data)
+        self.committed_position = self.wrote_position
+        self.store_timestamp = store_timestamp
+
+    def dirty_pages(self) -> int:
+        """Whole pages between the flushed and the committed position."""
+        return self.committed_position // io.PAGE_SIZE - self.flushed_position // io.PAGE_SIZE
+
+    def may_flush(self, least_pages: int) -> bool:
+        """Whether a flush asked for with `least_pages` does something (DefaultMappedFile#isAbleToFlush)."""
+        if self.committed_position <= self.flushed_position:
+            return False
+        if self.committed_position >= self.size or least_pages <= 0:
+            return True
+        return self.dirty_pages() >= least_pages
+
+    def flush(self, least_pages: int) -> int:
+        """Bring what is committed to disk if it is enough; returns the flushed position."""
+        if self.may_flush(least_pages):
+            position = self.committed_position
+            if self._map is not None:
+                self._map.flush(self.flushed_position, position)
+            else:
+                io.flush_file(self.path)
+            self.flushed_position = position
+        return self.flushed_position
+
+    def close(self) -> None:
+        """Unmap and forget the descriptor."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        self._descriptors.forget(self.path)
+
+    def destroy(self, interval: int, now: int | None = None) -> bool:
+        """Remove the file unless a reader holds it; True when it is gone (MappedFile#destroy)."""
+        if not self.reference.shutdown(interval, now):
+            return False
+        self.close()
+        io.remove(self.path)
+        return True

@@ -1,0 +1,135 @@
+"""A queue of files of equal size, named by their start offsets: one commitlog, or one consumequeue."""
+
+from __future__ import annotations
+
+import os
+import stat
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from formats.errors import UnreadableError
+from store.files import io
+from store.files.layout import file_name, is_file_name
+from store.files.mapped_file import MappedFile
+from store.files.reading import Descriptors
+
+
+class FileProblem(NamedTuple):
+    """Something a broker would stop at or trip over: `kind` is stray, size, empty, gap, overlap or unreadable."""
+
+    kind: str
+    path: Path
+    detail: str
+
+
+class MappedFileQueue:
+    """Files in order of their start offsets. `file_size` is the configured size, else that of most of the files."""
+
+    def __init__(self, directories: Iterable[Path], file_size: int | None, descriptors: Descriptors) -> None:
+        self.directories = tuple(directories)
+        self.descriptors = descriptors
+        self.files: list[MappedFile] = []
+        self.problems: list[FileProblem] = []
+        self.file_size = file_size or 0
+
+    def load(self) -> None:
+        """List the directories. Damage is collected in `problems`, never raised; nothing is changed."""
+        found = sorted(self._list(), key=lambda item: item[0].name)
+        if not self.file_size and found:
+            sizes = Counter(size for _, size in found if size)
+            self.file_size = max(sizes, key=lambda size: (sizes[size], size), default=0)
+        for path, size in found:
+            if size == 0:
+                self.problems.append(FileProblem("empty", path, "the file is empty"))
+                continue
+            if size != self.file_size:
+                self.problems.append(FileProblem("size", path, f"{size} bytes instead of {self.file_size}"))
+            self.files.append(MappedFile(path, int(path.name), size, self.descriptors))
+        for before, after in zip(self.files, self.files[1:], strict=False):
+            expected = before.start_offset + self.file_size
+            if after.start_offset != expected:
+                kind = "gap" if after.start_offset > expected else "overlap"
+                detail = f"begins at {after.start_offset}, the file before it should end at {expected}"
+                self.problems.append(FileProblem(kind, after.path, detail))
+
+    def _list(self) -> list[tuple[Path, int]]:
+        found: list[tuple[Path, int]] = []
+        for directory in self.directories:
+            try:
+                names = os.listdir(directory)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
+            for name in names:
+                path = directory / name
+                try:
+                    status = path.stat()
+                except OSError as error:
+                    self.problems.append(FileProblem("unreadable", path, str(error.strerror)))
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    continue
+                if not stat.S_ISREG(status.st_mode):
+                    self.problems.append(FileProblem("stray", path, "not a regular file"))
+                elif not is_file_name(name):
+                    self.problems.append(FileProblem("stray", path, "the name is not an offset of 20 digits"))
+                else:
+                    found.append((path, status.st_size))
+        return found
+
+    @property
+    def min_offset(self) -> int:
+        """Start of the first file that is not on its way out; -1 without files."""
+        for file in self.files:
+            if file.reference.available:
+                return file.start_offset
+        return -1 if not self.files else self.files[-1].end_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Readable end of the last file; 0 without files."""
+        return self.files[-1].start_offset + self.files[-1].committed_position if self.files else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The file that holds `offset`, None where there is none."""
+        position = bisect_right(self.files, offset, key=lambda file: file.start_offset) - 1
+        if position < 0:
+            return None
+        file = self.files[position]
+        return file if offset < file.end_offset else None
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` readable bytes from `offset`, all of one file; empty where nothing is readable."""
+        file = self.find(offset)
+        return file.read(offset - file.start_offset, length) if file is not None else b""
+
+    def create_file(self, start_offset: int) -> MappedFile:
+        """A new last file, empty and sparse. With several directories they take turns (MultiPathMappedFileQueue)."""
+        candidates = sorted(self.directories)
+        directory = candidates[start_offset // self.file_size % len(candidates)]
+        io.make_directories(directory)
+        path = directory / file_name(start_offset)
+        io.create_file(path, self.file_size)
+        return self.add_file(path, start_offset)
+
+    def add_file(self, path: Path, start_offset: int) -> MappedFile:
+        """Take an existing file of zeros as the new last file."""
+        file = MappedFile(path, start_offset, self.file_size, self.descriptors)
+        file.set_positions(0)
+        self.files.append(file)
+        return file
+
+    def truncate(self, offset: int) -> None:
+        """Set the positions of the file that holds `offset`; later files must be gone already."""
+        for file in self.files:
+            if file.end_offset > offset:
+                file.set_positions(max(0, offset - file.start_offset))
+
+    def close(self) -> None:
+        """Unmap all files."""
+        for file in self.files:
+            file.close()

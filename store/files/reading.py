@@ -1,0 +1,122 @@
+"""Reading of store files by position, with a bounded number of open descriptors."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from formats.errors import UnreadableError
+
+_MAXIMUM_OPEN = 256
+_CHUNK = 1 << 20
+
+
+class Descriptors:
+    """A cache of read-only descriptors. `pread` is used throughout: a file that shrinks gives a short read, where a
+    map would kill the process with SIGBUS."""
+
+    def __init__(self, maximum_open: int = _MAXIMUM_OPEN) -> None:
+        self._maximum_open = maximum_open
+        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, path: Path, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`; fewer only at the end of the file. UnreadableError on any failure."""
+        with self._lock:
+            try:
+                descriptor = self._descriptor(path)
+                data = os.pread(descriptor, length, position)
+                while len(data) < length:
+                    more = os.pread(descriptor, length - len(data), position + len(data))
+                    if not more:
+                        break
+                    data += more
+            except OSError as error:
+                raise UnreadableError(
+                    f"cannot be read: {error.strerror or error}",
+                    file=path,
+                    hint="check the permissions and the disk (dmesg), or copy the store elsewhere first",
+                ) from error
+            return data
+
+    def _descriptor(self, path: Path) -> int:
+        descriptor = self._open.pop(path, None)
+        if descriptor is None:
+            if len(self._open) >= self._maximum_open:
+                os.close(self._open.popitem(last=False)[1])
+            # O_NONBLOCK: a fifo among the files must not hang the tool
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._open[path] = descriptor
+        return descriptor
+
+    def forget(self, path: Path) -> None:
+        """Close the descriptor of a file that was replaced or removed."""
+        with self._lock:
+            descriptor = self._open.pop(path, None)
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        with self._lock:
+            while self._open:
+                os.close(self._open.popitem()[1])
+
+
+def data_extents(path: Path, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Ranges of [begin, end) that may hold anything but zeros: holes of sparse files are left out."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
+    try:
+        position = begin
+        while position < end:
+            try:
+                start = os.lseek(descriptor, position, os.SEEK_DATA)
+            except OSError:  # ENXIO: only a hole is left; other systems: no support, then everything counts as data
+                if os.fstat(descriptor).st_size > position and not _knows_holes(descriptor):
+                    yield position, end
+                return
+            stop = os.lseek(descriptor, start, os.SEEK_HOLE)
+            if start >= end:
+                return
+            yield start, min(stop, end)
+            position = stop
+    finally:
+        os.close(descriptor)
+
+
+def _knows_holes(descriptor: int) -> bool:
+    try:
+        os.lseek(descriptor, 0, os.SEEK_HOLE)
+    except OSError:
+        return False
+    return True
+
+
+def first_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int | None:
+    """Position of the first byte in [begin, end) that is not zero."""
+    for start, stop in data_extents(path, begin, end):
+        for position in range(start, stop, _CHUNK):
+            chunk = descriptors.read(path, position, min(_CHUNK, stop - position))
+            rest = chunk.lstrip(b"\0")
+            if rest:
+                return position + len(chunk) - len(rest)
+    return None
+
+
+def end_of_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int:
+    """Position behind the last byte in [begin, end) that is not zero; `begin` if all are zero."""
+    for start, stop in reversed(list(data_extents(path, begin, end))):
+        position = stop
+        while position > start:
+            at = max(start, position - _CHUNK)
+            rest = descriptors.read(path, at, position - at).rstrip(b"\0")
+            if rest:
+                return at + len(rest)
+            position = at
+    return begin

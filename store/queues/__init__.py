@@ -1,0 +1,1 @@
+"""Consume queues: units, the table of next offsets, offsets by time."""
