@@ -35,7 +35,9 @@ def decompress(body: bytes, kind: int, limit: int = DEFAULT_PLAIN_SIZE_LIMIT) ->
         name = COMPRESSION_NAMES[kind]
         raise CorruptError(f"body is not valid {name}: {error}", hint="the stored bytes are still readable") from error
     if len(plain) > limit:
-        raise PlainSizeExceededError(f"body decompresses to more than {limit} bytes", hint="raise the limit if it is right")
+        raise PlainSizeExceededError(
+            f"body decompresses to more than {limit} bytes", hint="raise the limit if it is right"
+        )
     if not complete:
         raise CorruptError(f"body ends in the middle of its {COMPRESSION_NAMES[kind]} stream")
     return plain

@@ -122,7 +122,9 @@ def read_broker_conf(path: Path) -> StoreConfig:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror}", file=path, hint="check the path given to -c") from error
+        raise UnreadableError(
+            f"cannot be read: {error.strerror}", file=path, hint="check the path given to -c"
+        ) from error
     except UnicodeDecodeError as error:
         raise UsageError("is not UTF-8 text", file=path, hint="-c takes a broker.conf") from error
     properties: dict[str, str] = {}

@@ -78,7 +78,7 @@ def _walk_file(
     reported = position
     while position < end:
         at = position - window_start
-        if at + FRAME_HEADS[3].size > len(window) and window_start + len(window) < end or not window:
+        if (at + FRAME_HEADS[3].size > len(window) and window_start + len(window) < end) or not window:
             if progress is not None:
                 progress(position - reported)
                 reported = position

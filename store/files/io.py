@@ -31,9 +31,7 @@ def _observe(operation: str, path: str | os.PathLike[str], offset: int = 0, leng
 
 
 @contextlib.contextmanager
-def _changing(
-    operation: str, path: str | os.PathLike[str], offset: int = 0, length: int = 0
-) -> Iterator[None]:
+def _changing(operation: str, path: str | os.PathLike[str], offset: int = 0, length: int = 0) -> Iterator[None]:
     try:
         _observe(operation, path, offset, length)
         yield

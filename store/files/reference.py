@@ -47,6 +47,8 @@ class ReferenceCount:
                 self.available = False
                 self.first_shutdown_time = now
                 self._count -= 1
-            elif self._count > 0 and self.first_shutdown_time is not None and now - self.first_shutdown_time >= interval:
+            elif (
+                self._count > 0 and self.first_shutdown_time is not None and now - self.first_shutdown_time >= interval
+            ):
                 self._count = _FORCED - self._count - 1
             return self._count <= 0

@@ -1,0 +1,50 @@
+"""The checkpoint file: what was flushed up to which store time (spec/formats.md 9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from formats.errors import UnreadableError
+from formats.layouts import CHECKPOINT, CHECKPOINT_SIZE
+from store.files import io
+
+# StoreCheckpoint#getMinTimestamp keeps a margin for what was stored within the same moments
+_MARGIN_MS = 3000
+
+
+class Checkpoint(NamedTuple):
+    """Timestamps in ms, offsets physical."""
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_physical_offset: int = 0
+
+    @property
+    def min_timestamp(self) -> int:
+        """Everything stored up to this time is on disk in commitlog and queues (StoreCheckpoint#getMinTimestamp)."""
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _MARGIN_MS)
+
+
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """The checkpoint, None if the file is missing or too short to hold one."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(CHECKPOINT.size)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
+    return Checkpoint(*CHECKPOINT.unpack_from(data, 0)) if len(data) == CHECKPOINT.size else None
+
+
+def checkpoint_bytes(checkpoint: Checkpoint) -> bytes:
+    """The whole page as it stands on disk."""
+    return CHECKPOINT.struct.pack(*checkpoint).ljust(CHECKPOINT_SIZE, b"\0")
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Replace the file, old or new but never half."""
+    io.write_whole(path, checkpoint_bytes(checkpoint))

@@ -1,0 +1,82 @@
+"""Finds out how many slots and entries an index file has: the file does not say (spec/formats.md 8)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from store.files.reading import Descriptors
+from store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry
+
+_WINDOW = 1 << 20
+_CHECKED_ENTRIES = 64
+
+
+def infer_geometry(path: Path, size: int, descriptors: Descriptors) -> Geometry | None:
+    """The geometry that fits both the length of the file and its entries; None if nothing fits.
+
+    RocketMQ's default ratio of four entries a slot is tried first, then every place where the last entry's physical
+    offset, known from the header, occurs in the file.
+    """
+    usual = [Geometry(DEFAULT_SLOTS, DEFAULT_ENTRIES), _four_to_one(size)]
+    for geometry in usual:
+        if geometry is not None and geometry.file_size == size and fits(path, geometry, descriptors):
+            return geometry
+    return _search(path, size, descriptors)
+
+
+def _four_to_one(size: int) -> Geometry | None:
+    slots, rest = divmod(size - INDEX_HEADER.size, INDEX_SLOT.size + 4 * INDEX_ENTRY.size)
+    return Geometry(slots, 4 * slots) if slots > 0 and rest == 0 else None
+
+
+def fits(path: Path, geometry: Geometry, descriptors: Descriptors) -> bool:
+    """Whether the first and last entries are what the header says, with offsets in order and sane chains."""
+    head = descriptors.read(path, 0, INDEX_HEADER.size)
+    if len(head) < INDEX_HEADER.size:
+        return False
+    _, _, begin_offset, end_offset, _, count = INDEX_HEADER.unpack_from(head, 0)
+    if count > geometry.entries:
+        return False
+    if count <= 1:
+        return True
+    numbers = sorted({*range(1, min(count, _CHECKED_ENTRIES)), count - 1})
+    previous_offset = begin_offset
+    for number in numbers:
+        data = descriptors.read(path, geometry.entry_position(number), INDEX_ENTRY.size)
+        if len(data) < INDEX_ENTRY.size:
+            return False
+        key_hash, physical_offset, _, previous = INDEX_ENTRY.unpack_from(data, 0)
+        if key_hash < 0 or not previous_offset <= physical_offset <= end_offset or not 0 <= previous < number:
+            return False
+        if number == 1 and physical_offset != begin_offset:
+            return False
+        previous_offset = physical_offset
+    return previous_offset == end_offset
+
+
+def _search(path: Path, size: int, descriptors: Descriptors) -> Geometry | None:
+    head = descriptors.read(path, 0, INDEX_HEADER.size)
+    if len(head) < INDEX_HEADER.size:
+        return None
+    _, _, _, end_offset, _, count = INDEX_HEADER.unpack_from(head, 0)
+    if count <= 1 or end_offset <= 0:
+        return None
+    wanted = end_offset.to_bytes(8, "big")
+    # the last entry stands at header + 4 * slots + 20 * (count - 1), its offset field 4 bytes further on
+    lead = INDEX_HEADER.size + INDEX_ENTRY.size * (count - 1) + INDEX_ENTRY.offset("physical_offset")
+    position = lead
+    while position < size:
+        window = descriptors.read(path, position, _WINDOW)
+        found = window.find(wanted)
+        while found >= 0:
+            slots, rest = divmod(position + found - lead, INDEX_SLOT.size)
+            entries, odd = divmod(size - INDEX_HEADER.size - INDEX_SLOT.size * slots, INDEX_ENTRY.size)
+            geometry = Geometry(slots, entries)
+            if slots > 0 and rest == odd == 0 and fits(path, geometry, descriptors):
+                return geometry
+            found = window.find(wanted, found + 1)
+        if len(window) < _WINDOW:
+            return None
+        position += _WINDOW - len(wanted) + 1
+    return None

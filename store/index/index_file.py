@@ -1,0 +1,180 @@
+"""One key index file: header, hash slots and chained entries (spec/formats.md 8)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from formats.errors import CorruptError
+from formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from store.files import io
+from store.files.reading import Descriptors
+
+DEFAULT_SLOTS = 5_000_000
+DEFAULT_ENTRIES = 20_000_000
+_SECOND = 1000
+
+
+class Geometry(NamedTuple):
+    """Slots and entries of an index file (maxHashSlotNum, maxIndexNum), which the file itself does not say."""
+
+    slots: int
+    entries: int
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of a file with this geometry."""
+        return INDEX_HEADER.size + INDEX_SLOT.size * self.slots + INDEX_ENTRY.size * self.entries
+
+    def slot_position(self, key_hash: int) -> int:
+        """Byte position of the slot of `key_hash`."""
+        return INDEX_HEADER.size + INDEX_SLOT.size * (key_hash % self.slots)
+
+    def entry_position(self, entry: int) -> int:
+        """Byte position of an entry."""
+        return INDEX_HEADER.size + INDEX_SLOT.size * self.slots + INDEX_ENTRY.size * entry
+
+
+class IndexHeader(NamedTuple):
+    """Times in ms. `index_count` is the number of the next entry; entry 0 is never used."""
+
+    begin_timestamp: int
+    end_timestamp: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    hash_slot_count: int
+    index_count: int
+
+
+class IndexEntry(NamedTuple):
+    """An entry with its number; `timestamp` in ms, truncated to seconds from the header's begin."""
+
+    number: int
+    key_hash: int
+    physical_offset: int
+    timestamp: int
+    previous: int
+
+
+EMPTY_HEADER = IndexHeader(0, 0, 0, 0, 0, 1)
+
+
+class IndexFile:
+    """Reading and appending. Opening reads the header only."""
+
+    def __init__(self, path: Path, geometry: Geometry, descriptors: Descriptors) -> None:
+        self.path = path
+        self.geometry = geometry
+        self._descriptors = descriptors
+        self._writer: int | None = None
+        self.header = self.read_header()
+
+    def read_header(self) -> IndexHeader:
+        """The header as it is on disk now; a count below 1 reads as 1, as RocketMQ loads it."""
+        data = self._descriptors.read(self.path, 0, INDEX_HEADER.size)
+        if len(data) < INDEX_HEADER.size:
+            raise CorruptError(
+                f"index file has {len(data)} bytes, less than its header",
+                file=self.path,
+                hint="`rmqctl rebuild --index` makes the index anew from the commitlog",
+            )
+        header = IndexHeader(*INDEX_HEADER.unpack_from(data, 0))
+        return header._replace(index_count=max(1, header.index_count))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next key needs a new file."""
+        return self.header.index_count >= self.geometry.entries
+
+    def slot(self, key_hash: int) -> int:
+        """Newest entry of the chain of `key_hash`; 0 where the slot is empty or holds no entry number."""
+        data = self._descriptors.read(self.path, self.geometry.slot_position(key_hash), INDEX_SLOT.size)
+        if len(data) < INDEX_SLOT.size:
+            return 0
+        (entry,) = INDEX_SLOT.unpack_from(data, 0)
+        return entry if 0 < entry < self.header.index_count else 0
+
+    def entry(self, number: int) -> IndexEntry:
+        """Entry `number`; CorruptError where the file ends before it."""
+        data = self._descriptors.read(self.path, self.geometry.entry_position(number), INDEX_ENTRY.size)
+        if len(data) < INDEX_ENTRY.size:
+            raise CorruptError(f"index entry {number} lies behind the end of the file", file=self.path)
+        return self._entry(number, INDEX_ENTRY.unpack_from(data, 0))
+
+    def _entry(self, number: int, fields: tuple[int, ...]) -> IndexEntry:
+        key_hash, physical_offset, difference, previous = fields
+        return IndexEntry(
+            number, key_hash, physical_offset, self.header.begin_timestamp + difference * _SECOND, previous
+        )
+
+    def entries(self) -> Iterator[IndexEntry]:
+        """All entries in the order they were put."""
+        number, chunk = 1, 8192
+        while number < self.header.index_count:
+            count = min(chunk, self.header.index_count - number)
+            data = self._descriptors.read(self.path, self.geometry.entry_position(number), count * INDEX_ENTRY.size)
+            whole = len(data) - len(data) % INDEX_ENTRY.size
+            if not whole:
+                raise CorruptError(f"index entry {number} lies behind the end of the file", file=self.path)
+            for fields in INDEX_ENTRY.struct.iter_unpack(data[:whole]):
+                yield self._entry(number, fields)
+                number += 1
+
+    def chain(self, key_hash: int) -> Iterator[IndexEntry]:
+        """Entries of the slot of `key_hash`, newest first, other hashes of the slot included.
+
+        A chain must lead to ever smaller numbers; CorruptError where it does not (a cycle, a wild number).
+        """
+        number = self.slot(key_hash)
+        while number > 0:
+            entry = self.entry(number)
+            yield entry
+            if entry.previous >= number:
+                raise CorruptError(
+                    f"chain of index entry {number} leads on to {entry.previous}",
+                    file=self.path,
+                    hint="`rmqctl rebuild --index` makes the index anew from the commitlog",
+                )
+            number = entry.previous
+
+    def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> None:
+        """Append an entry for a message; the file must not be full. Not flushed. (IndexFile#putKey)
+
+        Unlike RocketMQ's, the first entry's time is relative to the file's own begin, so that no time reads late.
+        """
+        header = self.header
+        first = header.index_count <= 1
+        begin = store_timestamp if first else header.begin_timestamp
+        difference = min(max(0, (store_timestamp - begin) // _SECOND), 0x7FFFFFFF) if begin > 0 else 0
+        previous = self.slot(key_hash)
+        number = header.index_count
+        entry = INDEX_ENTRY.struct.pack(key_hash, physical_offset, difference, previous)
+        self.header = IndexHeader(
+            begin,
+            store_timestamp,
+            physical_offset if first else header.begin_physical_offset,
+            physical_offset,
+            header.hash_slot_count + (previous == 0),
+            number + 1,
+        )
+        if self._writer is None:
+            self._writer = io.open_for_writing(self.path)
+        # entry before slot before header: a reader never follows a number to bytes not yet written
+        io.write_at(self._writer, self.path, self.geometry.entry_position(number), entry)
+        io.write_at(self._writer, self.path, self.geometry.slot_position(key_hash), INDEX_SLOT.struct.pack(number))
+        io.write_at(self._writer, self.path, 0, INDEX_HEADER.struct.pack(*self.header))
+
+    def flush(self) -> None:
+        """fsync what was put."""
+        if self._writer is not None:
+            io.flush_descriptor(self._writer, self.path)
+
+    def close(self) -> None:
+        """Flush and close."""
+        if self._writer is not None:
+            self.flush()
+            os.close(self._writer)
+            self._writer = None
+        self._descriptors.forget(self.path)

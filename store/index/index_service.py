@@ -1,0 +1,125 @@
+"""All index files of a store: loading them, finding offsets by key, and adding keys of new messages."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from formats.errors import CorruptError, UnreadableError
+from formats.hashing import key_hash
+from store.config import StoreConfig
+from store.files import io
+from store.files.reading import Descriptors
+from store.index.geometry import fits, infer_geometry
+from store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
+
+_NAME_DIGITS = 17
+
+
+def index_file_name(now_ms: int) -> str:
+    """Name of an index file created at `now_ms`: local time as yyyyMMddHHmmssSSS."""
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000)) + f"{now_ms % 1000:03d}"
+
+
+class IndexService:
+    """Index files, oldest first. Files that cannot be an index are in `problems` as (path, what is wrong)."""
+
+    def __init__(self, directory: Path, config: StoreConfig, descriptors: Descriptors) -> None:
+        self.directory = directory
+        self._config = config
+        self._descriptors = descriptors
+        self.files: list[IndexFile] = []
+        self.problems: list[tuple[Path, str]] = []
+
+    @property
+    def configured_geometry(self) -> Geometry | None:
+        """Geometry of the configuration, if it names it."""
+        if self._config.max_hash_slot_num is None and self._config.max_index_num is None:
+            return None
+        return Geometry(self._config.max_hash_slot_num or DEFAULT_SLOTS, self._config.max_index_num or DEFAULT_ENTRIES)
+
+    def load(self) -> None:
+        """List and open the files. A file whose geometry is neither the configured one nor found is a problem."""
+        try:
+            names = sorted(os.listdir(self.directory))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise UnreadableError(f"cannot be listed: {error.strerror}", file=self.directory) from error
+        for name in names:
+            path = self.directory / name
+            if not (name.isascii() and name.isdigit() and len(name) == _NAME_DIGITS and path.is_file()):
+                self.problems.append((path, "not an index file by its name"))
+                continue
+            geometry = self._geometry_of(path)
+            if geometry is None:
+                self.problems.append((path, "its length and its entries fit no number of slots"))
+                continue
+            try:
+                self.files.append(IndexFile(path, geometry, self._descriptors))
+            except CorruptError as error:
+                self.problems.append((path, error.message))
+
+    def _geometry_of(self, path: Path) -> Geometry | None:
+        size = path.stat().st_size
+        configured = self.configured_geometry
+        if configured is not None and configured.file_size == size and fits(path, configured, self._descriptors):
+            return configured
+        return infer_geometry(path, size, self._descriptors)
+
+    @property
+    def geometry(self) -> Geometry:
+        """Geometry for new files: the configured one, else that of most files, else RocketMQ's default."""
+        if self.configured_geometry is not None:
+            return self.configured_geometry
+        counted = Counter(file.geometry for file in self.files)
+        return counted.most_common(1)[0][0] if counted else Geometry(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+
+    def offsets(self, topic: str, key: str, begin: int, end: int) -> Iterator[int]:
+        """Physical offsets of messages that may have the key, newest first, stored between `begin` and `end` (ms).
+
+        Hashes collide, so the caller compares the key itself. An entry's time is only good to the second, so the
+        caller compares the message's own time too. An offset occurs once. (IndexService#queryOffset)
+        """
+        wanted = key_hash(topic, key)
+        seen: set[int] = set()
+        for file in reversed(self.files):
+            for entry in file.chain(wanted):
+                # no early stop by time: entries of a file written by RocketMQ can carry a time that is too late
+                if entry.key_hash != wanted or entry.physical_offset in seen:
+                    continue
+                seen.add(entry.physical_offset)
+                yield entry.physical_offset
+
+    def put(self, topic: str, key: str, physical_offset: int, store_timestamp: int) -> bool:
+        """Add one key of a message; True if a file became full with it (its times may go to the checkpoint)."""
+        if not self.files or self.files[-1].is_full:
+            self.create_file(store_timestamp)
+        self.files[-1].put(key_hash(topic, key), physical_offset, store_timestamp)
+        return self.files[-1].is_full
+
+    def create_file(self, now_ms: int | None = None) -> IndexFile:
+        """A new last file, named by the time given or now, later than every other name."""
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        name = index_file_name(now)
+        while self.files and name <= self.files[-1].path.name:
+            now += 1
+            name = index_file_name(now)
+        io.make_directories(self.directory)
+        path = self.directory / name
+        io.create_file(path, self.geometry.file_size)
+        self.files.append(IndexFile(path, self.geometry, self._descriptors))
+        return self.files[-1]
+
+    def flush(self) -> None:
+        """fsync the files that were put to."""
+        for file in self.files:
+            file.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        for file in self.files:
+            file.close()

@@ -1,0 +1,158 @@
+"""One consumequeue of 20-byte units: reading it, whole or broken, and appending to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from formats.errors import WriteFailedError
+from formats.layouts import CONSUMEQUEUE_UNIT
+from store.files import io
+from store.files.mapped_file_queue import MappedFileQueue
+from store.files.reading import Descriptors, end_of_nonzero
+from store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
+
+UNIT_SIZE = CONSUMEQUEUE_UNIT.size
+DEFAULT_FILE_SIZE = 300_000 * UNIT_SIZE
+_PLACEHOLDER = CONSUMEQUEUE_UNIT.struct.pack(0, PLACEHOLDER_SIZE, 0)
+_CHUNK_UNITS = 8192
+
+
+class ConsumeQueue:
+    """Units of one topic and queue. Queue offset n lies at byte n * 20 of the queue's files.
+
+    Loading trusts nothing: the end is where the last byte that is not zero lies, and a zero unit before it is a hole.
+    """
+
+    kind = "SimpleCQ"
+
+    def __init__(
+        self, topic: str, queue_id: int, directory: Path, file_size: int | None, descriptors: Descriptors
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.directory = directory
+        self.files = MappedFileQueue([directory], file_size, descriptors)
+        self._descriptors = descriptors
+        self._end: int | None = None
+        self._min_offset: tuple[int, int] | None = None
+        self._appending: tuple[Path, int] | None = None
+
+    def load(self) -> None:
+        """List the queue's files (see MappedFileQueue.load)."""
+        self.files.load()
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last unit; 0 for a queue without units."""
+        if self._end is None:
+            self._end = self._find_end()
+        return self._end
+
+    def _find_end(self) -> int:
+        for file in reversed(self.files.files):
+            end = end_of_nonzero(self._descriptors, file.path, 0, file.size)
+            if end:
+                return file.start_offset // UNIT_SIZE + -(-end // UNIT_SIZE)
+        return 0
+
+    @property
+    def first_slot(self) -> int:
+        """Queue offset of the first slot in the first file; 0 without files."""
+        return self.files.files[0].start_offset // UNIT_SIZE if self.files.files else 0
+
+    def min_offset(self, commitlog_min_offset: int) -> int:
+        """Queue offset of the first unit whose message is still in the commitlog; the end if there is none.
+
+        Units are in the order of the log, so a binary search finds it (ConsumeQueue#correctMinOffset, without its
+        restriction to the first file).
+        """
+        if self._min_offset is not None and self._min_offset[0] == commitlog_min_offset:
+            return self._min_offset[1]
+        low, high = self.first_slot, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is None or not unit.is_written or unit.physical_offset < commitlog_min_offset:
+                low = middle + 1
+            else:
+                high = middle
+        self._min_offset = (commitlog_min_offset, low)
+        return low
+
+    def unit(self, queue_offset: int) -> QueueUnit | None:
+        """The unit at `queue_offset`: zeros and placeholders too; None outside the queue's files."""
+        data = self.files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
+        if len(data) < UNIT_SIZE:
+            return None
+        return QueueUnit(queue_offset, *CONSUMEQUEUE_UNIT.unpack_from(data, 0))
+
+    def units(self, begin: int, end: int | None = None) -> Iterator[QueueUnit]:
+        """Units of slots [begin, end), zeros and placeholders too; slots of missing files are left out."""
+        end = self.max_offset if end is None else min(end, self.max_offset)
+        for file in self.files.files:
+            file_begin = file.start_offset // UNIT_SIZE
+            slot = max(begin, file_begin)
+            stop = min(end, file_begin + file.size // UNIT_SIZE)
+            while slot < stop:
+                count = min(_CHUNK_UNITS, stop - slot)
+                data = file.read((slot - file_begin) * UNIT_SIZE, count * UNIT_SIZE)
+                whole = len(data) - len(data) % UNIT_SIZE
+                if not whole:
+                    break
+                for fields in CONSUMEQUEUE_UNIT.struct.iter_unpack(data[:whole]):
+                    yield QueueUnit(slot, *fields)
+                    slot += 1
+
+    def units_in_same_file(self, begin: int) -> Iterator[QueueUnit]:
+        """Units from `begin` to the end of its file: what one iterator of the broker gives (spec/reading.md 2)."""
+        per_file = self.files.file_size // UNIT_SIZE
+        return self.units(begin, (begin // per_file + 1) * per_file if per_file else None)
+
+    def append(self, unit: QueueUnit) -> None:
+        """Write `unit` at the slot of its queue offset, which must be the end of the queue or behind it.
+
+        Slots between are filled with placeholders, as the broker does for a queue that begins later; missing files
+        are created. Not flushed.
+        """
+        end = self.max_offset
+        if unit.queue_offset < end:
+            raise WriteFailedError(
+                f"unit of slot {unit.queue_offset} does not follow the queue's end {end}", file=self.directory
+            )
+        if not self.files.file_size:
+            self.files.file_size = DEFAULT_FILE_SIZE
+        per_file = self.files.file_size // UNIT_SIZE
+        first = end if self.files.files else unit.queue_offset - unit.queue_offset % per_file
+        while first < unit.queue_offset:
+            count = min(unit.queue_offset, (first // per_file + 1) * per_file) - first
+            self._write(first, _PLACEHOLDER * count)
+            first += count
+        packed = CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code)
+        self._write(unit.queue_offset, packed)
+        self._end = unit.queue_offset + 1
+
+    def _write(self, slot: int, data: bytes) -> None:
+        offset = slot * UNIT_SIZE
+        start = offset - offset % self.files.file_size
+        file = self.files.find(offset)
+        if file is None:
+            file = self.files.create_file(start)
+            file.set_positions(self.files.file_size)
+        if self._appending is None or self._appending[0] != file.path:
+            self.close()
+            self._appending = (file.path, io.open_for_writing(file.path))
+        io.write_at(self._appending[1], file.path, offset - start, data)
+
+    def flush(self) -> None:
+        """fsync the file being appended to."""
+        if self._appending is not None:
+            io.flush_descriptor(self._appending[1], self._appending[0])
+
+    def close(self) -> None:
+        """Close the file being appended to; flushed first, because nobody would do it later."""
+        if self._appending is not None:
+            self.flush()
+            os.close(self._appending[1])
+            self._appending = None

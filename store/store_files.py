@@ -1,0 +1,98 @@
+"""The files of one store, opened for reading: what every look at it and every change of it starts from."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+
+from formats.errors import NotAStoreError, UnreadableError
+from store.checkpoint import Checkpoint, read_checkpoint
+from store.config import StoreConfig
+from store.files.layout import StoreLayout
+from store.files.lock import lock_holder
+from store.files.mapped_file_queue import MappedFileQueue
+from store.files.reading import Descriptors
+from store.index.index_service import IndexService
+from store.queues.queue_table import QueueTable
+
+# any one of these makes a directory a store
+_MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint")
+
+
+class StoreFiles:
+    """A store as it lies on disk. Opening reads directory listings only, creates nothing and repairs nothing.
+
+    Parts are loaded on first use, so that a lookup by physical offset never opens a queue or an index.
+    """
+
+    def __init__(self, root: Path, config: StoreConfig | None = None) -> None:
+        """NotAStoreError if `root` holds nothing of a store; UnreadableError if it cannot be listed."""
+        self.root = root
+        self.config = config or StoreConfig()
+        self.layout: StoreLayout = self.config.layout(root)
+        self.descriptors = Descriptors()
+        _require_store(self.layout)
+
+    @cached_property
+    def log(self) -> MappedFileQueue:
+        """The commitlog's files."""
+        log = MappedFileQueue(self.layout.commitlog, self.config.mapped_file_size_commit_log, self.descriptors)
+        log.load()
+        return log
+
+    @cached_property
+    def queues(self) -> QueueTable:
+        """The consume queues."""
+        return QueueTable(self.layout, self.config, self.descriptors)
+
+    @cached_property
+    def index(self) -> IndexService:
+        """The index files."""
+        service = IndexService(self.layout.index, self.config, self.descriptors)
+        service.load()
+        return service
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint as it is on disk now."""
+        return read_checkpoint(self.layout.checkpoint)
+
+    def has_abort(self) -> bool:
+        """Whether the store is open somewhere or was not closed cleanly."""
+        return self.layout.abort.exists()
+
+    def lock_holder(self) -> int | None:
+        """Process id of whoever holds the broker's lock."""
+        return lock_holder(self.layout.lock)
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        self.descriptors.close()
+
+    def __enter__(self) -> StoreFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _require_store(layout: StoreLayout) -> None:
+    root = layout.root
+    try:
+        names = set(os.listdir(root))
+    except FileNotFoundError:
+        raise NotAStoreError(
+            "there is no such directory", file=root, hint="name the store with -s DIR or RMQCTL_STORE"
+        ) from None
+    except NotADirectoryError:
+        raise NotAStoreError(
+            "is a file, not a store directory", file=root, hint="look into a single file with `rmqctl dump FILE`"
+        ) from None
+    except OSError as error:
+        raise UnreadableError(f"cannot be listed: {error.strerror}", file=root, hint="check its permissions") from error
+    if not names:
+        raise NotAStoreError("the directory is empty", file=root, hint="name the store with -s DIR or RMQCTL_STORE")
+    if names.isdisjoint(_MARKS) and not any(directory.is_dir() for directory in layout.commitlog):
+        below = sorted(name for name in names if (root / name / "commitlog").is_dir())
+        hint = f"did you mean {root / below[0]}?" if below else "a store holds commitlog/, consumequeue/, checkpoint"
+        raise NotAStoreError("holds nothing of a RocketMQ store", file=root, hint=hint)
