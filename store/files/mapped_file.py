@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from store.files import io
@@ -25,7 +27,7 @@ class MappedFile:
         self.committed_position = size
         self.flushed_position = size
         self.store_timestamp = 0
-        self.reference = ReferenceCount()
+        self.reference = ReferenceCount(self.close)
         self._descriptors = descriptors
         self._map: io.WritableMap | None = None
 
@@ -39,8 +41,24 @@ class MappedFile:
         """Whether nothing can be appended any more."""
         return self.wrote_position >= self.size
 
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[bool]:
+        """Keep the file from being removed while it is read: `with file.hold() as held: ...`.
+
+        `held` is False for a file that is on its way out already; a reader then treats it as gone. A hold delays a
+        removal by the cleaner's interval at most (ReferenceResource#hold).
+        """
+        held = self.reference.hold()
+        try:
+            yield held
+        finally:
+            if held:
+                self.reference.release()
+
     def read(self, position: int, length: int) -> bytes:
-        """Up to `length` readable bytes from `position`."""
+        """Up to `length` readable bytes from `position`; none once the file was given up (see `hold`)."""
+        if self.reference.is_cleanup_over:
+            return b""
         length = min(length, self.committed_position - position)
         return self._descriptors.read(self.path, position, length) if length > 0 else b""
 
@@ -96,9 +114,13 @@ class MappedFile:
         self._descriptors.forget(self.path)
 
     def destroy(self, interval: int, now: int | None = None) -> bool:
-        """Remove the file unless a reader holds it; True when it is gone (MappedFile#destroy)."""
+        """Remove the file unless a reader holds it; True when it is gone (MappedFile#destroy).
+
+        Held, it only becomes unavailable; a later call removes it, once released or `interval` ms after the first.
+        `now`: ms of the monotonic clock. WriteFailedError where the removal itself fails (RocketMQ ignores that).
+        """
         if not self.reference.shutdown(interval, now):
             return False
-        self.close()
+        self._descriptors.forget(self.path)
         io.remove(self.path)
         return True

@@ -109,12 +109,16 @@ class IndexFile:
             number, key_hash, physical_offset, self.header.begin_timestamp + difference * _SECOND, previous
         )
 
+    def read_entries(self, number: int, count: int) -> bytes:
+        """Bytes of `count` entries from `number` on; fewer where the file ends."""
+        return self._descriptors.read(self.path, self.geometry.entry_position(number), count * INDEX_ENTRY.size)
+
     def entries(self) -> Iterator[IndexEntry]:
         """All entries in the order they were put."""
         number, chunk = 1, 8192
         while number < self.header.index_count:
             count = min(chunk, self.header.index_count - number)
-            data = self._descriptors.read(self.path, self.geometry.entry_position(number), count * INDEX_ENTRY.size)
+            data = self.read_entries(number, count)
             whole = len(data) - len(data) % INDEX_ENTRY.size
             if not whole:
                 raise CorruptError(f"index entry {number} lies behind the end of the file", file=self.path)

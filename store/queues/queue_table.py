@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 from formats.errors import UnreadableError, UnsupportedError
 from store.config import StoreConfig
 from store.files import io
-from store.files.layout import StoreLayout, topic_directory
+from store.files.layout import StoreLayout, is_file_name, topic_directory
 from store.files.reading import Descriptors
+from store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
 from store.queues.batch_consumequeue import BatchConsumeQueue
-from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE, ConsumeQueue
+
+_SAMPLED_QUEUES = 64
 
 AnyConsumeQueue = ConsumeQueue | BatchConsumeQueue
 
@@ -38,6 +42,16 @@ def _directories(directory: Path) -> list[str]:
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
 
 
+def _usual_size(root: Path) -> int:
+    """Size of most files among the first queues below `root`; 0 if there are no files."""
+    sizes: Counter[int] = Counter()
+    for _, _, directory in list_queues(root)[:_SAMPLED_QUEUES]:
+        with os.scandir(directory) as entries:
+            sizes.update(entry.stat().st_size for entry in entries if is_file_name(entry.name) and entry.is_file())
+    sizes.pop(0, None)
+    return max(sizes, key=lambda size: (sizes[size], size), default=0)
+
+
 def has_rocksdb_queues(layout: StoreLayout) -> bool:
     """Whether the queues are in a RocksDB (storeType=defaultRocksDB), which has the same directory name."""
     return (layout.consumequeue / "CURRENT").is_file()
@@ -61,6 +75,7 @@ class QueueTable:
         self._descriptors = descriptors
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
         self._listed = False
+        self._file_size: int | None = None
 
     def all(self) -> list[AnyConsumeQueue]:
         """Every queue that has a directory, by topic and id. UnsupportedError for RocksDB queues."""
@@ -96,20 +111,34 @@ class QueueTable:
             queue = self._queues[(topic, queue_id)] = self._load(topic, queue_id, directory, is_batch)
         return queue
 
+    def absent(self, topic: str, queue_id: int, is_batch: bool = False) -> AnyConsumeQueue:
+        """A queue without directory or files, to plan with; it is not added to the table."""
+        root = self.layout.batchconsumequeue if is_batch else self.layout.consumequeue
+        return self._load(topic, queue_id, topic_directory(root, topic) / str(queue_id), is_batch)
+
     def _load(self, topic: str, queue_id: int, directory: Path, is_batch: bool) -> AnyConsumeQueue:
         queue: AnyConsumeQueue
         if is_batch:
-            size = self._config.mapper_file_size_batch_consume_queue
-            queue = BatchConsumeQueue(topic, queue_id, directory, size, self._descriptors)
+            queue = BatchConsumeQueue(topic, queue_id, directory, self.batch_file_size(), self._descriptors)
         else:
             queue = ConsumeQueue(topic, queue_id, directory, self.consumequeue_file_size(), self._descriptors)
         queue.load()
         return queue
 
-    def consumequeue_file_size(self) -> int | None:
-        """Configured size in bytes, rounded up to whole units as RocketMQ does; None to take it from the files."""
-        size = self._config.mapped_file_size_consume_queue
-        return None if size is None else -(-size // UNIT_SIZE) * UNIT_SIZE
+    def consumequeue_file_size(self) -> int:
+        """Bytes of a consumequeue file: configured (rounded up to whole units, as RocketMQ does), else what most
+        files of the store have, else RocketMQ's default."""
+        if self._file_size is None:
+            size = self._config.mapped_file_size_consume_queue
+            if size is None:
+                size = _usual_size(self.layout.consumequeue) or DEFAULT_FILE_SIZE
+            self._file_size = -(-size // UNIT_SIZE) * UNIT_SIZE
+        return self._file_size
+
+    def batch_file_size(self) -> int:
+        """Bytes of a batch consumequeue file, found in the same way; never rounded."""
+        size = self._config.mapper_file_size_batch_consume_queue
+        return size or _usual_size(self.layout.batchconsumequeue) or DEFAULT_BATCH_FILE_SIZE
 
     def topics(self) -> list[str]:
         """Topics with at least one queue."""

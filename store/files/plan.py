@@ -1,0 +1,104 @@
+"""What is going to change in a store, as data: planned and counted before anything is touched (law 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRange:
+    """Put `data` at byte `offset` of an existing file."""
+
+    path: Path
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClearRange:
+    """Put zeros at bytes [offset, offset + length) of an existing file."""
+
+    path: Path
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Cut or extend (with zeros) a file to `size` bytes."""
+
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFile:
+    """Create a file of `size` zero bytes, with its directories."""
+
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveAway:
+    """Take a file or directory out of the store; it is kept in the journal's folder."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """Put a file or directory made beside the store at `path`; what was there is moved away."""
+
+    staged: Path
+    path: Path
+
+
+Operation = WriteRange | ClearRange | Resize | CreateFile | MoveAway | Install
+
+
+@dataclass(slots=True)
+class Plan:
+    """Operations in the order they are carried out."""
+
+    operations: list[Operation] = field(default_factory=list)
+
+    def add(self, operation: Operation) -> None:
+        """Add one operation at the end."""
+        self.operations.append(operation)
+
+    def __bool__(self) -> bool:
+        return bool(self.operations)
+
+    def paths(self) -> list[Path]:
+        """Every path that changes, once, in order."""
+        return list(dict.fromkeys(operation.path for operation in self.operations))
+
+    def changed_bytes(self) -> int:
+        """Bytes of existing files that are overwritten or cleared."""
+        total = 0
+        for operation in self.operations:
+            if isinstance(operation, WriteRange):
+                total += len(operation.data)
+            elif isinstance(operation, ClearRange):
+                total += operation.length
+        return total
+
+
+def describe(operation: Operation, root: Path) -> dict[str, object]:
+    """One operation for people and for `--dry-run --json`: paths relative to the store."""
+    path = str(operation.path.relative_to(root)) if operation.path.is_relative_to(root) else str(operation.path)
+    match operation:
+        case WriteRange():
+            return {"operation": "write", "path": path, "offset": operation.offset, "bytes": len(operation.data)}
+        case ClearRange():
+            return {"operation": "clear", "path": path, "offset": operation.offset, "bytes": operation.length}
+        case Resize():
+            return {"operation": "resize", "path": path, "offset": operation.size, "bytes": 0}
+        case CreateFile():
+            return {"operation": "create", "path": path, "offset": 0, "bytes": operation.size}
+        case MoveAway():
+            return {"operation": "move away", "path": path, "offset": 0, "bytes": 0}
+        case Install():
+            return {"operation": "install", "path": path, "offset": 0, "bytes": 0}

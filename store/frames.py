@@ -1,0 +1,155 @@
+"""Single frames by physical offset: the message that stands there, or what stands there instead."""
+
+from __future__ import annotations
+
+from formats.errors import CorruptError, NotFoundError, RmqctlError
+from formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from formats.message import MINIMUM_FRAME_SIZE, FrameDamage, StoredMessage, decode_message
+from store.commitlog.walk import MAXIMUM_FRAME_SIZE, Blank, Damage, Empty, Record, walk
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+
+# most messages fit into one read of this size
+_FIRST_READ = 8192
+_LARGEST_HEAD = FRAME_HEADS[3].size
+
+
+def message_at(log: MappedFileQueue, physical_offset: int, size: int = 0) -> StoredMessage:
+    """The message whose frame starts at `physical_offset`, held against law 3, its CRC included.
+
+    `size` is what a queue unit says about its size, to read no more than needed. Raises NotFoundError where the log
+    does not reach (before its first file, behind its last) and CorruptError, caused by a FrameDamage, where it does and
+    no good frame starts, or where a file is missing. `explain_absence` says more about the latter.
+    """
+    file = log.find(physical_offset)
+    if file is None:
+        raise _outside(log, physical_offset)
+    position = physical_offset - file.start_offset
+    available = file.committed_position - position
+    window = file.read(position, min(max(size, _LARGEST_HEAD) if size > 0 else _FIRST_READ, MAXIMUM_FRAME_SIZE))
+    claimed = int.from_bytes(window[:4], "big", signed=True)
+    if len(window) < claimed <= min(available, MAXIMUM_FRAME_SIZE):
+        window = file.read(position, claimed)
+    try:
+        return decode_message(window, 0, min(available, MAXIMUM_FRAME_SIZE), physical_offset)
+    except FrameDamage as damage:
+        raise CorruptError(
+            f"no good message starts here: {damage.detail}",
+            file=file.path,
+            physical_offset=physical_offset,
+            hint=f"`rmqctl dump {file.path} --at {position}` shows the bytes",
+        ) from damage
+
+
+def store_time_at(log: MappedFileQueue, physical_offset: int) -> int | None:
+    """Store time in ms of the frame at `physical_offset`; None unless a frame's head stands there.
+
+    Only the head is read, so a message with a damaged body still has its time. (CommitLog#pickupStoreTimestamp, which
+    does not even look at the head)
+    """
+    if physical_offset < 0:
+        return None
+    head = log.read(physical_offset, _LARGEST_HEAD)
+    if len(head) < FRAME_HEADS[0].size:
+        return None
+    fields = FRAME_HEADS[0].unpack_from(head, 0)
+    if fields[1] not in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) or fields[6] != physical_offset:
+        return None
+    layout = FRAME_HEADS[fields[7] >> 4 & 3]
+    if fields[0] < MINIMUM_FRAME_SIZE or len(head) < layout.size:
+        return None
+    store_timestamp: int = layout.unpack_from(head, 0)[11]
+    return store_timestamp
+
+
+def explain_absence(log: MappedFileQueue, physical_offset: int) -> RmqctlError:
+    """Why no message can be had at `physical_offset`, found by walking the file that covers it from its start.
+
+    NotFoundError where all is well and simply no message starts there (inside another frame, in the filler at a file's
+    end, behind the last message), CorruptError where the bytes are damaged or a file is missing.
+    """
+    file = log.find(physical_offset)
+    if file is None:
+        return _outside(log, physical_offset)
+    record = _record_around(log, file, physical_offset)
+    if record is None:
+        return CorruptError("the bytes cannot be accounted for", file=file.path, physical_offset=physical_offset)
+    if isinstance(record, StoredMessage):
+        return NotFoundError(
+            f"it lies inside the message of {record.total_size} bytes that starts at {record.physical_offset}",
+            file=file.path,
+            physical_offset=physical_offset,
+            hint=f"`rmqctl query -o {record.physical_offset}` shows that message",
+        )
+    if isinstance(record, Blank):
+        return NotFoundError(
+            f"it lies in the filler at the end of its file, which starts at {record.physical_offset}",
+            file=file.path,
+            physical_offset=physical_offset,
+            hint=f"the next message starts at {record.physical_offset + record.size}",
+        )
+    if isinstance(record, Empty):
+        return NotFoundError(
+            f"nothing was written there: the file's messages end at {record.physical_offset}",
+            file=file.path,
+            physical_offset=physical_offset,
+        )
+    return CorruptError(
+        f"it lies in damaged bytes {record.physical_offset} to {record.end}: {record.detail}",
+        file=record.file,
+        physical_offset=physical_offset,
+        hint=f"`rmqctl dump {file.path} --at {record.physical_offset - file.start_offset}` shows them",
+    )
+
+
+def _record_around(log: MappedFileQueue, file: MappedFile, physical_offset: int) -> Record | None:
+    for record in walk(log, file.start_offset):
+        end = record.physical_offset + record.size if isinstance(record, Blank) else record.end
+        if record.physical_offset <= physical_offset < end:
+            return record
+        if record.physical_offset > physical_offset or end >= file.start_offset + log.file_size:
+            break
+    return None
+
+
+def _outside(log: MappedFileQueue, physical_offset: int) -> RmqctlError:
+    if not log.files:
+        return NotFoundError("the store has no commitlog file", physical_offset=physical_offset)
+    first, last = log.files[0], log.files[-1]
+    if physical_offset < 0:
+        return NotFoundError("physical offsets begin at 0", physical_offset=physical_offset)
+    if physical_offset < first.start_offset:
+        return NotFoundError(
+            f"it lies before the commitlog, which begins at {first.start_offset}: the message has been removed",
+            physical_offset=physical_offset,
+            hint="the broker removes old files when their time is over or the disk is full",
+        )
+    if physical_offset >= last.start_offset + max(last.size, log.file_size):
+        return NotFoundError(
+            f"it lies behind the commitlog, whose last file ends at {last.end_offset}", physical_offset=physical_offset
+        )
+    before = [file for file in log.files if file.start_offset <= physical_offset][-1]
+    if physical_offset < before.start_offset + log.file_size:
+        return CorruptError(
+            f"the file is cut short: it has {before.size} bytes of {log.file_size}",
+            file=before.path,
+            physical_offset=physical_offset,
+        )
+    return CorruptError(
+        "the commitlog file that held it is missing",
+        file=before.path.parent,
+        physical_offset=physical_offset,
+        hint="look for the file in a backup; `rmqctl ls --files` lists what is there",
+    )
+
+
+def span_of(record: Record) -> tuple[int, int]:
+    """Physical offsets [begin, end) that a record of the walk covers."""
+    if isinstance(record, Blank):
+        return record.physical_offset, record.physical_offset + record.size
+    return record.physical_offset, record.end
+
+
+def is_damage(record: Record) -> bool:
+    """Whether a record of the walk is a damaged span."""
+    return isinstance(record, Damage)

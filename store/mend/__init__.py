@@ -1,0 +1,1 @@
+"""Planning how queues and index become what the valid commitlog implies."""

@@ -1,0 +1,73 @@
+"""All queues of a store against the log: routes each implied slot to the mend of its queue and sums up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from store.dispatch import QueueSlot
+from store.files.layout import topic_directory
+from store.files.plan import Plan
+from store.files.reading import Descriptors
+from store.mend.batch_consumequeue import BatchConsumeQueueMend
+from store.mend.consumequeue import ConsumeQueueMend
+from store.queues.batch_consumequeue import BatchConsumeQueue
+from store.queues.queue_table import AnyConsumeQueue, QueueTable
+
+AnyMend = ConsumeQueueMend | BatchConsumeQueueMend
+
+
+class QueuesMend:
+    """`is_gone(physical_offset)`: the message is expired or lies in damage that stays, so a unit of it may stay."""
+
+    def __init__(self, queues: QueueTable, descriptors: Descriptors, is_gone: Callable[[int], bool]) -> None:
+        self._queues = queues
+        self._descriptors = descriptors
+        self._is_gone = is_gone
+        self._mends: dict[tuple[str, int], AnyMend] = {
+            (queue.topic, queue.queue_id): self._mend(queue) for queue in queues.all()
+        }
+
+    def _mend(self, queue: AnyConsumeQueue) -> AnyMend:
+        if isinstance(queue, BatchConsumeQueue):
+            return BatchConsumeQueueMend(queue, self._queues.batch_file_size(), self._descriptors, self._is_gone)
+        ext = topic_directory(self._queues.layout.consumequeue_ext, queue.topic) / str(queue.queue_id)
+        size = self._queues.consumequeue_file_size()
+        return ConsumeQueueMend(queue, ext, size, self._descriptors, self._is_gone)
+
+    def is_batch_topic(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue has 46-byte units already."""
+        return isinstance(self._mends.get((topic, queue_id)), BatchConsumeQueueMend)
+
+    def add(self, slot: QueueSlot) -> None:
+        """The log implies this slot."""
+        mend = self._mends.get((slot.topic, slot.queue_id))
+        if mend is None:
+            queue = self._queues.absent(slot.topic, slot.queue_id, slot.is_batch)
+            mend = self._mends[(slot.topic, slot.queue_id)] = self._mend(queue)
+        mend.add(slot.unit)
+
+    def finish(self, plan: Plan) -> None:
+        """Add the changes of all queues to `plan`."""
+        for _, mend in sorted(self._mends.items()):
+            mend.finish()
+            plan.operations += mend.plan.operations
+
+    @property
+    def changed(self) -> int:
+        """Queues that change."""
+        return sum(mend.changed for mend in self._mends.values())
+
+    @property
+    def added(self) -> int:
+        """Units that are put or put right."""
+        return sum(mend.added for mend in self._mends.values())
+
+    @property
+    def removed(self) -> int:
+        """Units that go or are put right."""
+        return sum(mend.removed for mend in self._mends.values())
+
+    @property
+    def conflicts(self) -> int:
+        """Messages whose slot another message of the log has taken."""
+        return sum(mend.conflicts for mend in self._mends.values())
