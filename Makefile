@@ -1,0 +1,71 @@
+# Every target sets up its own environment first, so that any of them can be the first command on a fresh machine.
+# Needed: Python 3.11 or newer, make. ARGS="…" is handed on to the tool that a target runs.
+
+PYTHON ?= $(or $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
+	command -v $(name) >/dev/null 2>&1 && $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $(name)))),python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed.stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint interop bench docs proof format clean
+
+help:
+	@echo "make install   the environment in .venv, with .venv/bin/rmqctl"
+	@echo "make demo      write a store, kill the writer, then info, recover, query, cat, clean"
+	@echo "make test      all tests that need no Java"
+	@echo "make lint      ruff (rules and format) and mypy"
+	@echo "make interop   the tests that start the real RocketMQ (Maven and Java 8+; skipped with a reason without)"
+	@echo "make proof     lint, test and interop"
+	@echo "make bench     measure against the real RocketMQ"
+	@echo "make docs      write the generated part of docs/ and formats/"
+	@echo "make format    let ruff format the sources and mend what it can"
+	@echo "make clean     remove .venv and all caches"
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "make: rmqctl needs Python 3.11 or newer, and '$(PYTHON)' is not." >&2; \
+		echo "      Install one (Debian: apt-get install python3 python3-venv) or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; \
+		exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+		echo "make: this Python cannot make environments: its module ensurepip is missing." >&2; \
+		echo "      On Debian and Ubuntu: apt-get install python$$version-venv    (as root), then run make again." >&2; \
+		exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: install
+	$(BIN)/python -m rmqctl.demo $(ARGS)
+
+test: install
+	$(BIN)/python -m pytest -m "not interop" $(ARGS)
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+interop: install
+	$(BIN)/python -m pytest -m interop $(ARGS)
+
+bench: install
+	$(BIN)/python -m bench $(ARGS)
+
+docs: install
+	$(BIN)/python -m formats.generate
+	$(BIN)/python -m rmqctl.document
+
+proof: lint test interop
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist rmqctl.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The command line of rmqctl: the only floor that prints or asks."""

@@ -1,0 +1,8 @@
+"""`python -m rmqctl`: the same as the console script."""
+
+import sys
+
+from rmqctl.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""`rmqctl clean`: remove expired commitlog files, and the files of queues and index that pointed into them only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from formats.errors import UsageError
+from rmqctl.cells import human_size
+from rmqctl.confirm import confirm
+from rmqctl.options import TIME, StoreLocation, dry_run_option, output_options, store_options, yes_option
+from rmqctl.output import Output
+from rmqctl.times import format_time, now_ms, parse_span
+from store.clean import CleanOptions, CleanReport, options_from_config
+from store.clean import clean as clean_store
+from store.clean.decision import FileDecision
+from store.config import StoreConfig, read_broker_conf
+from store.store_files import StoreFiles
+
+if TYPE_CHECKING:
+    _SpanParameter = click.ParamType[int]
+else:
+    _SpanParameter = click.ParamType  # older releases of click cannot be subscripted
+
+COLUMNS = ("kind", "file", "size", "modified_timestamp", "action", "reason", "detail")
+# Files of these kinds are few enough to be listed even where they stay.
+_ALWAYS_LISTED = ("commitlog", "index")
+
+
+class SpanType(_SpanParameter):
+    """A length of time, in milliseconds."""
+
+    name = "span"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds; a usage error that names the option if `value` is no length of time."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_span(value)
+        except UsageError as error:
+            self.fail(f"{error.message}: {error.hint}", param, ctx)
+
+
+SPAN = SpanType()
+
+
+@click.command()
+@store_options
+@output_options
+@click.option("--older-than", type=SPAN, metavar="SPAN", help="Age of files that go, by their mtime.  [default: 72h]")
+@click.option("--at-once", is_flag=True, help="Files of any age go, up to --batch-max and but the last.")
+@click.option("--batch-max", type=click.IntRange(min=1), metavar="N", help="Commitlog files per run.  [default: 10]")
+@click.option("--scheduled", is_flag=True, help="The broker's own rule: only at --delete-when or with full disks.")
+@click.option("--delete-when", metavar="HOURS", help="With --scheduled: local hours, as 04;16.  [default: 04]")
+@click.option(
+    "--disk-ratio",
+    type=click.IntRange(0, 100),
+    metavar="PERCENT",
+    help="With --scheduled: use of the disk from which expired files go.  [default: 75]",
+)
+@click.option(
+    "--interval-forcibly",
+    type=SPAN,
+    metavar="SPAN",
+    help="How long a reader in this process may hold a file back.  [default: 120s]",
+)
+@click.option("--accept-gaps", is_flag=True, help="Files missing inside the commitlog are gone for good.")
+@click.option("--now", "at", type=TIME, metavar="TIME", help="With --dry-run: as if it were this time.")
+@dry_run_option
+@yes_option
+def clean(
+    store: StoreLocation,
+    output: Output,
+    *,
+    older_than: int | None,
+    at_once: bool,
+    batch_max: int | None,
+    scheduled: bool,
+    delete_when: str | None,
+    disk_ratio: int | None,
+    interval_forcibly: int | None,
+    accept_gaps: bool,
+    at: int | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Remove expired files for good, and free their space. This cannot be undone.
+
+    Commitlog files go by age, the oldest first, up to the first that is young or --batch-max; the last one always
+    stays. Then queue and index files that only point before the commitlog's new beginning go as well. Defaults are
+    those of -c broker.conf, else the broker's. Without --scheduled neither the hour nor the disks matter.
+    """
+    if not scheduled and (delete_when is not None or disk_ratio is not None):
+        raise UsageError("--delete-when and --disk-ratio belong to the broker's own rule", hint="add --scheduled")
+    if at is not None and not dry_run:
+        raise UsageError("--now is for --dry-run only", hint="choose what goes by --older-than")
+    config = read_broker_conf(store.config_path) if store.config_path else StoreConfig()
+    given: dict[str, Any] = {
+        "reserved_time": older_than,
+        "batch_maximum": batch_max,
+        "delete_when": delete_when,
+        "maximum_ratio": disk_ratio,
+        "forced_after": interval_forcibly,
+    }
+    options = replace(
+        options_from_config(config),
+        at_once=at_once,
+        scheduled=scheduled,
+        accept_gaps=accept_gaps,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    now = now_ms() if at is None else at
+    with StoreFiles(store.path, config) as files:
+        plan = clean_store(files, options, now=now, dry_run=True)
+    if dry_run or not plan.removed:
+        _show(store.path, plan, output)
+        return
+    _summarise(plan, output)
+    if not confirm("Remove these files for good?", yes=yes):
+        output.talk("nothing was removed")
+        return
+    _show(store.path, _carry_out(store.path, config, options, now), output)
+
+
+def _carry_out(path: Path, config: StoreConfig, options: CleanOptions, now: int) -> CleanReport:
+    with StoreFiles(path, config) as files:
+        return clean_store(files, options, now=now)
+
+
+def _summarise(report: CleanReport, output: Output) -> None:
+    """Say on stderr what goes and what stays."""
+    would = "would go" if report.dry_run else "went"
+    for note in report.notes:
+        output.talk(f"note: {note}")
+    gone = Counter(decision.kind for decision in report.removed)
+    if gone:
+        listed = ", ".join(f"{count} of {kind}" for kind, count in gone.items())
+        output.talk(f"{sum(gone.values())} files {would} ({listed}), {human_size(report.bytes_freed)}")
+        output.talk(f"the commitlog begins at {report.min_offset} instead of {report.min_offset_before}")
+    else:
+        output.talk("no file would go" if report.dry_run else "no file went")
+    if report.order.disk_full:
+        output.talk("the disk is so full that a broker would refuse messages")
+    kept = Counter((decision.kind, decision.because.value.replace("_", " ")) for decision in report.kept)
+    for (kind, reason), count in kept.items():
+        output.talk(f"{count} of {kind} stay{'s' if count == 1 else ''}: {reason}")
+
+
+def _show(root: Path, report: CleanReport, output: Output) -> None:
+    if output.is_json:
+        output.record(_record(root, report))
+        return
+    _summarise(report, output)
+    listed = [decision for decision in report.decisions if decision.goes or decision.kind in _ALWAYS_LISTED]
+    output.rows(COLUMNS, [_row(root, decision, report.dry_run) for decision in listed])
+
+
+def _row(root: Path, decision: FileDecision, dry_run: bool) -> dict[str, Any]:
+    inside = decision.path.is_relative_to(root)
+    return {
+        "kind": decision.kind,
+        "file": str(decision.path.relative_to(root) if inside else decision.path),
+        "size": decision.size,
+        "modified_timestamp": decision.modified_timestamp,
+        "action": ("remove" if dry_run else "removed") if decision.goes else "keep",
+        "reason": decision.because.value,
+        "detail": decision.detail,
+    }
+
+
+def _json_decision(decision: FileDecision) -> dict[str, Any]:
+    return {
+        "kind": decision.kind,
+        "file": str(decision.path),
+        "start_offset": decision.start_offset,
+        "size": decision.size,
+        "modified_timestamp": decision.modified_timestamp,
+        "modified_time": format_time(decision.modified_timestamp),
+        "reason": decision.because.value,
+        "detail": decision.detail,
+    }
+
+
+def _record(root: Path, report: CleanReport) -> dict[str, Any]:
+    return {
+        "path": str(root),
+        "dry_run": report.dry_run,
+        "triggers": list(report.order.triggers),
+        "at_once": report.order.at_once,
+        "disk_full": report.order.disk_full,
+        "commitlog_used_percent": list(report.usage.commitlog),
+        "consumequeue_used_percent": report.usage.consumequeue,
+        "min_offset_before": report.min_offset_before,
+        "min_offset": report.min_offset,
+        "files_removed": len(report.removed),
+        "bytes_freed": report.bytes_freed,
+        "removed": [_json_decision(decision) for decision in report.removed],
+        "kept": [_json_decision(decision) for decision in report.kept],
+        "notes": report.notes,
+    }

@@ -1,0 +1,68 @@
+"""`rmqctl rebuild`: consume queues and index anew from the commitlog."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options, topic_option
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl rebuild -s /data/store                     queues and index
+  rmqctl rebuild -s /data/store --queues -t Orders  the queues of one topic
+  rmqctl rebuild -s /data/store --index             the key index
+
+Exit code 1 if spans of the log are damaged: their messages got no queue slot."""
+)
+@store_options
+@click.option("--queues", is_flag=True, help="Only the consume queues.")
+@click.option("--index", is_flag=True, help="Only the key index.")
+@topic_option.but(multiple=True, help="Only the queues of this topic; may be repeated. Implies --queues.")
+@dry_run_option
+@output_options
+def rebuild(
+    store: StoreLocation, output: Output, queues: bool, index: bool, topic: tuple[str, ...], dry_run: bool
+) -> int:
+    """Make consume queues and index anew from the commitlog.
+
+    New files are written beside the store, flushed, then swapped in; the old ones are kept in DIR.rmqctl. Queues whose
+    messages have all expired stay: only they know their next offset.
+    """
+    from rmqctl.opening import open_store
+    from rmqctl.progress import progress
+    from store.rebuild import rebuild as rebuild_store
+    from store.rebuild import report_row
+
+    if index and topic:
+        raise click.UsageError("the index holds the keys of all topics: --index takes no -t")
+    both = not queues and not index and not topic
+    with open_store(store) as files:
+        total = sum(file.size for file in files.log.files)
+        with progress("reading the commitlog", total, "bytes") as bar:
+            report = rebuild_store(
+                files,
+                queues=queues or bool(topic) or both,
+                index=index or both,
+                topics=list(topic),
+                dry_run=dry_run,
+                arguments=sys.argv[1:],
+                progress=bar.advance,
+            )
+    record = report_row(report)
+    if not output.is_json:
+        record["topics"] = len(report.topics)
+    output.record(record)
+    if report.damaged_spans:
+        output.talk(f"{report.damaged_spans} spans of the log are damaged and gave no messages: see `rmqctl cat`")
+    if report.journal:
+        output.talk(f"the old files are kept in {report.journal}")
+    return exit_codes.DAMAGE_OR_NOTHING if report.damaged_spans else exit_codes.OK

@@ -1,0 +1,58 @@
+"""The exit codes of the command line: what each means, and which error ends with which."""
+
+from __future__ import annotations
+
+from formats.errors import (
+    CorruptError,
+    NotAStoreError,
+    NotFoundError,
+    RefusedError,
+    RmqctlError,
+    StoreInUseError,
+    UnreadableError,
+    UnsupportedError,
+    UsageError,
+    WriteFailedError,
+)
+
+OK = 0
+DAMAGE_OR_NOTHING = 1
+USAGE = 2
+UNREADABLE = 3
+IN_USE = 4
+REFUSED = 5
+WRITE_FAILED = 6
+BUG = 70
+INTERRUPTED = 130
+
+MEANINGS: dict[int, str] = {
+    OK: "done, all well",
+    DAMAGE_OR_NOTHING: "damage was found, or nothing matched",
+    USAGE: "the command line or its input is wrong",
+    UNREADABLE: "not a store, or it cannot be read",
+    IN_USE: "the store is in use by a broker or another writer",
+    REFUSED: "refused: it needs a flag or a decision, or the format is not supported",
+    WRITE_FAILED: "an I/O error while writing",
+    BUG: "a bug of rmqctl",
+    INTERRUPTED: "interrupted by Ctrl-C",
+}
+
+EXIT_CODES: dict[type[RmqctlError], int] = {
+    CorruptError: DAMAGE_OR_NOTHING,
+    NotFoundError: DAMAGE_OR_NOTHING,
+    UsageError: USAGE,
+    NotAStoreError: UNREADABLE,
+    UnreadableError: UNREADABLE,
+    StoreInUseError: IN_USE,
+    RefusedError: REFUSED,
+    UnsupportedError: REFUSED,
+    WriteFailedError: WRITE_FAILED,
+}
+
+
+def exit_code_of(error: RmqctlError) -> int:
+    """The exit code for `error`: that of its nearest numbered class, BUG if no class of it is numbered."""
+    for cls in type(error).__mro__:
+        if cls in EXIT_CODES:
+            return EXIT_CODES[cls]
+    return BUG

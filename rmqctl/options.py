@@ -1,0 +1,159 @@
+"""The flags that verbs share: one spelling, one help text and one meaning each, as users of mqadmin know them.
+
+Each is a decorator. `@topic_option` adds the flag as it stands; `@topic_option.but(required=True)` changes what
+click is told about it. `store_options` and `output_options` add several flags and hand the command one object.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from formats.errors import UsageError
+from rmqctl.output import FORMATS, Output
+from rmqctl.times import parse_time
+
+if TYPE_CHECKING:
+    _TimeParameter = click.ParamType[int]
+else:
+    _TimeParameter = click.ParamType  # older releases of click cannot be subscripted
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+STORE_VARIABLE = "RMQCTL_STORE"
+
+
+@dataclass(frozen=True)
+class StoreLocation:
+    """Where the store is, and the broker.conf that describes it, if one was named. Neither has been opened yet."""
+
+    path: Path
+    config_path: Path | None = None
+
+
+class Flag:
+    """One reusable option."""
+
+    def __init__(self, *names: str, **attributes: Any) -> None:
+        """`names` and `attributes` are click.option's."""
+        self._names = names
+        self._attributes = attributes
+
+    def __call__(self, command: Command) -> Command:
+        """Add the flag to a command."""
+        return click.option(*self._names, **self._attributes)(command)
+
+    def but(self, **attributes: Any) -> Flag:
+        """The same flag with some of click's attributes changed."""
+        return Flag(*self._names, **{**self._attributes, **attributes})
+
+
+class TimeType(_TimeParameter):
+    """A point in time, as rmqctl.times understands it, as milliseconds since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds; a usage error that names the option if `value` is no time."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_time(value)
+        except UsageError as error:
+            self.fail(f"{error.message}: {error.hint}", param, ctx)
+
+
+TIME = TimeType()
+OFFSET = click.IntRange(min=0)
+
+topic_option = Flag("-t", "--topic", metavar="TOPIC", help="Only this topic.")
+group_option = Flag("-g", "--group", metavar="GROUP", help="Only this consumer group.")
+queue_option = Flag("-q", "--queue", "queue_id", type=OFFSET, metavar="N", help="Only this queue of the topic.")
+offset_option = Flag("-o", "--offset", type=OFFSET, metavar="OFFSET", help="An offset.")
+key_option = Flag("-k", "--key", metavar="KEY", help="Only messages with this key.")
+id_option = Flag("-i", "--id", "message_id", metavar="ID", help="A message id: offset id or unique key.")
+tag_option = Flag("--tag", metavar="TAG", help="Only messages with this tag.")
+limit_option = Flag("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N.", show_default=True)
+begin_option = Flag(
+    "-b", "--begin", type=TIME, metavar="TIME", help="From this time on: ms, ISO 8601 (UTC), or '2h ago'."
+)
+end_option = Flag("-e", "--end", type=TIME, metavar="TIME", help="Up to this time.")
+yes_option = Flag("-y", "--yes", is_flag=True, help="Do not ask.")
+dry_run_option = Flag("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+
+_store_option = Flag(
+    "-s",
+    "--store",
+    "store_path",
+    envvar=STORE_VARIABLE,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help=f"The store; else ${STORE_VARIABLE}, else what broker.conf says, else ~/store.",
+)
+_config_option = Flag(
+    "-c",
+    "--config",
+    "config_path",
+    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    metavar="FILE",
+    help="A broker.conf: sizes, paths, delay levels. Without it sizes are inferred from the files.",
+)
+_json_option = Flag("--json", "as_json", is_flag=True, help="JSON Lines for lists, one object for summaries.")
+_format_option = Flag(
+    "--format",
+    "output_format",
+    type=click.Choice(FORMATS),
+    default="table",
+    help="How to print data.",
+    show_default=True,
+)
+
+
+def store_options(command: Command) -> Command:
+    """Add -s/--store and -c/--config; the command gets them resolved as its argument `store: StoreLocation`."""
+
+    @functools.wraps(command)
+    def resolved(*args: Any, store_path: Path | None, config_path: Path | None, **options: Any) -> Any:
+        return command(*args, store=locate_store(store_path, config_path), **options)
+
+    return _store_option(_config_option(resolved))  # type: ignore[return-value]
+
+
+def output_options(command: Command) -> Command:
+    """Add --json and --format; the command gets them as its argument `output: Output`, which is flushed after it."""
+
+    @functools.wraps(command)
+    def printing(*args: Any, as_json: bool, output_format: Any, **options: Any) -> Any:
+        output = Output(as_json, output_format)
+        result = command(*args, output=output, **options)
+        output.flush()
+        return result
+
+    return _json_option(_format_option(printing))  # type: ignore[return-value]
+
+
+def time_options(command: Command) -> Command:
+    """Add -b/--begin and -e/--end; the command gets `begin` and `end`, each milliseconds or None, begin <= end."""
+
+    @functools.wraps(command)
+    def ordered(*args: Any, begin: int | None, end: int | None, **options: Any) -> Any:
+        if begin is not None and end is not None and begin > end:
+            raise click.BadParameter("it lies before --begin", param_hint="'-e' / '--end'")
+        return command(*args, begin=begin, end=end, **options)
+
+    return begin_option(end_option(ordered))  # type: ignore[return-value]
+
+
+def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLocation:
+    """Which store is meant: `store_path` (from -s or the environment), else the config's, else ~/store."""
+    if store_path is None and config_path is not None:
+        from store.config import read_broker_conf
+
+        configured = read_broker_conf(config_path).store_path_root_dir
+        store_path = Path(configured) if configured else None
+    return StoreLocation(store_path or Path.home() / "store", config_path)

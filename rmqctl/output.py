@@ -1,0 +1,264 @@
+"""The one place that prints: data on stdout as a table, JSON Lines or CSV, talk on stderr, all of it sanitised.
+
+A list is streamed: JSON Lines and CSV row by row, a table after its first page, which settles the widths of its
+columns. On a terminal texts are cut to fit the screen; piped it is aligned plain text, nothing cut, no colour.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json as json_module
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import IO, Any, Literal
+
+from formats.errors import WriteFailedError
+from rmqctl.cells import cell, csv_value, cut, listed, padded, width_of
+from rmqctl.sanitise import visible, visible_json
+
+Format = Literal["table", "json", "csv"]
+Row = Mapping[str, Any]
+
+FORMATS: tuple[Format, ...] = ("table", "json", "csv")
+# Rows that settle the widths of a table's columns before the first line is printed.
+FIRST_PAGE = 200
+GAP = "  "
+NARROWEST = 6
+# A piped cell that is wider than this is printed whole, but the other rows are not padded to it.
+WIDEST_PIPED = 64
+
+
+class Output:
+    """Prints the results of one command in the format that the user chose."""
+
+    def __init__(self, json: bool = False, format: Format = "table", *, stream: IO[str] | None = None) -> None:
+        """`json` wins over `format`; `stream` stands in for stdout."""
+        self.format: Format = "json" if json else format
+        self._stream = stream
+        if stream is None and self.format != "table" and hasattr(sys.stdout, "reconfigure"):
+            # JSON and CSV are UTF-8 whatever the locale says
+            sys.stdout.reconfigure(encoding="utf-8")
+
+    @property
+    def is_json(self) -> bool:
+        """Whether data goes out as JSON, so that a command can leave out what only people need."""
+        return self.format == "json"
+
+    def rows(self, columns: Sequence[str], rows: Iterable[Row], *, all_columns: Sequence[str] | None = None) -> int:
+        """Print a list, and say how many rows it had.
+
+        `columns` are the keys that a table shows, in order. JSON Lines hold every key of every row; CSV has
+        `all_columns`, else `columns`. A key that a row lacks is an empty cell. Nothing is printed for an empty list
+        but CSV's header.
+        """
+        if self.format == "json":
+            return self._json_lines(rows)
+        if self.format == "csv":
+            return self._csv(all_columns or columns, rows)
+        return self._table(columns, rows)
+
+    def record(self, record: Row) -> None:
+        """Print one object: a listing for people with nested objects indented, one JSON object, or one CSV row.
+
+        In CSV nested objects are flattened to `outer.inner` columns.
+        """
+        if self.format == "json":
+            self._json_lines([record])
+        elif self.format == "csv":
+            flat = _flattened(record)
+            self._csv(list(flat), [flat])
+        else:
+            for line in _listing(record, ""):
+                self._write(line + "\n")
+
+    def text(self, line: str, *, keep_newlines: bool = False) -> None:
+        """Print a line that is neither a list nor a record (a hex dump, a script); JSON wraps it as `{"text": …}`."""
+        if self.format == "json":
+            self._json_lines([{"text": line}])
+        else:
+            self._write(visible(line, keep_newlines=keep_newlines) + "\n")
+
+    def talk(self, line: str) -> None:
+        """Say something to the person at the terminal: on stderr, never mixed with data."""
+        talk(line)
+
+    def flush(self) -> None:
+        """Hand everything printed to the system. BrokenPipeError if nobody reads, WriteFailedError if it cannot be."""
+        stream = self._stream or sys.stdout
+        if stream is not None:
+            _guarded(stream.flush)
+
+    def _write(self, text: str) -> None:
+        stream = self._stream or sys.stdout
+        if stream is None:
+            raise WriteFailedError("standard output is closed")
+        _guarded(lambda: stream.write(text))
+
+    def _json_lines(self, rows: Iterable[Row]) -> int:
+        count = 0
+        for row in rows:
+            document = json_module.dumps(row, ensure_ascii=False, allow_nan=False, default=_json_value)
+            self._write(visible_json(document) + "\n")
+            count += 1
+        return count
+
+    def _csv(self, columns: Sequence[str], rows: Iterable[Row]) -> int:
+        import csv
+
+        writer = csv.writer(_Lines(self), lineterminator="\n")
+        writer.writerow(columns)
+        count = 0
+        for row in rows:
+            writer.writerow([csv_value(row.get(name)) for name in columns])
+            count += 1
+        return count
+
+    def _table(self, columns: Sequence[str], rows: Iterable[Row]) -> int:
+        remaining = iter(rows)
+        page = list(itertools.islice(remaining, FIRST_PAGE))
+        if not page:
+            return 0
+        on_terminal = self._is_terminal()
+        titles = [name.removesuffix("_timestamp").replace("_", " ") for name in columns]
+        right = [any(_is_number(row.get(name), name) for row in page) for name in columns]
+        # a number or a time that is cut is a wrong one: only texts give way
+        cuttable = [
+            on_terminal and not on_right and not name.endswith("_timestamp")
+            for name, on_right in zip(columns, right, strict=True)
+        ]
+        cells = [[cell(row.get(name), name) for name in columns] for row in page]
+        widths = [max(map(width_of, column)) for column in zip(titles, *cells, strict=True)]
+        if not on_terminal:
+            widths = [min(width, WIDEST_PIPED) for width in widths]
+        else:
+            widths = fitted(widths, self._terminal_width(), cuttable)
+        self._header(_table_line(titles, widths, right, cuttable), on_terminal)
+        count = 0
+        later = ([cell(row.get(name), name) for name in columns] for row in remaining)
+        for texts in itertools.chain(cells, later):
+            self._write(_table_line(texts, widths, right, cuttable) + "\n")
+            count += 1
+        return count
+
+    def _header(self, line: str, on_terminal: bool) -> None:
+        if not on_terminal:
+            self._write(line + "\n")
+            return
+        from rich.console import Console
+        from rich.text import Text
+
+        # rich knows NO_COLOR, TERM=dumb and the like; the text is ours and sanitised, and is not parsed as markup
+        console = Console(file=self._stream or sys.stdout, markup=False, emoji=False, highlight=False)
+        _guarded(lambda: console.print(Text(line, style="bold"), soft_wrap=True))
+
+    def _is_terminal(self) -> bool:
+        stream = self._stream or sys.stdout
+        return stream is not None and stream.isatty()
+
+    def _terminal_width(self) -> int:
+        if self._stream is None:
+            return shutil.get_terminal_size().columns
+        return int(os.environ.get("COLUMNS", "80"))
+
+
+def talk(line: str) -> None:
+    """One sanitised line on stderr; a stderr that nobody reads any more is no error."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(visible(line) + "\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        return
+
+
+def fitted(widths: Sequence[int], available: int, cuttable: Sequence[bool]) -> list[int]:
+    """Column widths that fit into `available` with their gaps, as far as the `cuttable` columns allow.
+
+    The widest of them give way first, none below NARROWEST.
+    """
+    fitting = [
+        min(width, max(available, NARROWEST)) if cuts else width for width, cuts in zip(widths, cuttable, strict=True)
+    ]
+    excess = sum(fitting) + len(GAP) * (len(fitting) - 1) - available
+    while excess > 0:
+        candidates = [index for index, width in enumerate(fitting) if cuttable[index] and width > NARROWEST]
+        if not candidates:
+            break
+        widest = max(candidates, key=lambda index: fitting[index])
+        fitting[widest] -= 1
+        excess -= 1
+    return fitting
+
+
+def _table_line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], cuttable: Sequence[bool]) -> str:
+    parts = [
+        padded(cut(text, width) if may_cut else text, width, right=on_right)
+        for text, width, on_right, may_cut in zip(texts, widths, right, cuttable, strict=True)
+    ]
+    return GAP.join(parts).rstrip(" ")
+
+
+def _is_number(value: Any, name: str) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not name.endswith("_timestamp")
+
+
+def _listing(record: Row, indent: str) -> Iterable[str]:
+    titles = {name: visible(str(name)).replace("_", " ") for name in record}
+    plain = [title for name, title in titles.items() if not _is_nested(record[name])]
+    width = max(map(width_of, plain), default=0)
+    for name, value in record.items():
+        title = titles[name]
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{title}"
+            yield from _listing(value, indent + "  ")
+        elif _is_nested(value):
+            yield f"{indent}{title}"
+            for item in value:
+                yield f"{indent}  {cell(item)}"
+        else:
+            yield f"{indent}{padded(title, width, right=False)}{GAP}{listed(value, name)}"
+
+
+def _is_nested(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return bool(value)
+    return isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value)
+
+
+def _flattened(record: Row, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in record.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flattened(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form of its own: the command must choose one")
+
+
+def _guarded(action: Any) -> None:
+    try:
+        action()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise WriteFailedError(f"cannot write to standard output: {error.strerror or error}") from error
+
+
+class _Lines:
+    """What csv.writer needs of a file."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def write(self, text: str) -> None:
+        self._output._write(text)

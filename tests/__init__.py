@@ -1,0 +1,1 @@
+"""Tests of the project; they mirror its floors and stand on the golden stores in golden/."""
