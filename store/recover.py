@@ -54,7 +54,6 @@ class RecoverReport:
 
 
 def recover(
-    root: Path,
     files: StoreFiles,
     *,
     cut: bool = False,
@@ -229,9 +228,9 @@ class _Recovery:
                 "`--cut` starts over with an empty store and keeps the queues beside it",
             )
         report = RecoverReport(not crashed, None, 0, 0, 0, dry_run=self.journal is None)
-        for queue in queues:
-            for file in queue.files.files:
-                self.operations.add(MoveAway(file.path))
+        # with their topic folders: a broker loads an empty folder as a queue and tidies it up itself
+        for topic in dict.fromkeys(queue.directory.parent for queue in queues):
+            self.operations.add(MoveAway(topic))
         for index_file in self.files.index.files:
             self.operations.add(MoveAway(index_file.path))
         report.queues_changed = sum(bool(queue.files.files) for queue in queues)

@@ -12,14 +12,13 @@ import click
 from formats.errors import UsageError
 from rmqctl.cells import human_size
 from rmqctl.confirm import confirm
+from rmqctl.opening import open_store, read_config
 from rmqctl.options import TIME, StoreLocation, dry_run_option, output_options, store_options, yes_option
 from rmqctl.output import Output
 from rmqctl.times import format_time, now_ms, parse_span
-from store.clean import CleanOptions, CleanReport, options_from_config
+from store.clean import CleanReport, options_from_config
 from store.clean import clean as clean_store
 from store.clean.decision import FileDecision
-from store.config import StoreConfig, read_broker_conf
-from store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     _SpanParameter = click.ParamType[int]
@@ -99,7 +98,7 @@ def clean(
         raise UsageError("--delete-when and --disk-ratio belong to the broker's own rule", hint="add --scheduled")
     if at is not None and not dry_run:
         raise UsageError("--now is for --dry-run only", hint="choose what goes by --older-than")
-    config = read_broker_conf(store.config_path) if store.config_path else StoreConfig()
+    config = read_config(store)
     given: dict[str, Any] = {
         "reserved_time": older_than,
         "batch_maximum": batch_max,
@@ -115,7 +114,7 @@ def clean(
         **{name: value for name, value in given.items() if value is not None},
     )
     now = now_ms() if at is None else at
-    with StoreFiles(store.path, config) as files:
+    with open_store(store) as files:
         plan = clean_store(files, options, now=now, dry_run=True)
     if dry_run or not plan.removed:
         _show(store.path, plan, output)
@@ -124,12 +123,10 @@ def clean(
     if not confirm("Remove these files for good?", yes=yes):
         output.talk("nothing was removed")
         return
-    _show(store.path, _carry_out(store.path, config, options, now), output)
-
-
-def _carry_out(path: Path, config: StoreConfig, options: CleanOptions, now: int) -> CleanReport:
-    with StoreFiles(path, config) as files:
-        return clean_store(files, options, now=now)
+    # opened anew: under the lock the plan is made again from what is there then
+    with open_store(store) as files:
+        report = clean_store(files, options, now=now)
+    _show(store.path, report, output)
 
 
 def _summarise(report: CleanReport, output: Output) -> None:

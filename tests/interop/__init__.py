@@ -1,0 +1,1 @@
+"""Tests with the real RocketMQ: both directions between its stores and ours."""

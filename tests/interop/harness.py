@@ -1,0 +1,190 @@
+"""Opens and writes stores with the real RocketMQ: one JVM for any number of stores of one version.
+
+    view = open_store("5.3.3", store, goldens.properties("clean"), queries=[("TopicTest", "hot")])
+    assert view.complaints() == []
+
+A start of the JVM and a store's shutdown take seconds, mostly spent sleeping: open many stores with `open_many`.
+
+Equal bytes do not mean that nothing was lost: a log cut inside a file and units dropped from a queue's end stay in the
+files. Hold `max_offset` and `messages` against what should be there, too.
+
+Two things are not as in a broker, so that a whole store stays as it is, however old it is and however full the disk:
+nothing is cleaned by age or disk ratio, and 4.9.8, whose store contains the delivery of delayed messages, does not
+deliver (`harness.deliverDelayed=true` lets it; it then also writes config/delayOffset.json at shutdown).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.interop import views
+from tests.interop.toolchain import LINE_OF, SOURCES, HarnessError, Toolchain, Unavailable, run, toolchain
+from tests.interop.views import BrokerView, StoreState, Written
+
+__all__ = [
+    "KINDS",
+    "VERSIONS",
+    "BrokerView",
+    "HarnessError",
+    "Job",
+    "Written",
+    "available",
+    "open_many",
+    "open_store",
+    "write_store",
+]
+
+VERSIONS = tuple(LINE_OF)
+"""The RocketMQ versions to hold against, the newer first."""
+
+KINDS = ("plain", "delay", "transaction", "compressed", "ipv6", "batch")
+"""What write_store can write."""
+
+START_SECONDS = 60
+STORE_SECONDS = 60
+OPENED = ("java.nio", "sun.nio.ch", "java.lang", "java.util")
+PREFIXES = ("store.", "broker.", "topic.", "harness.")
+IGNORED_PREFIX = "load."
+ROCKSDB = ("store.storeType", "defaultRocksDB")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A store to open, its configuration (`store.*`, `broker.*`, `topic.*` as in golden .props) and keys to look up."""
+
+    store: Path
+    properties: Mapping[str, str]
+    queries: Sequence[tuple[str, str]] = field(default=())
+
+
+def available(*versions: str) -> str | None:
+    """Why these versions (default: all) cannot be run here, for pytest.skip; None if they can.
+
+    Fetches and compiles at the first call. In CI (environment CI=true) a fetch that fails although there is Maven
+    raises HarnessError instead.
+    """
+    try:
+        for version in versions or VERSIONS:
+            toolchain(version)
+    except Unavailable as reason:
+        return str(reason)
+    return None
+
+
+def open_store(
+    version: str, store: Path, properties: Mapping[str, str], queries: Sequence[tuple[str, str]] = ()
+) -> BrokerView:
+    """Load, start, drain, read and shut down one store, which is changed by it as by a broker."""
+    return open_many(version, [Job(store, properties, queries)])[0]
+
+
+def open_many(version: str, jobs: Iterable[Job], *, threads: int = 6) -> list[BrokerView]:
+    """Open several stores in one JVM, `threads` at a time; the views come in the order of the jobs.
+
+    What goes wrong inside RocketMQ is in the view; HarnessError if the JVM dies or does not end in time.
+    """
+    todo = list(jobs)
+    with tempfile.TemporaryDirectory(prefix="rmqctl-interop-") as folder:
+        scratch = Path(folder)
+        arguments: list[str | Path] = ["open", str(max(1, min(threads, len(todo))))]
+        for number, job in enumerate(todo):
+            settings = dict(job.properties)
+            for index, (topic, key) in enumerate(job.queries):
+                settings |= {f"query.{index}.topic": topic, f"query.{index}.key": key}
+            properties = _write_properties(scratch / f"{number}.properties", settings)
+            arguments += [job.store.resolve(), properties, scratch / f"{number}.jsonl"]
+        before = [StoreState.of(job.store) for job in todo]
+        log = _drive(toolchain(version), scratch, arguments, START_SECONDS + STORE_SECONDS * len(todo))
+        return [
+            views.broker_view(_rows(scratch / f"{number}.jsonl"), before[number], StoreState.of(job.store), log)
+            for number, job in enumerate(todo)
+        ]
+
+
+def write_store(
+    version: str,
+    store: Path,
+    properties: Mapping[str, str],
+    *,
+    kinds: Sequence[str] = ("plain",),
+    messages: int = 20,
+    halt: bool = False,
+) -> list[Written]:
+    """Let the real store write `messages` of each of `kinds` into `store`, new or existing.
+
+    With `halt` the JVM dies once queues and index are complete in memory: no last flush, `abort` stays.
+    """
+    unknown = set(kinds) - set(KINDS)
+    if unknown:
+        raise ValueError(f"not among {KINDS}: {unknown}")
+    store.mkdir(parents=True, exist_ok=True)
+    end = "halt" if halt else "shutdown"
+    settings = {**properties, "write.kinds": ",".join(kinds), "write.messages": str(messages), "write.end": end}
+    with tempfile.TemporaryDirectory(prefix="rmqctl-interop-") as folder:
+        scratch = Path(folder)
+        answer = scratch / "written.jsonl"
+        file = _write_properties(scratch / "write.properties", settings)
+        log = _drive(
+            toolchain(version), scratch, ["write", store.resolve(), file, answer], START_SECONDS + STORE_SECONDS
+        )
+        summary, *rows = _rows(answer)
+    if not summary["drained"]:
+        raise HarnessError(f"queues and index of {store} did not catch up: {log}")
+    return [views.written(row) for row in rows]
+
+
+def _drive(tools: Toolchain, scratch: Path, arguments: Sequence[str | Path], seconds: float) -> str:
+    """Run the driver, return what it logged; RocketMQ's own stray files go to `scratch`."""
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    options = [
+        "-Xmx512m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        *opened,
+        "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+        f"-Drmq.logback.configurationFile={SOURCES / 'logback.xml'}",
+        f"-Duser.home={scratch}",
+        f"-Djava.io.tmpdir={scratch}",
+    ]
+    done = run([tools.java, *options, "-cp", tools.classpath, "rmqctl.interop.Main", *arguments], seconds)
+    if done.returncode != 0:
+        raise HarnessError(f"RocketMQ {tools.version} ended with status {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def _write_properties(path: Path, settings: Mapping[str, str]) -> Path:
+    """A properties file as Java reads it through a UTF-8 reader. `load.*` of the goldens is nothing for us."""
+    internal = ("query.", "write.")
+    lines = []
+    for key, value in settings.items():
+        if key.startswith(IGNORED_PREFIX):
+            continue
+        if (key, value) == ROCKSDB:
+            raise ValueError("queues kept in RocksDB are not opened by this harness")
+        if not key.startswith((*PREFIXES, *internal)):
+            raise ValueError(f"{key}: a setting must begin with one of {PREFIXES}")
+        lines.append(f"{_escape(key)}={_escape(value)}\n")
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def _escape(text: str) -> str:
+    plain = "-._/@"
+    return "".join(c if c.isascii() and (c.isalnum() or c in plain) else _unicode_escape(c) for c in text)
+
+
+def _unicode_escape(character: str) -> str:
+    units = character.encode("utf-16-be", errors="surrogatepass")
+    return "".join(f"\\u{int.from_bytes(units[i : i + 2]):04x}" for i in range(0, len(units), 2))
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        raise HarnessError(f"the driver ended well but left no {path.name}")
+    with path.open(encoding="ascii") as file:
+        return [json.loads(line) for line in file]

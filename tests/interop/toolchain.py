@@ -1,0 +1,159 @@
+"""What the interop tests need besides Python: Java, and the real RocketMQ with our driver compiled against it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "java"
+REPOSITORY = Path(__file__).parents[2]
+LINE_OF = {"5.3.3": "v5", "4.9.8": "v4"}
+"""The RocketMQ versions tested against, and the folder with the sources for that line."""
+
+OLDEST_JAVA = 11
+FETCH_SECONDS = 900
+COMPILE_SECONDS = 120
+
+
+class HarnessError(RuntimeError):
+    """The harness itself failed: a fetch, a compilation or a JVM, not what RocketMQ said of a store."""
+
+
+class Unavailable(RuntimeError):  # noqa: N818 - a state of the machine, not an error
+    """This machine lacks something; the text says what, for pytest.skip."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """One RocketMQ version ready to run."""
+
+    version: str
+    java: Path
+    classpath: str
+
+
+@functools.cache
+def toolchain(version: str) -> Toolchain:
+    """Jars and compiled driver of `version`, fetched and compiled at the first call on a machine.
+
+    Raises Unavailable where Java or Maven is missing or the fetch fails; a failing fetch in CI is a HarnessError.
+    """
+    java = _java()
+    with _locked(cache_folder()) as cache:
+        jars = _jars(version, cache)
+        classes = _classes(version, cache, jars, java)
+    return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
+
+
+def cache_folder() -> Path:
+    """Where jars and classes are kept: RMQCTL_INTEROP_CACHE, else .interop in the repository, which git ignores."""
+    given = os.environ.get("RMQCTL_INTEROP_CACHE")
+    return Path(given).resolve() if given else REPOSITORY / ".interop"
+
+
+def run(command: Sequence[str | Path], seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process group of its own and return its output; killed with its children when time is up.
+
+    Raises HarnessError on time-out only.
+    """
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            output, problems = process.communicate(timeout=seconds)
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, 9)
+            if isinstance(error, subprocess.TimeoutExpired):
+                _, problems = process.communicate()
+                raise HarnessError(f"{command[0]} did not end within {seconds:.0f} s; {_tail(problems)}") from None
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, problems)
+
+
+def _java() -> Path:
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if found is None or not Path(found).exists():
+        raise Unavailable(f"no Java: {found or 'not on PATH'}, and JAVA_HOME is {home or 'not set'}")
+    told = run([found, "-version"], 60)
+    version = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        raise Unavailable(f"{found} is older than Java {OLDEST_JAVA}: {_tail(told.stderr)}")
+    return Path(found).resolve()
+
+
+@contextlib.contextmanager
+def _locked(cache: Path) -> Iterator[Path]:
+    """The cache folder, used by one process at a time."""
+    cache.mkdir(parents=True, exist_ok=True)
+    if cache.is_relative_to(REPOSITORY):
+        (cache / ".gitignore").write_text("*\n", encoding="ascii")
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield cache
+
+
+def _jars(version: str, cache: Path) -> Path:
+    pom = SOURCES / f"pom-{version}.xml"
+    jars = cache / f"jars-{version}"
+    stamp = jars / "pom.sha256"
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text(encoding="ascii") == digest:
+        return jars
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Unavailable(f"RocketMQ {version} is not fetched yet and there is no Maven (mvn) on PATH")
+    unfinished = cache / f"jars-{version}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
+    try:
+        done = run([maven, "-q", "-B", "-f", pom, *goal], FETCH_SECONDS)
+        problem = None if done.returncode == 0 else _tail(done.stdout + done.stderr)
+    except HarnessError as error:
+        problem = str(error)
+    if problem is not None:
+        reason = f"Maven could not fetch RocketMQ {version}: {problem}"
+        raise HarnessError(reason) if os.environ.get("CI") == "true" else Unavailable(reason)
+    (unfinished / stamp.name).write_text(digest, encoding="ascii")
+    shutil.rmtree(jars, ignore_errors=True)
+    return unfinished.rename(jars)
+
+
+def _classes(version: str, cache: Path, jars: Path, java: Path) -> Path:
+    sources = sorted([*(SOURCES / "common").rglob("*.java"), *(SOURCES / LINE_OF[version]).rglob("*.java")])
+    digest = hashlib.sha256((jars / "pom.sha256").read_bytes())
+    for source in sources:
+        digest.update(source.read_bytes())
+    classes = cache / f"classes-{version}-{digest.hexdigest()[:16]}"
+    if classes.exists():
+        return classes
+    compiler = shutil.which("javac", path=java.parent) or shutil.which("javac")
+    if compiler is None:
+        raise Unavailable(f"no javac beside {java} or on PATH (a JDK is needed, not only a runtime)")
+    unfinished = cache / f"{classes.name}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    options = ["-nowarn", "-proc:none", "--release", str(OLDEST_JAVA), "-encoding", "UTF-8"]
+    done = run([compiler, *options, "-d", unfinished, "-cp", f"{jars}/*", *sources], COMPILE_SECONDS)
+    if done.returncode != 0:
+        raise HarnessError(f"the driver for RocketMQ {version} does not compile: {done.stderr}")
+    return unfinished.rename(classes)
+
+
+def _tail(text: str, lines: int = 8) -> str:
+    return " | ".join(line.strip() for line in text.strip().splitlines()[-lines:]) or "it said nothing"

@@ -1,0 +1,254 @@
+"""Style as a test: who may import whom, how long things may get, and who may change files.
+
+The rules are functions from a module's source to complaints, so that each of them is itself tested on a bad example.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FLOORS = ("formats", "store", "pipeline", "rmqctl")
+LONGEST_MODULE = 350
+LONGEST_FUNCTION = 70
+HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark")
+# the one module of store/ that may change files
+WRITER = "store/files/io.py"
+# run by make, never by a user: they may talk to their terminal
+DEVELOPERS_COMMANDS = ("formats/generate.py",)
+
+# What a floor or room may import of ours, the longest matching prefix of the importing module decides; names are
+# modules or packages, with all below them.
+_ROOM = ("formats", "store.files", "store.config", "store.status")
+MAY_IMPORT = {
+    "formats": ("formats",),
+    "store": ("formats", "store"),
+    "store.files": ("formats", "store.files"),
+    "store.commitlog": (*_ROOM, "store.commitlog"),
+    "store.queues": (*_ROOM, "store.queues"),
+    "store.index": (*_ROOM, "store.index"),
+    "store.config": ("formats", "store.files"),
+    "store.status": ("formats", "store.files"),
+    "pipeline": ("formats", "store", "pipeline"),
+    "rmqctl": ("formats", "store", "pipeline", "rmqctl"),
+}
+
+Rule = Callable[[str, str, ast.Module], Iterator[str]]
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def _calls(tree: ast.Module) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` of a name or attribute; `?` stands for anything that is neither."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{_dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else "?"
+
+
+def _imported(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that a module imports, inside functions too."""
+    package = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    if not path.endswith("/__init__.py"):
+        package = package[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def _within(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
+
+
+def imports_go_downwards(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    rooms = [room for room in MAY_IMPORT if _within(module, (room,))]
+    if not rooms:
+        return
+    allowed = MAY_IMPORT[max(rooms, key=len)]
+    for line, name in _imported(path, tree):
+        if _within(name, (*FLOORS, "tests", "bench")) and not _within(name, allowed):
+            yield f"{line}: {module} must not import {name}"
+
+
+def modules_are_short(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    lines = source.count("\n")
+    if lines > LONGEST_MODULE:
+        yield f"1: {lines} lines, more than {LONGEST_MODULE}"
+
+
+def functions_are_short(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    for function in _functions(tree):
+        lines = (function.end_lineno or function.lineno) - function.lineno + 1
+        if lines > LONGEST_FUNCTION:
+            yield f"{function.lineno}: {function.name} has {lines} lines, more than {LONGEST_FUNCTION}"
+
+
+def modules_say_their_job(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    if not ast.get_docstring(tree):
+        yield "1: no module docstring"
+
+
+def imports_name_what_they_take(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    yield from (f"{line}: star import of {name}" for line, name in _imported(path, tree) if name.endswith(".*"))
+
+
+def errors_are_not_swallowed(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            if node.type is None:
+                yield f"{node.lineno}: bare except"
+            elif _dotted(node.type) in ("Exception", "BaseException") and all(
+                isinstance(statement, ast.Pass | ast.Continue) for statement in node.body
+            ):
+                yield f"{node.lineno}: every error is swallowed"
+    for call in _calls(tree):
+        taken = {_dotted(argument) for argument in call.args}
+        if _dotted(call.func).endswith("suppress") and taken & {"Exception", "BaseException"}:
+            yield f"{call.lineno}: every error is suppressed"
+
+
+def only_the_command_line_prints(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    if path.startswith(("rmqctl/", "tests/", "bench/")) or path in DEVELOPERS_COMMANDS:
+        return
+    for call in _calls(tree):
+        if _dotted(call.func) in ("print", "sys.stdout.write", "sys.stderr.write", "input", "click.echo"):
+            yield f"{call.lineno}: {_dotted(call.func)} outside of rmqctl/"
+
+
+def nothing_is_left_to_do(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    for number, line in enumerate(source.splitlines(), start=1):
+        if re.search(r"\b(FIX" + r"ME|TO" + r"DO|XX" + r"X)\b", line):
+            yield f"{number}: unfinished work belongs into an issue"
+
+
+_OS_CHANGES = frozenset(
+    "write writev pwrite pwritev truncate ftruncate rename renames replace remove unlink rmdir removedirs mkdir "
+    "makedirs posix_fallocate link symlink utime chmod chown fchmod mkfifo mknod sendfile copy_file_range "
+    "setxattr".split()
+)
+_PATH_CHANGES = frozenset(
+    "write_text write_bytes unlink mkdir rmdir rename touch hardlink_to symlink_to tofile".split()
+)
+_WRITE_FLAGS = frozenset("O_WRONLY O_RDWR O_CREAT O_TRUNC O_APPEND O_TMPFILE".split())
+
+
+def _names(node: ast.AST) -> set[str]:
+    found = {child.attr for child in ast.walk(node) if isinstance(child, ast.Attribute)}
+    return found | {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+
+
+def _argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    named = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+    return named or (call.args[position] if len(call.args) > position else None)
+
+
+def _opens_for_writing(mode: ast.expr | None) -> bool:
+    if mode is None:
+        return False
+    return not (isinstance(mode, ast.Constant) and isinstance(mode.value, str) and not set(mode.value) & set("wax+"))
+
+
+def _changes_files(call: ast.Call, from_writer: set[str]) -> bool:
+    name = _dotted(call.func)
+    first, _, last = name.partition(".")[0], *name.rpartition(".")[1:]
+    if first in from_writer:
+        return False
+    if name in ("open", "io.open"):
+        return _opens_for_writing(_argument(call, 1, "mode"))
+    if name == "os.open":
+        return bool(_names(call) & _WRITE_FLAGS)
+    if name.startswith(("os.", "shutil.", "tempfile.")):
+        return not name.startswith("os.") or last in _OS_CHANGES
+    if name == "mmap.mmap":
+        rights = [_argument(call, 4, "access"), _argument(call, 3, "prot")]
+        return not any(rights) or bool(_names(call) & {"ACCESS_WRITE", "PROT_WRITE"})
+    if last == "memmap":
+        mode = _argument(call, 2, "mode")
+        return not (isinstance(mode, ast.Constant) and mode.value in ("r", "c"))
+    if "." in name and last == "open":
+        return _opens_for_writing(_argument(call, 0, "mode"))
+    if last == "replace":  # Path.replace takes one argument, str.replace two, dataclasses.replace keywords
+        return "." in name and len(call.args) == 1 and not call.keywords
+    return "." in name and last in _PATH_CHANGES
+
+
+def one_module_changes_files(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    if not path.startswith("store/") or path == WRITER:
+        return
+    from_writer: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in ("store.files", "store.files.io"):
+            from_writer |= {alias.asname or alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module in ("os", "shutil", "mmap", "tempfile"):
+            yield f"{node.lineno}: import {node.module} as a module, so that this test sees its calls"
+    for call in _calls(tree):
+        if _changes_files(call, from_writer):
+            yield f"{call.lineno}: {_dotted(call.func)} changes files, which only {WRITER} may"
+
+
+RULES: tuple[Rule, ...] = (
+    imports_go_downwards,
+    modules_are_short,
+    functions_are_short,
+    modules_say_their_job,
+    imports_name_what_they_take,
+    errors_are_not_swallowed,
+    only_the_command_line_prints,
+    nothing_is_left_to_do,
+    one_module_changes_files,
+)
+
+
+def modules() -> dict[str, str]:
+    found = [path for top in (*FLOORS, "tests", "bench") for path in sorted((ROOT / top).rglob("*.py"))]
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in found}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_house_is_tidy(rule: Rule) -> None:
+    sources = modules()
+    assert len(sources) > 30
+    complaints = [
+        f"{path}:{said}" for path, source in sources.items() for said in rule(path, source, ast.parse(source))
+    ]
+    assert complaints == []
+
+
+def test_the_command_line_starts_without_what_is_heavy() -> None:
+    code = f"import sys, rmqctl.main; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("[]\n", "")
+
+
+def test_mypy_sees_every_floor() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    present = {top for top in (*FLOORS, "tests", "bench") if (ROOT / top / "__init__.py").exists()}
+    assert present <= set(settings["tool"]["mypy"]["files"])
+
+
+def test_every_pin_is_exact_and_every_dependency_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and line[0] != "#"]
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][0-9a-z.]*", line)] == []
+    pinned = {line.partition("==")[0].lower() for line in lines}
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    names = {match[0].lower() for one in wanted if (match := re.match(r"[A-Za-z0-9_.-]+", one))}
+    assert names - pinned == set()

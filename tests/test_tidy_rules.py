@@ -1,0 +1,120 @@
+"""The rules of test_tidy.py on examples: each must complain about the bad ones and leave the good ones alone."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests import test_tidy as tidy
+
+BAD: list[tuple[tidy.Rule, str, str]] = [
+    (tidy.imports_go_downwards, "formats/message.py", "import store"),
+    (tidy.imports_go_downwards, "formats/message.py", "def f():\n    from rmqctl import output"),
+    (tidy.imports_go_downwards, "store/reader.py", "from rmqctl.output import Output"),
+    (tidy.imports_go_downwards, "store/reader.py", "import pipeline.splits"),
+    (tidy.imports_go_downwards, "store/reader.py", "from tests.golden import delta"),
+    (tidy.imports_go_downwards, "store/files/layout.py", "from store.config import StoreConfig"),
+    (tidy.imports_go_downwards, "store/files/layout.py", "from ..config import StoreConfig"),
+    (tidy.imports_go_downwards, "store/queues/table.py", "from store.commitlog import walk"),
+    (tidy.imports_go_downwards, "store/commitlog/walk.py", "from store import reader"),
+    (tidy.imports_go_downwards, "store/commitlog/__init__.py", "from ..queues import table"),
+    (tidy.modules_are_short, "store/reader.py", "x = 1\n" * 351),
+    (tidy.functions_are_short, "store/reader.py", "def f():\n" + "    x = 1\n" * 70),
+    (tidy.modules_say_their_job, "store/reader.py", "import os"),
+    (tidy.imports_name_what_they_take, "store/reader.py", "from formats import *"),
+    (tidy.errors_are_not_swallowed, "store/reader.py", "try:\n    f()\nexcept:\n    g()"),
+    (tidy.errors_are_not_swallowed, "rmqctl/main.py", "try:\n    f()\nexcept Exception:\n    pass"),
+    (tidy.errors_are_not_swallowed, "rmqctl/main.py", "with contextlib.suppress(Exception):\n    f()"),
+    (tidy.only_the_command_line_prints, "store/reader.py", "print(1)"),
+    (tidy.only_the_command_line_prints, "formats/message.py", "sys.stderr.write('x')"),
+    (tidy.nothing_is_left_to_do, "store/reader.py", "# TO" + "DO later"),
+]
+GOOD: list[tuple[tidy.Rule, str, str]] = [
+    (tidy.imports_go_downwards, "formats/message.py", "import os, formats.errors"),
+    (tidy.imports_go_downwards, "store/reader.py", "from store.commitlog.walk import walk\nimport formats"),
+    (tidy.imports_go_downwards, "store/queues/table.py", "from store.config import StoreConfig\nfrom . import unit"),
+    (tidy.imports_go_downwards, "store/files/lock.py", "from store.files import io\nfrom storeroom import x"),
+    (tidy.imports_go_downwards, "rmqctl/main.py", "import formats, store, pipeline, rmqctl.output"),
+    (tidy.imports_go_downwards, "tests/test_x.py", "import rmqctl.main, store"),
+    (tidy.modules_are_short, "store/reader.py", "x = 1\n" * 350),
+    (tidy.functions_are_short, "store/reader.py", "def f():\n" + "    x = 1\n" * 69),
+    (tidy.errors_are_not_swallowed, "rmqctl/main.py", "try:\n    f()\nexcept Exception as error:\n    say(error)"),
+    (tidy.errors_are_not_swallowed, "rmqctl/main.py", "with contextlib.suppress(OSError):\n    f()"),
+    (tidy.only_the_command_line_prints, "rmqctl/demo.py", "print(1)"),
+]
+
+CHANGES = """
+open(p, "w")
+open(p, "r+b")
+open(p, mode="ab")
+open(p, mode)
+path.open("x")
+os.open(p, os.O_RDWR | os.O_CREAT)
+os.pwrite(fd, b"", 0)
+os.replace(a, b)
+os.posix_fallocate(fd, 0, 1)
+shutil.rmtree(p)
+tempfile.mkdtemp()
+path.write_bytes(b"")
+(root / "x").unlink()
+path.rename(other)
+path.replace(other)
+path.touch()
+mmap.mmap(fd, 0)
+mmap.mmap(fd, 0, access=mmap.ACCESS_WRITE)
+numpy.memmap(path)
+array.tofile(f)
+from os import replace
+""".strip().splitlines()
+LOOKS = """
+open(p)
+open(p, "rb")
+path.open("rb")
+path.open()
+os.open(p, os.O_RDONLY | os.O_CLOEXEC)
+os.stat(p)
+os.path.join(a, b)
+text.replace("a", "b")
+dataclasses.replace(config, a=1)
+mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+numpy.memmap(path, mode="r")
+table.append(1)
+rename(a, b)
+""".strip().splitlines()
+
+
+def complaints(rule: tidy.Rule, path: str, source: str) -> list[str]:
+    return list(rule(path, source, ast.parse(source)))
+
+
+@pytest.mark.parametrize(("rule", "path", "source"), BAD)
+def test_bad(rule: tidy.Rule, path: str, source: str) -> None:
+    assert len(complaints(rule, path, source)) == 1
+
+
+@pytest.mark.parametrize(("rule", "path", "source"), GOOD)
+def test_good(rule: tidy.Rule, path: str, source: str) -> None:
+    assert complaints(rule, path, source) == []
+
+
+@pytest.mark.parametrize("line", CHANGES)
+def test_a_change_of_files_is_seen_in_the_store_and_nowhere_else(line: str) -> None:
+    assert len(complaints(tidy.one_module_changes_files, "store/clean.py", line)) == 1
+    assert complaints(tidy.one_module_changes_files, tidy.WRITER, line) == []
+    assert complaints(tidy.one_module_changes_files, "tests/test_clean.py", line) == []
+
+
+@pytest.mark.parametrize("line", LOOKS)
+def test_looking_is_no_change(line: str) -> None:
+    assert complaints(tidy.one_module_changes_files, "store/clean.py", line) == []
+
+
+def test_the_writer_may_be_called() -> None:
+    source = "from store.files import io\nfrom store.files.io import write_whole\nio.rename(a, b)\nwrite_whole(a, b)"
+    assert complaints(tidy.one_module_changes_files, "store/clean.py", source) == []
+
+
+def test_every_rule_has_a_bad_example() -> None:
+    assert {rule for rule, _, _ in BAD} | {tidy.one_module_changes_files} == set(tidy.RULES)
