@@ -46,3 +46,47 @@ def parse_property_crc(tail: bytes) -> int | None:
 def frame_crc(region: bytes | bytearray | memoryview) -> int:
     """CRC over a frame without its last 20 bytes, as the `__CRC32#` property holds it."""
     return zlib.crc32(region) & CRC_MASK
+
+
+# CRC-32 as polynomials over GF(2) in the reflected order of zlib: the highest bit is x^0
+_POLYNOMIAL = 0xEDB88320
+
+
+def _multiply(left: int, right: int) -> int:
+    """Product of two polynomials modulo the CRC's."""
+    product = 0
+    bit = 1 << 31
+    while bit:
+        if left & bit:
+            product ^= right
+        right = right >> 1 ^ (_POLYNOMIAL if right & 1 else 0)
+        bit >>= 1
+    return product
+
+
+def _powers() -> list[int]:
+    """x^8, x^16, x^32, ...: what one, two, four, ... bytes of zeros multiply a CRC with."""
+    power, powers = 1 << 23, []
+    for _ in range(64):
+        powers.append(power)
+        power = _multiply(power, power)
+    return powers
+
+
+_POWERS: list[int] = []
+
+
+def crc32_shift(crc: int, length: int) -> int:
+    """What `crc` (of some bytes) contributes to the CRC-32 of these bytes with `length` further bytes behind them.
+
+    crc32(a + b) == crc32_shift(crc32(a), len(b)) ^ crc32(b)   (crc32_combine of zlib)
+    """
+    if not _POWERS:
+        _POWERS.extend(_powers())
+    for power in _POWERS:
+        if not length:
+            break
+        if length & 1:
+            crc = _multiply(power, crc)
+        length >>= 1
+    return crc

@@ -9,6 +9,8 @@ from formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_NAMES, COMPRESSION_ZLI
 
 # a body of 4 MiB is RocketMQ's default limit; 64 MiB leaves room for brokers that raised it and still stops a bomb
 DEFAULT_PLAIN_SIZE_LIMIT = 64 * 1024 * 1024
+# what every decoder should accept (RFC 8878)
+_LEAST_ZSTD_WINDOW_BITS = 23
 
 
 class PlainSizeExceededError(CorruptError):
@@ -52,9 +54,17 @@ def _zlib(body: bytes, limit: int) -> tuple[bytes, bool]:
 def _lz4(body: bytes, limit: int) -> tuple[bytes, bool]:
     from lz4.frame import LZ4FrameDecompressor
 
-    machine = LZ4FrameDecompressor()
-    plain = machine.decompress(body, max_length=limit + 1)
-    return plain, machine.eof or len(plain) > limit
+    # lz4-java's stream reads on into a next frame, so a body may be several
+    plain, rest = b"", body
+    while len(plain) <= limit:
+        machine = LZ4FrameDecompressor()
+        plain += machine.decompress(rest, max_length=limit + 1 - len(plain))
+        if len(plain) > limit or not machine.eof:
+            return plain, len(plain) > limit
+        if not machine.unused_data:
+            return plain, True
+        rest = machine.unused_data
+    return plain, True
 
 
 def _zstd(body: bytes, limit: int) -> tuple[bytes, bool]:
@@ -62,8 +72,9 @@ def _zstd(body: bytes, limit: int) -> tuple[bytes, bool]:
 
     import zstandard
 
-    # a window larger than the limit is refused before memory is taken for it
-    machine = zstandard.ZstdDecompressor(max_window_size=1 << max(limit.bit_length(), 10))
+    # a window far larger than the limit is refused before memory is taken for it; a stream of little data may still
+    # name a window of some MiB, so there is a least one
+    machine = zstandard.ZstdDecompressor(max_window_size=1 << max(limit.bit_length(), _LEAST_ZSTD_WINDOW_BITS))
     try:
         with machine.stream_reader(io.BytesIO(body), read_across_frames=True) as reader:
             plain = reader.read(limit + 1)

@@ -8,10 +8,13 @@ from typing import Any
 
 from formats.errors import CorruptError
 
-# a string is matched first so that digits inside it are never taken for a key
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<before>[{,]\s*)(?P<key>-?\d+)(?=\s*:)', re.DOTALL)
-# marks a key that stood without quotes; U+0000 cannot stand raw in JSON text
+# A string is matched first so that digits inside it are never taken for a key. One without an end is matched up to the
+# end of the text, and nothing is tried twice: damaged text must not take quadratic time.
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?P<before>[{,]\s*+)(?P<key>-?[0-9]++)(?=\s*+:)', re.DOTALL)
+# marks a key that stood without quotes; one with quotes that begins like this gets the mark twice
 _BARE = "\x00"
+_BARE_ESCAPED = "\\u0000"
+_IS_KEY = re.compile(r"\s*+:")
 MAXIMUM_SIZE = 64 * 1024 * 1024
 
 
@@ -22,7 +25,12 @@ def parse_config_json(text: str) -> Any:
 
     def quote(match: re.Match[str]) -> str:
         key = match.group("key")
-        return match.group(0) if key is None else f'{match.group("before")}"\\u0000{key}"'
+        if key is not None:
+            return f'{match.group("before")}"{_BARE_ESCAPED}{key}"'
+        string = match.group(0)
+        if string.startswith('"' + _BARE_ESCAPED) and _IS_KEY.match(text, match.end()):
+            return f'"{_BARE_ESCAPED}{string[1:]}'
+        return string
 
     try:
         return json.loads(_TOKEN.sub(quote, text), object_pairs_hook=_object)
@@ -33,7 +41,12 @@ def parse_config_json(text: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[Any, Any]:
-    return {int(key[1:]) if key.startswith(_BARE) else key: value for key, value in pairs}
+    return {_key(key) if key.startswith(_BARE) else key: value for key, value in pairs}
+
+
+def _key(marked: str) -> int | str:
+    key = marked.removeprefix(_BARE)
+    return key if key.startswith(_BARE) else int(key)
 
 
 def format_config_json(value: Any) -> str:
@@ -42,6 +55,9 @@ def format_config_json(value: Any) -> str:
 
 
 def _format(value: Any, depth: int) -> str:
+    if isinstance(value, list | tuple):
+        # inside may be maps with int keys, which json would quote
+        return "[" + ",".join(_format(item, depth + 1) for item in value) + "]"
     if not isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if not value:

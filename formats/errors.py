@@ -87,3 +87,7 @@ class WriteFailedError(RmqctlError):
     """An I/O error while writing (disk full, failed fsync): loud, and nothing half-written is left visible."""
 
     code = "RMQ-E-010"
+
+
+class DiskFullError(WriteFailedError):
+    """There is no space left, or a quota is used up: nothing is wrong with the disk itself."""

@@ -102,7 +102,8 @@ def formats_document() -> str:
     lines = [
         "# What the bytes mean",
         "",
-        "Generated from `formats/schemas` by `make docs`. All integers are big-endian and signed unless said otherwise.",
+        "Generated from `formats/schemas` by `make docs`. "
+        "All integers are big-endian and signed unless said otherwise.",
         "An offset is given as long as everything before the field has a fixed size (IPv4 hosts).",
     ]
     for title, place, schema in DOCUMENTED:

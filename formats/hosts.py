@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import NamedTuple
 
 from formats.errors import UsageError
+
+# int() alone would take "+1", "1_000" and digits of other scripts
+_PORT = re.compile(r"-?[0-9]{1,10}")
 
 
 class Host(NamedTuple):
@@ -32,7 +36,7 @@ def parse_host(text: str) -> Host:
     """`1.2.3.4:10911` or `[::1]:10911`; UsageError for anything else (names are not resolved)."""
     address, separator, port_text = text.rpartition(":")
     try:
-        if not separator:
+        if not separator or not _PORT.fullmatch(port_text):
             raise ValueError("no port")
         port = int(port_text)
         if not -0x80000000 <= port <= 0x7FFFFFFF:

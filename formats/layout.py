@@ -36,7 +36,7 @@ class Layout:
         import numpy
 
         kinds = [_NUMPY_KINDS.get(code) or f"V{size}" for _, code, _, size in self.fields]
-        dtype = numpy.dtype(
+        return numpy.dtype(
             {
                 "names": [name for name, _, _, _ in self.fields],
                 "formats": kinds,
@@ -44,4 +44,3 @@ class Layout:
                 "itemsize": self.size,
             }
         )
-        return dtype

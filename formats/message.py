@@ -158,7 +158,7 @@ def decode_message(
         property_bytes.decode("utf-8")
     except UnicodeDecodeError as error:
         raise FrameDamage(Reason.PROPERTIES, "properties are not UTF-8") from error
-    return StoredMessage(*fields[:16], body, topic, property_bytes)
+    return StoredMessage._make((*fields[:16], body, topic, property_bytes))
 
 
 def _variable_parts(

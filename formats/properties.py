@@ -55,6 +55,18 @@ def encode_properties(properties: Mapping[str, str], trailing_separator: bool = 
     return data + PROPERTY_SEPARATOR if data and trailing_separator else data
 
 
+def replace_property(data: bytes, name: str, value: str) -> bytes:
+    """The stored properties `data` with `name` set to `value`, in its place if it is there already, else at the end."""
+    encoded = name.encode("utf-8") + NAME_SEPARATOR
+    segment = encoded + value.encode("utf-8")
+    segments = data.split(PROPERTY_SEPARATOR)
+    if any(part.startswith(encoded) for part in segments):
+        return PROPERTY_SEPARATOR.join(segment if part.startswith(encoded) else part for part in segments)
+    if data and not data.endswith(PROPERTY_SEPARATOR):
+        data += PROPERTY_SEPARATOR
+    return data + segment + PROPERTY_SEPARATOR
+
+
 def split_keys(keys: str | None) -> list[str]:
     """Single keys of a KEYS property: separated by one space, empty pieces dropped (IndexService#buildIndex)."""
     return [key for key in keys.split(" ") if key] if keys else []

@@ -82,7 +82,8 @@ class Output:
             self._write(visible(line, keep_newlines=keep_newlines) + "\n")
 
     def talk(self, line: str) -> None:
-        """Say something to the person at the terminal: on stderr, never mixed with data."""
+        """Say something to the person at the terminal: on stderr, behind the data printed so far."""
+        self.flush()
         talk(line)
 
     def flush(self) -> None:

@@ -82,10 +82,6 @@ class StoreConfig:
             ) from error
 
 
-def _snake_case(key: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
-
-
 def _convert(kind: str, text: str) -> object:
     if kind.startswith("bool"):
         if text.lower() not in ("true", "false"):
@@ -100,16 +96,18 @@ def _convert(kind: str, text: str) -> object:
 
 
 _KINDS = {field.name: str(field.type) for field in fields(StoreConfig)}
+# by their letters alone: no rule tells that enabledAppendPropCRC has a word CRC
+_NAMES = {name.replace("_", ""): name for name in _KINDS}
 
 
 def config_from_properties(properties: Mapping[str, str], source: str = "configuration") -> StoreConfig:
     """Settings of `properties` (camelCase keys); keys that are no store settings are ignored."""
     values: dict[str, object] = {}
     for key, text in properties.items():
-        name = _snake_case(key)
-        kind = _KINDS.get(name)
-        if kind is None:
+        name = _NAMES.get(key.lower())
+        if name is None:
             continue
+        kind = _KINDS[name]
         try:
             values[name] = _convert(kind, text.strip())
         except ValueError as error:

@@ -46,9 +46,9 @@ def _integer(text: str) -> int:
         return 0
 
 
-def message_count(message: StoredMessage, properties: dict[str, str], is_batch_queue: bool) -> int:
+def message_count(sys_flag: int, properties: dict[str, str], is_batch_queue: bool) -> int:
     """Queue offsets a message takes: those of its inner batch, else one (CommitLog#getMessageNum)."""
-    if is_inner_batch(message.sys_flag) or is_batch_queue:
+    if is_inner_batch(sys_flag) or is_batch_queue:
         return max(1, _integer(properties.get(names.INNER_NUM, "1")))
     return 1
 
@@ -68,7 +68,7 @@ def queue_slots(
     unit = QueueUnit(message.queue_offset, message.physical_offset, message.total_size, code)
     if is_batch:
         unit = unit._replace(
-            store_timestamp=message.store_timestamp, batch_size=message_count(message, properties, is_batch)
+            store_timestamp=message.store_timestamp, batch_size=message_count(message.sys_flag, properties, is_batch)
         )
     if is_safe_topic(message.topic):
         yield QueueSlot(message.topic, message.queue_id, unit, is_batch)

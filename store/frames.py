@@ -24,6 +24,13 @@ def message_at(log: MappedFileQueue, physical_offset: int, size: int = 0) -> Sto
     file = log.find(physical_offset)
     if file is None:
         raise _outside(log, physical_offset)
+    with file.hold() as held:
+        if not held:
+            raise NotFoundError("the file is just being removed", file=file.path, physical_offset=physical_offset)
+        return _message_in(file, physical_offset, size)
+
+
+def _message_in(file: MappedFile, physical_offset: int, size: int) -> StoredMessage:
     position = physical_offset - file.start_offset
     available = file.committed_position - position
     window = file.read(position, min(max(size, _LARGEST_HEAD) if size > 0 else _FIRST_READ, MAXIMUM_FRAME_SIZE))

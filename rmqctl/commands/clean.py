@@ -119,7 +119,8 @@ def clean(
     if dry_run or not plan.removed:
         _show(store.path, plan, output)
         return
-    _summarise(plan, output)
+    if not yes:
+        _summarise(plan, output)
     if not confirm("Remove these files for good?", yes=yes):
         output.talk("nothing was removed")
         return

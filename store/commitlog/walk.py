@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
 from formats.message import FrameDamage, Reason, StoredMessage, decode_message
+from store.commitlog.frame_search import MAXIMUM_FRAME_SIZE, FrameSearch
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import end_of_nonzero, first_nonzero
+
+__all__ = ["MAXIMUM_FRAME_SIZE", "Blank", "Damage", "Empty", "Progress", "Record", "walk"]
 
 _WINDOW = 4 * 1024 * 1024
-# Far above any maxMessageSize in use; a size beyond it is damage and is never read into memory.
-MAXIMUM_FRAME_SIZE = 256 * 1024 * 1024
-_MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC))
-_MAGIC_OFFSET = BLANK_FRAME.offset("magic_code")
+_BLANK_MAGIC = BLANK_MAGIC.to_bytes(4, "big")
 
 
 class Blank(NamedTuple):
@@ -54,63 +53,85 @@ def walk(
 ) -> Iterator[Record]:
     """All records from physical offset `begin` (a frame's start, or any offset to find the next frame from) on.
 
-    Bodies are checked against their CRC from offset `crc_from` on. `progress` is told the bytes passed.
-    After damage the walk goes on at the next place where a frame passes every check of law 3 including its CRC.
+    Together they cover every byte up to the end of the last file, once. Bodies are checked against their CRC from
+    offset `crc_from` on. `progress` is told the bytes passed. After damage the walk goes on at the next place where a
+    frame passes every check of law 3 including its CRC. UnreadableError for a file that shrinks while it is read.
     """
-    expected: int | None = None
-    for file in log.files:
-        if file.end_offset <= begin and file is not log.files[-1]:
+    reached: int | None = None
+    for file, end in _with_ends(log):
+        file_end = max(file.start_offset + log.file_size, file.start_offset + end)
+        if file_end <= begin:
+            reached = file_end
             continue
-        if expected is not None and file.start_offset > expected:
-            yield Damage(expected, file.start_offset, Reason.GAP, "a commitlog file is missing", str(file.path))
-        position = max(0, begin - file.start_offset)
-        yield from _walk_file(file, position, log.file_size, crc_from - file.start_offset, progress)
-        expected = file.start_offset + log.file_size
+        with file.hold() as held:
+            if not held:  # being removed just now: as if it were gone already
+                continue
+            if reached is not None and file.start_offset > max(reached, begin):
+                gap = max(reached, begin)
+                yield Damage(gap, file.start_offset, Reason.GAP, "a commitlog file is missing", str(file.path))
+            start = max(0, begin - file.start_offset)
+            yield from _walk_file(file, start, end, crc_from - file.start_offset, progress)
+            if end < log.file_size and end == file.size:
+                cut = max(file.end_offset, begin)
+                yield Damage(cut, file_end, Reason.SHORT_FILE, "the file is cut short", str(file.path))
+        reached = file_end
 
 
-def _walk_file(
-    file: MappedFile, position: int, file_size: int, crc_from: int, progress: Progress | None
-) -> Iterator[Record]:
-    """Records of one file from `position` on; `crc_from` relative to the file."""
-    end = min(file.committed_position, file.size)
+def _with_ends(log: MappedFileQueue) -> Iterator[tuple[MappedFile, int]]:
+    """Files with the bytes of each that count: what sticks out into the next file stands there once more."""
+    files = log.files
+    for number, file in enumerate(files, start=1):
+        end = min(file.committed_position, file.size)
+        if number < len(files) and files[number].start_offset > file.start_offset:
+            end = min(end, files[number].start_offset - file.start_offset)
+        yield file, end
+
+
+def _walk_file(file: MappedFile, position: int, end: int, crc_from: int, progress: Progress | None) -> Iterator[Record]:
+    """Records of the bytes [position, end) of one file; `crc_from` relative to the file."""
+    search = FrameSearch(file, end)
+    record: Record
     window = b""
-    window_start = position
-    reported = position
+    window_start = reported = position
     while position < end:
         at = position - window_start
-        if (at + FRAME_HEADS[3].size > len(window) and window_start + len(window) < end) or not window:
+        if not window or (at + FRAME_HEADS[3].size > len(window) and window_start + len(window) < end):
             if progress is not None:
                 progress(position - reported)
                 reported = position
-            window, window_start, at = file.read(position, _WINDOW), position, 0
-            if not window:
-                break
-        size = int.from_bytes(window[at : at + 4], "big", signed=True)
-        if at + size > len(window) and size <= min(end - position, MAXIMUM_FRAME_SIZE):
-            window, window_start, at = file.read(position, max(size, _WINDOW)), position, 0
+            window = search.read(position, min(_WINDOW, end - position))
+            window_start, at = position, 0
+        head = window[at : at + BLANK_FRAME.size]
+        if not any(head) and position < search.nonzero_end and any(search.read(position, len(head))):
+            window = b""  # a writer has put a frame here since the window was read
+            continue
+        size = int.from_bytes(head[:4], "big", signed=True)
         try:
-            record = _record(file, window, at, end - position, position, position >= crc_from)
+            if len(window) - at < size <= min(end - position, MAXIMUM_FRAME_SIZE) and head[4:] != _BLANK_MAGIC:
+                # large frames are checked before they are read into memory
+                search.check(position, position >= crc_from)
+                window = search.read(position, min(max(size, _WINDOW), end - position))
+                window_start, at = position, 0
+            record = _record(file, search, window, at, end, position, position >= crc_from)
         except FrameDamage as damage:
-            record = _damage(file, position, end, size, damage)
+            record = _damage(file, search, position, end, size, damage)
         yield record
         position = _end_of(record) - file.start_offset
     if progress is not None:
         progress(max(0, end - reported))
-    if file.size < file_size and position >= end:
-        missing = file.start_offset + file_size
-        yield Damage(file.end_offset, missing, Reason.SHORT_FILE, "the file is cut short", str(file.path))
 
 
 def _end_of(record: Record) -> int:
-    if isinstance(record, Blank):
-        return record.physical_offset + record.size
-    return record.end
+    return record.physical_offset + record.size if isinstance(record, Blank) else record.end
 
 
 def _record(
-    file: MappedFile, window: bytes, at: int, available: int, position: int, check_crc: bool
+    file: MappedFile, search: FrameSearch, window: bytes, at: int, end: int, position: int, check_crc: bool
 ) -> StoredMessage | Blank | Empty:
     physical_offset = file.start_offset + position
+    available = end - position
+    if not any(window[at : at + BLANK_FRAME.size]) and position >= search.nonzero_end:
+        return Empty(physical_offset, physical_offset + available)
     if available >= BLANK_FRAME.size:
         size, magic = BLANK_FRAME.unpack_from(window, at)
         if magic == BLANK_MAGIC:
@@ -119,68 +140,21 @@ def _record(
             return Blank(physical_offset, size)
         if size > MAXIMUM_FRAME_SIZE:
             raise FrameDamage(Reason.SIZE, f"size {size} is beyond any message")
-        empty = size == 0 and magic == 0
-    else:
-        empty = not any(window[at:])
-    if empty and first_nonzero(file._descriptors, file.path, position, position + available) is None:
-        return Empty(physical_offset, physical_offset + available)
     return decode_message(window, at, available, physical_offset, check_crc)
 
 
-def _damage(file: MappedFile, position: int, end: int, size: int, damage: FrameDamage) -> Damage:
+def _damage(file: MappedFile, search: FrameSearch, position: int, end: int, size: int, damage: FrameDamage) -> Damage:
     """The damaged span at `position`, up to the next good record of the file or to where only zeros follow."""
     start = file.start_offset
     stop = None
-    if damage.reason in _SIZE_IS_LIKELY and 0 < size <= end - position:
+    if damage.reason in _SIZE_IS_LIKELY and 0 < size <= end - position and search.is_framed(position + size):
         # the frame itself is framed well: what follows it is more likely right than a decoy inside its body
-        stop = position + size if _is_good(file, position + size, end) else None
+        stop = position + size
     if stop is None:
-        stop = next_good(file, position + 1, end)
+        stop = search.next_good(position + 1)
     if stop is None:
-        stop = max(end_of_nonzero(file._descriptors, file.path, position, end), position + 1)
+        stop = max(search.nonzero_end, position + 1)
     return Damage(start + position, start + stop, damage.reason, damage.detail, str(file.path))
 
 
 _SIZE_IS_LIKELY = (Reason.BODY_CRC, Reason.PROPERTY_CRC, Reason.TOPIC, Reason.PROPERTIES, Reason.LENGTHS)
-
-
-def _is_good(file: MappedFile, position: int, end: int) -> bool:
-    """Whether a good message, a blank frame or the empty rest of the file starts at `position`."""
-    if position >= end:
-        return position == end
-    head = file.read(position, FRAME_HEADS[3].size)
-    size = int.from_bytes(head[:4], "big", signed=True)
-    window = file.read(position, size) if len(head) < size <= min(end - position, MAXIMUM_FRAME_SIZE) else head
-    try:
-        _record(file, window, 0, end - position, position, True)
-    except FrameDamage:
-        return False
-    return True
-
-
-def next_good(file: MappedFile, position: int, end: int) -> int | None:
-    """Position of the next message or blank frame of the file at or behind `position`, None if there is none.
-
-    A candidate is a magic code; it counts if the whole frame passes law 3, its own physical offset included.
-    """
-    overlap = _MAGIC_OFFSET + 4 - 1
-    while position < end:
-        window = file.read(position, _WINDOW)
-        if not window:
-            return None
-        for candidate in sorted(_magics(window)):
-            if _is_good(file, position + candidate, end):
-                return position + candidate
-        if len(window) <= overlap:
-            return None
-        position += len(window) - overlap
-    return None
-
-
-def _magics(window: bytes) -> Iterator[int]:
-    """Where in `window` frames would start by their magic codes."""
-    for magic in _MAGIC_BYTES:
-        found = window.find(magic, _MAGIC_OFFSET)
-        while found >= 0:
-            yield found - _MAGIC_OFFSET
-            found = window.find(magic, found + 1)

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from formats.errors import WriteFailedError
+from formats.errors import DiskFullError, WriteFailedError
 
 PAGE_SIZE = 4096
 # A sparse file is given real blocks this far ahead of its write position, so that a full disk is an error of the
@@ -36,8 +36,11 @@ def _changing(operation: str, path: str | os.PathLike[str], offset: int = 0, len
         _observe(operation, path, offset, length)
         yield
     except OSError as error:
-        hint = "free some space on this disk, then run the command again" if error.errno in _NO_SPACE else None
-        raise WriteFailedError(f"{operation} failed: {error.strerror or error}", file=path, hint=hint) from error
+        message = f"{operation} failed: {error.strerror or error}"
+        if error.errno in _NO_SPACE:
+            hint = "free some space on this disk, then run the command again"
+            raise DiskFullError(message, file=path, hint=hint) from error
+        raise WriteFailedError(message, file=path) from error
 
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -222,19 +225,22 @@ class WritableMap:
         """Copy `data` to `position`; the range must be reserved. The first eight bytes are copied last, so that a
         reader of the live file sees either no frame or a whole one."""
         if observer is not None:
-            _observe("write", self.path, position, len(data))
+            with _changing("write", self.path, position, len(data)):
+                pass
         end = position + len(data)
         head_end = min(position + 8, end)
         self._map[head_end:end] = data[8:]
         self._map[position:head_end] = data[:8]
 
     def flush(self, begin: int, end: int) -> None:
-        """msync the pages of [begin, end)."""
-        if end <= begin:
-            return
-        aligned = begin - begin % mmap.ALLOCATIONGRANULARITY
-        with _changing("fsync", self.path, begin, end - begin):
-            self._map.flush(aligned, end - aligned)
+        """Bring the pages of [begin, end) to disk, and with them whatever else of the file is dirty.
+
+        fdatasync writes the dirty pages of a shared map just as msync does, but lets other threads run meanwhile:
+        mmap.flush would stop the whole process for the length of the fsync.
+        """
+        if end > begin:
+            with _changing("fsync", self.path, begin, end - begin):
+                os.fdatasync(self._descriptor)
 
     def close(self) -> None:
         """Unmap; does not flush."""

@@ -14,6 +14,9 @@ from store.files.layout import StoreLayout
 # struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
 _FLOCK = struct.Struct("hhqqi4x")
 _HINT = "stop the broker first, or work on a copy of the store"
+# POSIX record locks do not exclude within one process, and closing any descriptor of the file drops them: the locks
+# that this process holds are known by name instead
+_held: set[str] = set()
 
 
 class StoreLock:
@@ -22,6 +25,9 @@ class StoreLock:
     def __init__(self, path: Path) -> None:
         """Take the lock, creating the file if needed; StoreInUseError if somebody has it."""
         self.path = path
+        self._name = os.path.realpath(path)
+        if self._name in _held:
+            raise StoreInUseError("this process has the store open for writing already", file=path, hint=_HINT)
         created = not path.exists()
         self._descriptor = io.open_for_writing(path, create=True)
         try:
@@ -29,16 +35,20 @@ class StoreLock:
         except OSError as error:
             os.close(self._descriptor)
             raise StoreInUseError("a broker or another writer holds the lock", file=path, hint=_HINT) from error
+        _held.add(self._name)
         if created:
             io.write_at(self._descriptor, path, 0, b"lock")
 
     def release(self) -> None:
         """Give the lock back; the file stays, as a broker leaves it."""
+        _held.discard(self._name)
         os.close(self._descriptor)
 
 
 def lock_holder(path: Path) -> int | None:
     """Process id of whoever holds the lock, None if nobody does. Only asks (F_GETLK): takes and changes nothing."""
+    if os.path.realpath(path) in _held:
+        return os.getpid()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

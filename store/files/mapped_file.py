@@ -37,6 +37,11 @@ class MappedFile:
         return self.start_offset + self.size
 
     @property
+    def descriptors(self) -> Descriptors:
+        """What the file is read through."""
+        return self._descriptors
+
+    @property
     def is_full(self) -> bool:
         """Whether nothing can be appended any more."""
         return self.wrote_position >= self.size
@@ -82,6 +87,19 @@ class MappedFile:
         self.wrote_position += len(data)
         self.committed_position = self.wrote_position
         self.store_timestamp = store_timestamp
+
+    def defer(self, length: int) -> None:
+        """Count `length` reserved bytes as written although they are still on their way: not readable yet."""
+        self.wrote_position += length
+
+    def commit(self, data: bytes | bytearray | memoryview, length: int, store_timestamp: int = 0) -> None:
+        """Write `data` for the next `length` deferred bytes, which are readable from now on. What `data` leaves of
+        them stays as it is. A timestamp of 0 is none."""
+        if self._map is None:
+            raise AssertionError("commit before reserve")
+        self._map.write(self.committed_position, data)
+        self.committed_position += length
+        self.store_timestamp = store_timestamp or self.store_timestamp
 
     def dirty_pages(self) -> int:
         """Whole pages between the flushed and the committed position."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ class MappedFileQueue:
         self.files: list[MappedFile] = []
         self.problems: list[FileProblem] = []
         self.file_size = file_size or 0
+        self._changing = threading.Lock()
 
     def load(self) -> None:
         """List the directories. Damage is collected in `problems`, never raised; nothing is changed."""
@@ -96,10 +98,11 @@ class MappedFileQueue:
 
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds `offset`, None where there is none."""
-        position = bisect_right(self.files, offset, key=lambda file: file.start_offset) - 1
+        files = self.files
+        position = bisect_right(files, offset, key=lambda file: file.start_offset) - 1
         if position < 0:
             return None
-        file = self.files[position]
+        file = files[position]
         return file if offset < file.end_offset else None
 
     def read(self, offset: int, length: int) -> bytes:
@@ -107,12 +110,18 @@ class MappedFileQueue:
         file = self.find(offset)
         return file.read(offset - file.start_offset, length) if file is not None else b""
 
-    def create_file(self, start_offset: int) -> MappedFile:
-        """A new last file, empty and sparse. With several directories they take turns (MultiPathMappedFileQueue)."""
+    def path_of(self, start_offset: int) -> Path:
+        """Where the file of `start_offset` is to be created. With several directories they take turns.
+
+        (MultiPathMappedFileQueue)
+        """
         candidates = sorted(self.directories)
-        directory = candidates[start_offset // self.file_size % len(candidates)]
-        io.make_directories(directory)
-        path = directory / file_name(start_offset)
+        return candidates[start_offset // self.file_size % len(candidates)] / file_name(start_offset)
+
+    def create_file(self, start_offset: int) -> MappedFile:
+        """A new last file, empty and sparse."""
+        path = self.path_of(start_offset)
+        io.make_directories(path.parent)
         io.create_file(path, self.file_size)
         return self.add_file(path, start_offset)
 
@@ -120,8 +129,15 @@ class MappedFileQueue:
         """Take an existing file of zeros as the new last file."""
         file = MappedFile(path, start_offset, self.file_size, self.descriptors)
         file.set_positions(0)
-        self.files.append(file)
+        with self._changing:
+            self.files = [*self.files, file]
         return file
+
+    def forget(self, gone: Collection[Path]) -> None:
+        """Take removed files out of the list. The list is replaced, never changed: somebody may be reading along it."""
+        if gone:
+            with self._changing:
+                self.files = [file for file in self.files if file.path not in gone]
 
     def truncate(self, offset: int) -> None:
         """Set the positions of the file that holds `offset`; later files must be gone already."""

@@ -11,6 +11,7 @@ from formats.errors import CorruptError
 from formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from store.files import io
 from store.files.reading import Descriptors
+from store.files.reference import ReferenceCount
 
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
@@ -69,6 +70,7 @@ class IndexFile:
         self.geometry = geometry
         self._descriptors = descriptors
         self._writer: int | None = None
+        self.reference = ReferenceCount(self.close)
         self.header = self.read_header()
 
     def read_header(self) -> IndexHeader:
@@ -88,12 +90,14 @@ class IndexFile:
         """Whether the next key needs a new file."""
         return self.header.index_count >= self.geometry.entries
 
+    def raw_slot(self, key_hash: int) -> int:
+        """What stands in the slot of `key_hash`, whether or not it is an entry's number; 0 behind the file's end."""
+        data = self._descriptors.read(self.path, self.geometry.slot_position(key_hash), INDEX_SLOT.size)
+        return int(INDEX_SLOT.unpack_from(data, 0)[0]) if len(data) == INDEX_SLOT.size else 0
+
     def slot(self, key_hash: int) -> int:
         """Newest entry of the chain of `key_hash`; 0 where the slot is empty or holds no entry number."""
-        data = self._descriptors.read(self.path, self.geometry.slot_position(key_hash), INDEX_SLOT.size)
-        if len(data) < INDEX_SLOT.size:
-            return 0
-        (entry,) = INDEX_SLOT.unpack_from(data, 0)
+        entry = self.raw_slot(key_hash)
         return entry if 0 < entry < self.header.index_count else 0
 
     def entry(self, number: int) -> IndexEntry:
@@ -182,3 +186,11 @@ class IndexFile:
             os.close(self._writer)
             self._writer = None
         self._descriptors.forget(self.path)
+
+    def destroy(self, interval: int, now: int | None = None) -> bool:
+        """Remove the file unless a reader holds it; True when it is gone (see MappedFile.destroy)."""
+        if not self.reference.shutdown(interval, now):
+            return False
+        self._descriptors.forget(self.path)
+        io.remove(self.path)
+        return True

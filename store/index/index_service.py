@@ -87,12 +87,17 @@ class IndexService:
         wanted = key_hash(topic, key)
         seen: set[int] = set()
         for file in reversed(self.files):
-            for entry in file.chain(wanted):
-                # no early stop by time: entries of a file written by RocketMQ can carry a time that is too late
-                if entry.key_hash != wanted or entry.physical_offset in seen:
-                    continue
-                seen.add(entry.physical_offset)
-                yield entry.physical_offset
+            if not file.reference.hold():  # about to be removed: its messages are gone already
+                continue
+            try:
+                for entry in file.chain(wanted):
+                    # no early stop by time: entries of a file written by RocketMQ can carry a time that is too late
+                    if entry.key_hash != wanted or entry.physical_offset in seen:
+                        continue
+                    seen.add(entry.physical_offset)
+                    yield entry.physical_offset
+            finally:
+                file.reference.release()
 
     def put(self, topic: str, key: str, physical_offset: int, store_timestamp: int) -> bool:
         """Add one key of a message; True if a file became full with it (its times may go to the checkpoint)."""

@@ -70,6 +70,10 @@ class BatchConsumeQueue:
                         base, physical_offset, size, tags_code, store_timestamp, batch_size, compacted_offset
                     )
 
+    def reread(self) -> None:
+        """Forget what was read, after files of the queue were removed."""
+        self._units = None
+
     @property
     def max_offset(self) -> int:
         """Queue offset behind the last message."""
@@ -96,6 +100,13 @@ class BatchConsumeQueue:
                 return
             if unit.next_queue_offset > begin:
                 yield unit
+
+    def units_by_file(self) -> Iterator[list[QueueUnit]]:
+        """Units as they lie in the queue's files, file by file."""
+        per_file = max(1, self.files.file_size // UNIT_SIZE)
+        units = self._all()
+        for first in range(0, len(units), per_file):
+            yield units[first : first + per_file]
 
     def units_in_same_file(self, begin: int) -> Iterator[QueueUnit]:
         """Units from `begin` on; the broker's iterator would end with the file, ours does not."""

@@ -45,7 +45,7 @@ class ConsumeQueue:
 
     @property
     def max_offset(self) -> int:
-        """Queue offset behind the last unit; 0 for a queue without units."""
+        """Queue offset behind the last unit; that of the first slot for a queue without units."""
         if self._end is None:
             self._end = self._find_end()
         return self._end
@@ -55,7 +55,7 @@ class ConsumeQueue:
             end = end_of_nonzero(self._descriptors, file.path, 0, file.size)
             if end:
                 return file.start_offset // UNIT_SIZE + -(-end // UNIT_SIZE)
-        return 0
+        return self.first_slot
 
     @property
     def first_slot(self) -> int:
@@ -66,20 +66,30 @@ class ConsumeQueue:
         """Queue offset of the first unit whose message is still in the commitlog; the end if there is none.
 
         Units are in the order of the log, so a binary search finds it (ConsumeQueue#correctMinOffset, without its
-        restriction to the first file).
+        restriction to the first file). A hole or a missing file inside the queue hides nothing before it.
         """
         if self._min_offset is not None and self._min_offset[0] == commitlog_min_offset:
             return self._min_offset[1]
         low, high = self.first_slot, self.max_offset
         while low < high:
             middle = (low + high) // 2
-            unit = self.unit(middle)
-            if unit is None or not unit.is_written or unit.physical_offset < commitlog_min_offset:
+            unit = self._written_up_to(low, middle)
+            if unit is None or unit.physical_offset < commitlog_min_offset:
                 low = middle + 1
             else:
-                high = middle
+                high = unit.queue_offset
         self._min_offset = (commitlog_min_offset, low)
         return low
+
+    def _written_up_to(self, low: int, slot: int) -> QueueUnit | None:
+        """The last written unit in [low, slot], None if there is none."""
+        unit = self.unit(slot)
+        if unit is None or not unit.is_written:
+            unit = None
+            for earlier in self.units(low, slot):
+                if earlier.is_written:
+                    unit = earlier
+        return unit
 
     def unit(self, queue_offset: int) -> QueueUnit | None:
         """The unit at `queue_offset`: zeros and placeholders too; None outside the queue's files."""
@@ -149,6 +159,12 @@ class ConsumeQueue:
         """fsync the file being appended to."""
         if self._appending is not None:
             io.flush_descriptor(self._appending[1], self._appending[0])
+
+    def release(self) -> None:
+        """Close the descriptor of the file being appended to; who calls this flushes the file by name later."""
+        if self._appending is not None:
+            os.close(self._appending[1])
+            self._appending = None
 
     def close(self) -> None:
         """Close the file being appended to; flushed first, because nobody would do it later."""

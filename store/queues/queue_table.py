@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -76,40 +77,53 @@ class QueueTable:
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
         self._listed = False
         self._file_size: int | None = None
+        # readers and the follower that appends must agree on one object per queue
+        self._lock = threading.RLock()
 
     def all(self) -> list[AnyConsumeQueue]:
         """Every queue that has a directory, by topic and id. UnsupportedError for RocksDB queues."""
         if has_rocksdb_queues(self.layout):
             raise rocksdb_error(self.layout)
-        if not self._listed:
-            for root in (self.layout.consumequeue, self.layout.batchconsumequeue):
-                for topic, queue_id, _ in list_queues(root):
-                    self.find(topic, queue_id)
-            self._listed = True
-        return [self._queues[key] for key in sorted(self._queues)]
+        with self._lock:
+            if not self._listed:
+                for root in (self.layout.consumequeue, self.layout.batchconsumequeue):
+                    for topic, queue_id, _ in list_queues(root):
+                        self.find(topic, queue_id)
+                self._listed = True
+            return [self._queues[key] for key in sorted(self._queues)]
 
     def find(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
         """The queue, None if it has no directory. UsageError for a topic that cannot be a directory name."""
         key = (topic, queue_id)
-        if key not in self._queues:
-            if has_rocksdb_queues(self.layout):
-                raise rocksdb_error(self.layout)
-            for root, is_batch in ((self.layout.consumequeue, False), (self.layout.batchconsumequeue, True)):
-                directory = topic_directory(root, topic) / str(queue_id)
-                if directory.is_dir():
-                    self._queues[key] = self._load(topic, queue_id, directory, is_batch)
-                    break
-        return self._queues.get(key)
+        found = self._queues.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            if key not in self._queues:
+                if has_rocksdb_queues(self.layout):
+                    raise rocksdb_error(self.layout)
+                for root, is_batch in ((self.layout.consumequeue, False), (self.layout.batchconsumequeue, True)):
+                    directory = topic_directory(root, topic) / str(queue_id)
+                    if directory.is_dir():
+                        self._queues[key] = self._load(topic, queue_id, directory, is_batch)
+                        break
+            return self._queues.get(key)
 
     def find_or_create(self, topic: str, queue_id: int, is_batch: bool = False) -> AnyConsumeQueue:
         """The queue; its directory is created with its first unit."""
         queue = self.find(topic, queue_id)
-        if queue is None:
-            root = self.layout.batchconsumequeue if is_batch else self.layout.consumequeue
-            directory = topic_directory(root, topic) / str(queue_id)
-            io.make_directories(directory)
-            queue = self._queues[(topic, queue_id)] = self._load(topic, queue_id, directory, is_batch)
-        return queue
+        if queue is not None:
+            return queue
+        with self._lock:
+            queue = self.find(topic, queue_id)
+            if queue is None:
+                root = self.layout.batchconsumequeue if is_batch else self.layout.consumequeue
+                directory = topic_directory(root, topic) / str(queue_id)
+                io.make_directories(directory)
+                queue = self._load(topic, queue_id, directory, is_batch)
+                _ = queue.max_offset  # found out before others see the queue, so that no reader keeps an older end
+                self._queues[(topic, queue_id)] = queue
+            return queue
 
     def absent(self, topic: str, queue_id: int, is_batch: bool = False) -> AnyConsumeQueue:
         """A queue without directory or files, to plan with; it is not added to the table."""

@@ -81,7 +81,7 @@ def test_brokers_serve_every_recovered_golden_and_change_nothing(version: str, t
         store, reports[name] = recovered(name, tmp_path)
         jobs.append(Job(store, properties(name)))
     complaints = []
-    for name, job, view in zip(names, jobs, harness.open_many(version, jobs), strict=True):
+    for name, view in zip(names, harness.open_many(version, jobs), strict=True):
         report = reports[name]
         found = [text for text in view.complaints() if not is_expected(name, text)]
         if view.max_offset != report.end_offset:

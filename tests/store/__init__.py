@@ -1,0 +1,1 @@
+"""Tests of store/: one store on one machine."""

@@ -1,0 +1,134 @@
+"""`rmqctl cat`: messages, in the order they were stored or queue by queue."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from formats.errors import CorruptError, NotFoundError
+from rmqctl import exit_codes
+from rmqctl.options import (
+    OFFSET,
+    StoreLocation,
+    key_option,
+    limit_option,
+    offset_option,
+    output_options,
+    queue_option,
+    store_options,
+    tag_option,
+    time_options,
+    topic_option,
+)
+
+if TYPE_CHECKING:
+    from formats.message import StoredMessage
+    from rmqctl.output import Output
+    from store.reader import StoreReader
+    from store.selection import Order
+
+# beyond this, damage is only counted on stderr
+_TOLD = 20
+
+
+class _Damage:
+    """Tells damage as it is met, and counts it."""
+
+    def __init__(self, output: Output) -> None:
+        self.count = 0
+        self._output = output
+
+    def __call__(self, error: CorruptError) -> None:
+        self.count += 1
+        if self.count <= _TOLD:
+            self._output.talk(f"damage: {error}")
+        elif self.count == _TOLD + 1:
+            self._output.talk("damage: more of it follows, which is only counted")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl cat -s /data/store -n 20
+  rmqctl cat -s /data/store -t Orders --tag 'paid || refunded' -b '2h ago' --json
+  rmqctl cat -s /data/store -t Orders -q 3 --order queue -o 1000 -n 50
+  rmqctl cat -s old --json --stored-bodies | rmqctl append -s new --from - --as-stored
+
+Damage is named on stderr and passed; exit code 1 says that there was some, or that nothing matched."""
+)
+@store_options
+@topic_option
+@queue_option
+@tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'.")
+@key_option
+@offset_option.but(help="From this offset on: physical in order of the log, else the queue's.")
+@click.option("--to", "to_offset", type=OFFSET, metavar="OFFSET", help="Before this offset.")
+@time_options
+@limit_option
+@click.option(
+    "--order",
+    type=click.Choice(["log", "queue"]),
+    default="log",
+    show_default=True,
+    help="As stored, or queue by queue as the consume queues lead to them.",
+)
+@click.option(
+    "--stored-bodies", is_flag=True, help="With --json: compressed bodies also as stored, so that copies are exact."
+)
+@output_options
+def cat(
+    store: StoreLocation,
+    output: Output,
+    topic: str | None,
+    queue_id: int | None,
+    tag: str | None,
+    key: str | None,
+    offset: int | None,
+    to_offset: int | None,
+    begin: int | None,
+    end: int | None,
+    limit: int | None,
+    order: Order,
+    stored_bodies: bool,
+) -> int:
+    """Print messages.
+
+    A table shows the start of each body; --json prints whole messages, one a line, as they are read.
+    """
+    from rmqctl.opening import open_store
+    from store.message_filter import Criteria
+    from store.reader import StoreReader
+    from store.selection import Selection
+
+    criteria = Criteria(topic, queue_id, tag, key, begin, end)
+    _ = criteria.tag_filter  # a malformed expression is said before anything is opened
+    selection = Selection(criteria, offset or 0, to_offset)
+    damage = _Damage(output)
+    with open_store(store) as files:
+        reader = StoreReader(files)
+        messages = reader.messages(selection, order, on_damage=damage)
+        count = _print(output, itertools.islice(messages, limit), stored_bodies)
+        if count == 0:
+            _nothing(reader, topic, damage)
+    return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
+
+
+def _print(output: Output, messages: Iterator[StoredMessage], stored_bodies: bool) -> int:
+    from rmqctl.message_json import ALL_COLUMNS, TABLE_COLUMNS, message_json, message_row
+
+    rows: Iterator[dict[str, Any]]
+    if output.format == "table":
+        rows = map(message_row, messages)
+    else:
+        rows = (message_json(message, stored_body=stored_bodies) for message in messages)
+    return output.rows(TABLE_COLUMNS, rows, all_columns=ALL_COLUMNS)
+
+
+def _nothing(reader: StoreReader, topic: str | None, damage: _Damage) -> None:
+    if topic is not None and reader.has_topic(topic) is False:
+        raise NotFoundError(f"the store has no topic {topic!r}", hint="`rmqctl ls --topics` lists the topics")
+    found = f", and {damage.count} places are damaged" if damage.count else ""
+    raise NotFoundError(f"no message matched{found}")

@@ -1,0 +1,45 @@
+"""`rmqctl info`: what a store holds and what state it is in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.options import StoreLocation, output_options, store_options
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl info -s /data/store
+  rmqctl info -s /data/store --quick      without reading the commitlog
+  rmqctl info -s /data/store --json
+
+Exit code 1: the commitlog is damaged, or files are there that a broker would stop at."""
+)
+@store_options
+@click.option("--quick", is_flag=True, help="Do not read the commitlog: no counts of its messages and damage.")
+@output_options
+def info(store: StoreLocation, output: Output, quick: bool) -> int:
+    """What a store holds, and what state it is in.
+
+    The commitlog is read from end to end and every message checked, so its numbers are exact.
+    """
+    from rmqctl.opening import open_store
+    from rmqctl.progress import progress
+    from store.summary import info as store_info
+
+    with open_store(store) as files:
+        total = sum(file.size for file in files.log.files)
+        with progress("reading the commitlog", total, "bytes") as bar:
+            row = store_info(files, walk_log=not quick, progress=bar.advance)
+    output.record(row)
+    log = row["commitlog"]
+    if log["damaged_spans"]:
+        output.talk(f"{log['damaged_spans']} damaged spans in the commitlog: `rmqctl cat` names them")
+    return exit_codes.DAMAGE_OR_NOTHING if log["damaged_spans"] or log["problems"] else exit_codes.OK

@@ -1,0 +1,83 @@
+"""`rmqctl ls`: topics, queues or files of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from formats.errors import NotFoundError
+from rmqctl import exit_codes
+from rmqctl.options import StoreLocation, output_options, queue_option, store_options, topic_option
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+    from store.store_files import StoreFiles
+
+_TIMES = ("first_store_timestamp", "last_store_timestamp")
+_TOPIC_COLUMNS = ("topic", "queues", "messages", "bytes", *_TIMES)
+_QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", *_TIMES)
+_FILE_COLUMNS = ("kind", "path", "size", "on_disk_bytes", "first_offset", "last_offset", "detail")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl ls -s /data/store                     topics
+  rmqctl ls -s /data/store --queues -t Orders  queues of one topic
+  rmqctl ls -s /data/store --files --json"""
+)
+@store_options
+@click.option("--topics", "what", flag_value="topics", default="topics", help="Topics with their sums (the default).")
+@click.option("--queues", "what", flag_value="queues", help="Queues with their offsets.")
+@click.option("--files", "what", flag_value="files", help="Every file, by what it is.")
+@topic_option
+@queue_option
+@output_options
+def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue_id: int | None) -> int:
+    """List topics, queues or files.
+
+    Messages and bytes are those that the consume queues lead to. Where the queues are lost or in a RocksDB, topics
+    are counted from the commitlog instead, which is said.
+    """
+    from rmqctl.opening import open_store
+
+    if what == "files" and (topic is not None or queue_id is not None):
+        raise click.UsageError("-t and -q choose topics and queues, not files")
+    if what == "topics" and queue_id is not None:
+        what = "queues"
+    with open_store(store) as files:
+        if what == "files":
+            from store.summary import file_rows
+
+            return _shown(output, _FILE_COLUMNS, file_rows(files))
+        if what == "queues":
+            from store.reader import StoreReader
+            from store.summary import queue_rows
+
+            rows = queue_rows(StoreReader(files), topic, queue_id)
+            return _shown(output, _QUEUE_COLUMNS, rows, must_match=topic is not None or queue_id is not None)
+        return _shown(output, _TOPIC_COLUMNS, _topics(files, output, topic), must_match=topic is not None)
+
+
+def _topics(files: StoreFiles, output: Output, topic: str | None) -> Iterator[dict[str, Any]]:
+    from rmqctl.progress import progress
+    from store.reader import StoreReader
+    from store.summary import has_queue_files, topic_rows, topic_rows_from_log
+
+    if has_queue_files(files) or not files.log.files:
+        yield from topic_rows(StoreReader(files), topic)
+        return
+    output.talk("the consume queues cannot be read: counted from the commitlog")
+    with progress("reading the commitlog", sum(file.size for file in files.log.files), "bytes") as bar:
+        yield from topic_rows_from_log(files, topic, progress=bar.advance)
+
+
+def _shown(
+    output: Output, columns: tuple[str, ...], rows: Iterator[dict[str, Any]], *, must_match: bool = False
+) -> int:
+    count = output.rows(columns, rows)
+    if must_match and not count:
+        raise NotFoundError("nothing matched", hint="`rmqctl ls --topics` lists the topics")
+    return exit_codes.OK

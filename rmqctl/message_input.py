@@ -1,0 +1,163 @@
+"""Messages to be stored, from JSON Lines (what `cat --json` prints) or from the flags of `append`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+from formats import properties as names
+from formats.compression import compress
+from formats.errors import UsageError
+from formats.hosts import Host, parse_host
+from formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
+from formats.message import Message
+from formats.sys_flag import compression_type
+from rmqctl.message_json import ALL_COLUMNS
+
+MAXIMUM_LINE = 64 * 1024 * 1024
+_FIELDS = frozenset((*ALL_COLUMNS, "properties_base64", "stored_body_base64", "body_error"))
+_HOST_BITS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+_LONG = (-(1 << 63), (1 << 63) - 1)
+_INT = (-(1 << 31), (1 << 31) - 1)
+
+
+def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """(line number, line) of every line that is not blank. UsageError for a line of more than 64 MiB."""
+    number = 0
+    while line := stream.readline(MAXIMUM_LINE + 1):
+        number += 1
+        if len(line) > MAXIMUM_LINE:
+            raise UsageError(f"line {number} is longer than {MAXIMUM_LINE} bytes", hint="one message a line")
+        if line.strip():
+            yield number, line
+
+
+def message_from_line(line: bytes, as_stored: bool) -> Message:
+    """The message of one line of JSON. UsageError that says what is wrong with it.
+
+    Kept is what a producer sets; with `as_stored` also the store time and the store host.
+    """
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"it is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise UsageError("it is JSON, but no object")
+    unknown = sorted(set(record) - _FIELDS)
+    if unknown:
+        raise UsageError(f"there is no field {unknown[0]!r}", hint="the fields are those that `cat --json` prints")
+    return message_from_record(record, as_stored)
+
+
+def message_from_record(record: Mapping[str, Any], as_stored: bool) -> Message:
+    """See message_from_line."""
+    sys_flag = _integer(record, "sys_flag", 0, _INT) & ~_HOST_BITS
+    message = Message(
+        topic=_text(record, "topic"),
+        body=_stored_body(record, sys_flag),
+        queue_id=_integer(record, "queue_id", 0, (0, _INT[1])),
+        flag=_integer(record, "flag", 0, _INT),
+        properties=_properties(record),
+        property_bytes=_base64(record, "properties_base64"),
+        sys_flag=sys_flag,
+        reconsume_times=_integer(record, "reconsume_times", 0, _INT),
+        prepared_transaction_offset=_integer(record, "prepared_transaction_offset", 0, _LONG),
+    )
+    if record.get("born_timestamp") is not None:
+        message.born_timestamp = _integer(record, "born_timestamp", 0, _LONG)
+    if record.get("born_host") is not None:
+        message.born_host = _host(record, "born_host")
+    if as_stored:
+        if record.get("store_timestamp") is None or record.get("store_host") is None:
+            raise UsageError("--as-stored needs store_timestamp and store_host")
+        message.store_timestamp = _integer(record, "store_timestamp", 0, _LONG)
+        message.store_host = _host(record, "store_host")
+    return message
+
+
+def _stored_body(record: Mapping[str, Any], sys_flag: int) -> bytes:
+    """The body in stored form: exact if it was given so, else compressed as the sys_flag says."""
+    stored = _base64(record, "stored_body_base64")
+    if stored is not None:
+        return stored
+    if record.get("body") is not None:
+        if record.get("body_base64") is not None:
+            raise UsageError("it has both body and body_base64")
+        body = _text(record, "body", may_be_empty=True).encode("utf-8")
+    else:
+        found = _base64(record, "body_base64")
+        if found is None:
+            raise UsageError("it has neither body nor body_base64")
+        body = found
+    kind = compression_type(sys_flag)
+    # what could not be unpacked was printed as it is stored
+    return body if kind is None or record.get("body_error") is not None else compress(body, kind)
+
+
+def _text(record: Mapping[str, Any], name: str, may_be_empty: bool = False) -> str:
+    value = record.get(name)
+    if not isinstance(value, str) or not (value or may_be_empty):
+        raise UsageError(f"{name} must be a text, not {json.dumps(value)[:40]}")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{name} holds half a surrogate pair") from error
+    return value
+
+
+def _integer(record: Mapping[str, Any], name: str, default: int, bounds: tuple[int, int]) -> int:
+    value = record.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not bounds[0] <= value <= bounds[1]:
+        raise UsageError(f"{name} must be a whole number in its range, not {json.dumps(value)[:40]}")
+    return value
+
+
+def _host(record: Mapping[str, Any], name: str) -> Host:
+    return parse_host(_text(record, name))
+
+
+def _base64(record: Mapping[str, Any], name: str) -> bytes | None:
+    value = record.get(name)
+    if value is None:
+        return None
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise UsageError(f"{name} is not base64") from error
+
+
+def _properties(record: Mapping[str, Any]) -> dict[str, str]:
+    """The `properties`; without them what `tags` and `keys` say."""
+    found = record.get("properties")
+    if found is None:
+        return properties_of(record.get("tags"), record.get("keys") or [], {})
+    if not isinstance(found, dict):
+        raise UsageError("properties must be an object of texts")
+    return {check_property(name, value): value for name, value in found.items()}
+
+
+def check_property(name: object, value: object) -> str:
+    """`name`, if both are texts that a property can hold."""
+    for part in (name, value):
+        if not isinstance(part, str):
+            raise UsageError(f"property {name!r} must be a text, not {json.dumps(part)[:40]}")
+        if "\x02" in part or (part is name and "\x01" in part):
+            raise UsageError(f"property {name!r} holds a separator of the property string (0x01, 0x02)")
+    _text({"property": f"{name}{value}"}, "property")
+    return str(name)
+
+
+def properties_of(tags: str | None, keys: list[str], others: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a new message, in the order a producer sets them."""
+    found: dict[str, str] = {}
+    if keys:
+        if not isinstance(keys, list) or not all(isinstance(key, str) and key and " " not in key for key in keys):
+            raise UsageError("keys must be texts without spaces", hint="RocketMQ separates keys by spaces")
+        found[names.KEYS] = " ".join(keys)
+    if tags is not None:
+        found[names.TAGS] = tags
+    found.update(others)
+    return {check_property(name, value): value for name, value in found.items()}

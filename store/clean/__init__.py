@@ -1,0 +1,16 @@
+"""Cleaning: removing what has expired, the commitlog's oldest files first, then what pointed into them."""
+
+from store.clean.cleaner import Cleaner, CleanReport, clean
+from store.clean.options import CleanOptions, DiskUsage, options_from_config
+from store.clean.plan import CleanPlan, plan_clean
+
+__all__ = [
+    "CleanOptions",
+    "CleanPlan",
+    "CleanReport",
+    "Cleaner",
+    "DiskUsage",
+    "clean",
+    "options_from_config",
+    "plan_clean",
+]

@@ -1,0 +1,110 @@
+"""Queues, their ext files and the index follow the commitlog's first offset (spec/cleanup.md 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms, words_for
+from store.files.mapped_file import MappedFile
+from store.files.reading import Descriptors
+from store.index.index_service import IndexService
+from store.queues.batch_consumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
+from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from store.queues.consumequeue_ext import ConsumeQueueExt
+from store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
+from store.queues.unit import ext_offset
+from store.store_files import StoreFiles
+
+
+def judge_followers(files: StoreFiles, min_offset: int) -> Iterator[FileDecision]:
+    """Files of queues, their ext files, and the index, by the commitlog's first offset (spec/cleanup.md 5)."""
+    if min_offset <= 0:
+        return
+    if not has_rocksdb_queues(files.layout):
+        for queue in files.queues.all():
+            yield from judge_queue(queue, min_offset, files.descriptors)
+            if isinstance(queue, ConsumeQueue):
+                yield from judge_ext(queue, ext_of(files, queue), min_offset)
+    yield from judge_index(files.index, min_offset)
+
+
+def judge_queue(queue: AnyConsumeQueue, min_offset: int, descriptors: Descriptors) -> Iterator[FileDecision]:
+    """Files whose last unit points before `min_offset` go, oldest first, never the last one.
+
+    A last unit of zeros is damage: what the file holds is not certain, so it and what follows it stay.
+    (MappedFileQueue#deleteExpiredFileByOffset)
+    """
+    kind = "consumequeue" if isinstance(queue, ConsumeQueue) else "batchconsumequeue"
+    unit_size = UNIT_SIZE if isinstance(queue, ConsumeQueue) else BATCH_UNIT_SIZE
+    last = last_with_data(queue.files.files, descriptors)
+    stop: Because | None = None
+    for position, file in enumerate(queue.files.files):
+        if position >= last:
+            yield decision_on(kind, file, Because.LAST if position == last else Because.PREALLOCATED)
+            continue
+        if stop is not None:
+            yield decision_on(kind, file, stop)
+            continue
+        because, detail = _judge_units(queue, file, unit_size, min_offset)
+        stop = None if because is Because.STALE else Because.BEHIND
+        yield decision_on(kind, file, because, detail)
+
+
+def _judge_units(queue: AnyConsumeQueue, file: MappedFile, unit_size: int, min_offset: int) -> tuple[Because, str]:
+    if file.size != queue.files.file_size:
+        return Because.DAMAGED, f"{file.size} bytes instead of {queue.files.file_size}"
+    # both kinds of units begin with the physical offset and the size
+    head = file.read((file.size // unit_size - 1) * unit_size, 12)
+    physical_offset = int.from_bytes(head[:8], "big", signed=True)
+    size = int.from_bytes(head[8:], "big", signed=True)
+    if len(head) < 12 or size <= 0 or physical_offset < 0:
+        return Because.DAMAGED, "its last unit is empty"
+    if physical_offset < min_offset:
+        return Because.STALE, f"its last unit points to {physical_offset}, before {min_offset}"
+    return Because.STILL_USED, f"its last unit points to {physical_offset}"
+
+
+def ext_of(files: StoreFiles, queue: ConsumeQueue) -> ConsumeQueueExt:
+    """The ext queue beside `queue`, without files where there is none."""
+    directory = files.layout.consumequeue_ext / queue.directory.parent.name / queue.directory.name
+    ext = ConsumeQueueExt(directory, files.config.mapped_file_size_consume_queue_ext, files.descriptors)
+    ext.load()
+    return ext
+
+
+def judge_ext(queue: ConsumeQueue, ext: ConsumeQueueExt, min_offset: int) -> Iterator[FileDecision]:
+    """Ext files that end before the ext unit of the queue's first valid unit go; none where it has no ext unit."""
+    if not ext.files.files:
+        return
+    unit = queue.unit(queue.min_offset(min_offset))
+    address = ext_offset(unit.tags_code) if unit is not None and unit.is_written else None
+    for file in ext.files.files:
+        if file is ext.files.files[-1]:
+            yield decision_on("consumequeue_ext", file, Because.LAST)
+        elif address is not None and file.end_offset <= address:
+            yield decision_on("consumequeue_ext", file, Because.STALE, f"the queue now begins at ext byte {address}")
+        else:
+            yield decision_on("consumequeue_ext", file, Because.STILL_USED, "the queue still refers to it")
+
+
+def judge_index(index: IndexService, min_offset: int) -> Iterator[FileDecision]:
+    """Leading index files whose last message lies before `min_offset` go, never the last (spec/cleanup.md 5.2)."""
+    known = {file.path: file for file in index.files}
+    unknown = {path: detail for path, detail in index.problems if path.name.isdigit() and path.is_file()}
+    paths = sorted([*known, *unknown])
+    stop: Because | None = None
+    for path in paths:
+        detail = ""
+        if path == paths[-1]:
+            because = Because.LAST
+        elif stop is not None:
+            because = stop
+        elif path in unknown:
+            because, detail = Because.DAMAGED, unknown[path]
+        else:
+            end = known[path].header.end_physical_offset
+            because = Because.STALE if end < min_offset else Because.STILL_USED
+            detail = f"its last message is at {end}" + (f", before {min_offset}" if because is Because.STALE else "")
+        stop = None if because is Because.STALE else Because.BEHIND
+        size = path.stat().st_size
+        yield FileDecision("index", path, size, None, modified_ms(path), because, detail or words_for(because))

@@ -1,0 +1,142 @@
+"""Which files a cleaning would remove and why each of the others stays: decided here, carried out elsewhere.
+
+Planning reads directory entries, the last unit of queue files and the headers of index files; it changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from formats.errors import RefusedError
+from store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms
+from store.clean.followers import judge_followers
+from store.clean.options import CleanOptions, DiskUsage, Order, decide, measure_disks
+from store.files.mapped_file_queue import MappedFileQueue
+from store.queues.queue_table import has_rocksdb_queues
+from store.store_files import StoreFiles
+
+
+class CleanPlan(NamedTuple):
+    """The commitlog's files, then what follows from its new min offset. Offsets physical; -1 without a commitlog."""
+
+    order: Order
+    usage: DiskUsage
+    min_offset_before: int
+    min_offset: int
+    commitlog: list[FileDecision]
+    followers: list[FileDecision]
+    notes: list[str]
+
+
+def plan_clean(
+    files: StoreFiles,
+    options: CleanOptions,
+    *,
+    now: int,
+    usage: DiskUsage | None = None,
+    reference_now: int | None = None,
+) -> CleanPlan:
+    """What a run at `now` (ms since 1970) would do. RefusedError where it could not be known what is deleted.
+
+    `usage` is measured if not given. `reference_now`: ms of the monotonic clock, for files that readers hold.
+    """
+    refuse_unknowable(files, options)
+    usage = usage or measure_usage(files, options)
+    order = decide(options, now, usage)
+    commitlog = judge_commitlog(files, options, order, now, reference_now)
+    after = min_offset_after(files.log, commitlog)
+    return CleanPlan(
+        order, usage, files.log.min_offset, after, commitlog, list(judge_followers(files, after)), notes_on(files)
+    )
+
+
+def measure_usage(files: StoreFiles, options: CleanOptions) -> DiskUsage:
+    """Usage of the store's disks; its own bytes are counted only where the rule asks for them."""
+    own = 0
+    if options.replicas_per_partition > 1:
+        own = sum(file.size for file in files.log.files)
+        own += sum(file.geometry.file_size for file in files.index.files)
+        if not has_rocksdb_queues(files.layout):
+            own += sum(file.size for queue in files.queues.all() for file in queue.files.files)
+    return measure_disks(files.layout, own)
+
+
+def refuse_unknowable(files: StoreFiles, options: CleanOptions) -> None:
+    """RefusedError where the commitlog's first offset, which everything else follows, cannot be known for certain.
+
+    That is: files that cannot be read, that overlap, or that are missing in the middle (they may lie in a directory
+    which only a broker.conf names), and read-only commitlog directories, which are not looked at. Damage inside
+    files, files of a wrong size and stray files do not matter here.
+    """
+    if files.config.read_only_commit_log_store_paths:
+        raise RefusedError(
+            "the configuration names read-only commitlog directories, whose files are not known here",
+            hint="let the broker clean this store",
+        )
+    hints = {
+        "unreadable": "check its permissions",
+        "overlap": "two files claim the same offsets: find out which one is right and move the other away",
+        "gap": "name all commitlog directories with -c broker.conf, or accept the gap if the files are gone for good",
+    }
+    for problem in files.log.problems:
+        if problem.kind in hints and not (problem.kind == "gap" and options.accept_gaps):
+            raise RefusedError(
+                f"cannot tell what may be deleted: {problem.detail}", file=problem.path, hint=hints[problem.kind]
+            )
+
+
+def notes_on(files: StoreFiles) -> list[str]:
+    """What a person should know besides the list of files."""
+    notes = [f"{problem.path}: {problem.detail}" for problem in files.log.problems]
+    if has_rocksdb_queues(files.layout):
+        notes.append("the consume queues are in a RocksDB: the broker's compaction drops their stale units")
+    if not files.log.files:
+        notes.append("there are no commitlog files: queues and index have nothing to follow")
+    return notes
+
+
+def judge_commitlog(
+    files: StoreFiles, options: CleanOptions, order: Order, now: int, reference_now: int | None = None
+) -> list[FileDecision]:
+    """Every commitlog file, oldest first (MappedFileQueue#deleteExpiredFileByTime, spec/cleanup.md 3)."""
+    log = files.log
+    last = last_with_data(log.files, files.descriptors)
+    decisions: list[FileDecision] = []
+    stop = None if order.deletes else Because.NOT_DUE
+    for position, file in enumerate(log.files):
+        age = now - modified_ms(file.path)
+        detail = f"last modified {_span(age)} ago, kept for {_span(options.reserved_time)}"
+        if position >= last:
+            because, detail = (Because.LAST if position == last else Because.PREALLOCATED), ""
+        elif stop is not None:
+            because, detail = stop, ""
+        elif not order.at_once and age < options.reserved_time:
+            because, stop = Because.YOUNG, Because.BEHIND
+        elif not file.reference.would_end(options.forced_after, reference_now):
+            because, stop, detail = Because.HELD, Because.BEHIND, ""
+        else:
+            because = Because.AT_ONCE if order.at_once else Because.EXPIRED
+            if sum(decision.goes for decision in decisions) + 1 == options.batch_maximum:
+                stop = Because.BATCH_MAXIMUM
+        decisions.append(decision_on("commitlog", file, because, detail))
+    return decisions
+
+
+def _span(milliseconds: int) -> str:
+    if milliseconds < 0:
+        return f"-{_span(-milliseconds)}"
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
+        if milliseconds >= 2 * size:
+            return f"{milliseconds // size} {unit}"
+    return f"{milliseconds // 1000} s"
+
+
+def min_offset_after(log: MappedFileQueue, decisions: list[FileDecision]) -> int:
+    """The commitlog's first offset once the decisions are carried out; -1 without files.
+
+    A file that a reader holds is on its way out: the offset lies behind it already (CommitLog#getMinOffset).
+    """
+    for file, decision in zip(log.files, decisions, strict=True):
+        if not decision.goes and decision.because is not Because.HELD and file.reference.available:
+            return file.start_offset
+    return -1

@@ -1,0 +1,148 @@
+"""Appending frames to the commitlog: room is made first, then all becomes visible at once (spec/write-path.md 3)."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from formats.errors import WriteFailedError
+from formats.layouts import BLANK_FRAME, BLANK_MAGIC
+from store.files.allocate import Allocator
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+
+
+class Sink(Protocol):
+    """Where appended bytes go: into the file at once, or into a buffer first."""
+
+    def append(self, file: MappedFile, data: bytes, length: int, store_timestamp: int) -> None:
+        """Append `data`, which stands for the next `length` bytes of `file`."""
+
+    def commit(self) -> None:
+        """Make everything appended so far readable."""
+
+
+class DirectSink:
+    """Bytes go into the mapped file and are readable at once."""
+
+    def append(self, file: MappedFile, data: bytes, length: int, store_timestamp: int) -> None:
+        """See Sink."""
+        # in this order, so that a write that fails has moved nothing
+        file.commit(data, length, store_timestamp)
+        file.defer(length)
+
+    def commit(self) -> None:
+        """Nothing is kept back."""
+
+
+class PooledSink:
+    """The transient store pool: bytes are kept in memory until `commit` writes them, in order.
+
+    RocketMQ keeps transientStorePoolSize buffers of a whole file each. Here the bytes are kept that are not committed
+    yet, at most `limit`; a writer that reaches it commits by itself instead of running out of buffers.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiting: deque[tuple[MappedFile, bytes, int, int]] = deque()
+        # bytes taken and bytes written so far; each has one writer
+        self._taken = 0
+        self._committed = 0
+        self._commit_lock = threading.Lock()
+
+    def append(self, file: MappedFile, data: bytes, length: int, store_timestamp: int) -> None:
+        """See Sink."""
+        file.defer(length)
+        self._waiting.append((file, data, length, store_timestamp))
+        self._taken += len(data)
+        if self._taken - self._committed >= self._limit:
+            self.commit()
+
+    def commit(self) -> None:
+        """See Sink."""
+        with self._commit_lock:
+            while self._waiting:
+                # stays in the queue until it is written: a failed write is not forgotten
+                file, data, length, store_timestamp = self._waiting[0]
+                file.commit(data, length, store_timestamp)
+                self._committed += len(data)
+                self._waiting.popleft()
+
+
+class FileNotCreatedError(WriteFailedError):
+    """The next file of the commitlog could not be created."""
+
+
+class Room(NamedTuple):
+    """Reserved space in `file`. `full_file` is the file before it, still to be closed with a blank frame."""
+
+    file: MappedFile
+    full_file: MappedFile | None
+    is_new_file: bool
+
+    @property
+    def physical_offset(self) -> int:
+        """Where the first byte will stand."""
+        return self.file.start_offset + self.file.wrote_position
+
+
+class LogAppender:
+    """The end of the commitlog. Used under the put lock only.
+
+    `reserve` does everything that can fail and changes nothing that can be seen; `append` then cannot fail for want of
+    space. Disk blocks are allocated in `reserve`, so a full disk is a WriteFailedError there.
+    """
+
+    def __init__(self, log: MappedFileQueue, sink: Sink, allocator: Allocator) -> None:
+        self._log = log
+        self._sink = sink
+        self._allocator = allocator
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset behind what was appended, committed or not."""
+        files = self._log.files
+        return files[-1].start_offset + files[-1].wrote_position if files else 0
+
+    def reserve(self, length: int) -> Room:
+        """Room for `length` bytes in one file: the current one, or a new one if they and the 8 bytes of a blank frame
+        do not fit any more. `length` + 8 must not exceed a file."""
+        last = self._log.files[-1] if self._log.files else None
+        if last is not None and length + BLANK_FRAME.size <= last.size - last.wrote_position:
+            last.reserve(length)
+            return Room(last, None, False)
+        full_file = last if last is not None and not last.is_full else None
+        if full_file is not None:
+            full_file.reserve(BLANK_FRAME.size)
+        try:
+            file = self._allocator.take(last.end_offset if last is not None else 0)
+        except WriteFailedError as error:
+            raise FileNotCreatedError(error.message, file=error.file, hint=error.hint) from error
+        try:
+            file.reserve(length)
+        except BaseException:
+            self._allocator.give_back(file)
+            raise
+        return Room(file, full_file, True)
+
+    def cancel(self, room: Room) -> None:
+        """Give up a room that nothing was appended to."""
+        if room.is_new_file:
+            self._allocator.give_back(room.file)
+
+    def append(self, room: Room, data: bytes, store_timestamp: int) -> None:
+        """Append `data` where `reserve` made room for it, the blank frame of the file before it first."""
+        file = room.file
+        if room.full_file is not None:
+            left = room.full_file.size - room.full_file.wrote_position
+            try:
+                self._sink.append(room.full_file, BLANK_FRAME.struct.pack(left, BLANK_MAGIC), left, 0)
+            except BaseException:
+                self.cancel(room)
+                raise
+        if room.is_new_file:
+            self._log.files.append(file)
+        self._sink.append(file, data, len(data), store_timestamp)
+        if file.wrote_position * 2 > file.size:
+            self._allocator.ask(file.end_offset)

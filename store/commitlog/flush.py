@@ -1,0 +1,160 @@
+"""Bringing the commitlog to disk: at an interval, or for every put that waits for it (spec/write-path.md 5)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from formats.errors import WriteFailedError
+from store.commitlog.append import Sink
+from store.config import StoreConfig
+from store.files import io
+from store.files.background import Background, Failure
+from store.files.mapped_file_queue import MappedFileQueue
+
+SYNC_FLUSH = "SYNC_FLUSH"
+# GroupCommitService looks for work at least this often
+_GROUP_COMMIT_MS = 10
+
+
+class LogFlusher:
+    """fsyncs the log from the front. `flushed_timestamp`: store time (ms) of the last message known to be on disk, 0 if
+    nothing was flushed yet.
+
+    A failed fsync is final: the kernel may have dropped the pages, so a later success would mean nothing.
+    """
+
+    def __init__(self, log: MappedFileQueue, flushed_offset: int) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._error: WriteFailedError | None = None
+        self.flushed_offset = flushed_offset
+        self.flushed_timestamp = 0
+
+    def flush(self, least_pages: int = 0) -> None:
+        """Flush what is committed if it is at least `least_pages` pages of 4096 bytes; 0 flushes any dirty byte.
+
+        Files that are full and flushed are unmapped.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            try:
+                self._flush(least_pages)
+            except WriteFailedError as error:
+                self._error = error
+                raise
+
+    def _flush(self, least_pages: int) -> None:
+        while (file := self._log.find(self.flushed_offset)) is not None:
+            if not file.may_flush(least_pages):
+                return
+            # read before flushing: what is appended meanwhile is not covered
+            timestamp = file.store_timestamp
+            if file.flushed_position == 0:
+                io.flush_directory(file.path.parent)
+            position = file.flush(least_pages)
+            self.flushed_timestamp = timestamp or self.flushed_timestamp
+            self.flushed_offset = file.start_offset + position
+            if position < file.size:
+                return
+            file.close()
+
+
+class FlushService:
+    """The thread that flushes, and the place where puts wait for it.
+
+    ASYNC_FLUSH (FlushRealTimeService): every flushIntervalCommitLog ms, if flushCommitLogLeastPages are dirty, and
+    whatever is dirty after flushCommitLogThoroughInterval. SYNC_FLUSH (GroupCommitService): as soon as somebody asks,
+    all that is there with one fsync for everybody.
+    """
+
+    def __init__(self, flusher: LogFlusher, sink: Sink, config: StoreConfig, on_failure: Failure) -> None:
+        self.is_sync = config.flush_disk_type == SYNC_FLUSH
+        self._flusher = flusher
+        self._sink = sink
+        self._config = config
+        self._on_failure = on_failure
+        # told after every commit and flush that there may be more to dispatch
+        self.listener: Callable[[], None] = lambda: None
+        self._condition = threading.Condition()
+        self._error: Exception | None = None
+        self._last_thorough = time.monotonic()
+        if self.is_sync:
+            self._thread = Background("group-commit", self._group_commit, _GROUP_COMMIT_MS, self._fail)
+        else:
+            self._thread = Background(
+                "flush", self._flush_at_interval, config.flush_interval_commit_log, self._fail, is_timed=True
+            )
+        self._committer = (
+            Background("commit", self._commit_at_interval, config.commit_interval_commit_log, self._fail)
+            if config.transient_store_pool_enable
+            else None
+        )
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._thread.start()
+        if self._committer is not None:
+            self._committer.start()
+
+    def stop(self) -> None:
+        """Stop the threads; does not flush."""
+        if self._committer is not None:
+            self._committer.stop()
+        self._thread.stop()
+
+    def wake(self) -> None:
+        """A message was appended that should be on disk soon (SYNC_FLUSH)."""
+        self._thread.wake()
+
+    def flush_now(self) -> None:
+        """Commit and flush everything appended so far, in the caller's thread. Raises the error of a failed flush."""
+        try:
+            self._sink.commit()
+            self._flusher.flush()
+        except WriteFailedError as error:
+            self._fail(error)
+            raise
+        with self._condition:
+            self._condition.notify_all()
+        self.listener()
+
+    def wait_for(self, offset: int) -> bool:
+        """Wait until everything before `offset` is on disk; False after syncFlushTimeout. Raises if a flush failed."""
+        self._thread.wake()
+
+        def is_over() -> bool:
+            return self._flusher.flushed_offset >= offset or self._error is not None
+
+        with self._condition:
+            in_time = self._condition.wait_for(is_over, self._config.sync_flush_timeout / 1000)
+        if self._flusher.flushed_offset < offset and self._error is not None:
+            raise WriteFailedError(
+                "the flush that the message waited for failed: it may be lost at a power failure",
+                hint="check the disk (dmesg), then run `rmqctl recover`",
+            ) from self._error
+        return in_time
+
+    def _group_commit(self) -> None:
+        self.flush_now()
+
+    def _flush_at_interval(self) -> None:
+        now = time.monotonic()
+        least_pages = self._config.flush_commit_log_least_pages
+        if (now - self._last_thorough) * 1000 >= self._config.flush_commit_log_thorough_interval:
+            self._last_thorough = now
+            least_pages = 0
+        self._flusher.flush(least_pages)
+
+    def _commit_at_interval(self) -> None:
+        # commitCommitLogThoroughInterval equals the interval by default: every round commits what there is
+        self._sink.commit()
+        self.listener()
+
+    def _fail(self, error: Exception) -> None:
+        with self._condition:
+            self._error = self._error or error
+            self._condition.notify_all()
+        self._on_failure(error)

@@ -1,0 +1,177 @@
+"""Finds the next good frame behind damage, at a cost that grows with the file and not with what lies in it."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from functools import cached_property
+
+from formats.checksums import CRC_MASK, PROPERTY_CRC_SIZE, crc32_shift, parse_property_crc
+from formats.errors import UnreadableError
+from formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from formats.message import FrameDamage, Reason, decode_message
+from store.files.mapped_file import MappedFile
+from store.files.reading import end_of_nonzero
+
+# Far above any maxMessageSize in use; a size beyond it is damage and is never read into memory.
+MAXIMUM_FRAME_SIZE = 256 * 1024 * 1024
+_WINDOW = 4 * 1024 * 1024
+_FIRST_WINDOW = 4096
+# frames up to this size are always read whole; larger ones while no more than this many bytes were read in vain
+_SMALL_FRAME = 64 * 1024
+_READ_IN_VAIN = 64 * 1024 * 1024
+_PREFIX_STEP = 16 * 1024
+# a V2 topic and properties, both as long as their signed 16-bit lengths can say
+_LARGEST_TAIL = 2 * (2 + 0x7FFF)
+
+_BLANK_MAGIC_BYTES = BLANK_MAGIC.to_bytes(4, "big")
+_MAGICS = re.compile(
+    b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC))
+)
+_MAGIC_OFFSET = BLANK_FRAME.offset("magic_code")
+_POSITION_OFFSET = FRAME_HEADS[0].offset("physical_offset")
+_BODY_LENGTH_SIZE = 4
+
+
+class FrameSearch:
+    """Questions about places in one file, [0, end) of which counts. Positions are bytes from the file's start."""
+
+    def __init__(self, file: MappedFile, end: int) -> None:
+        self._file = file
+        self._end = end
+        self._read_in_vain = 0
+        self._prefix_crcs = [0]
+
+    def read(self, position: int, length: int) -> bytes:
+        """Exactly `length` bytes; UnreadableError where the file has become shorter than it was when it was opened."""
+        data = self._file.read(position, length)
+        if len(data) < length:
+            raise UnreadableError(
+                f"has become shorter while it was read: {length} bytes were expected, {len(data)} are left",
+                file=self._file.path,
+                physical_offset=self._file.start_offset + position,
+                hint="run the command again; if it is not being cleaned or copied just now, check the disk",
+            )
+        return data
+
+    @cached_property
+    def nonzero_end(self) -> int:
+        """Position behind the last byte that is not zero."""
+        return end_of_nonzero(self._file.descriptors, self._file.path, 0, self._end)
+
+    def check(self, position: int, check_crc: bool = True) -> None:
+        """Raises FrameDamage unless a message that passes law 3 starts at `position`."""
+        available = self._end - position
+        head = self.read(position, min(FRAME_HEADS[3].size, available))
+        size = int.from_bytes(head[:4], "big", signed=True)
+        physical_offset = self._file.start_offset + position
+        if not len(head) < size <= min(available, MAXIMUM_FRAME_SIZE):
+            decode_message(head, 0, available, physical_offset)
+        elif not check_crc:
+            self._check_frame(position, head)
+        elif size <= _SMALL_FRAME or self._read_in_vain + size <= _READ_IN_VAIN + 4 * position:
+            self._read_in_vain += size
+            decode_message(self.read(position, size), 0, available, physical_offset)
+        else:
+            self._check_by_prefixes(position, head, size)
+
+    def _check_by_prefixes(self, position: int, head: bytes, size: int) -> None:
+        """The same for a large frame, without reading its body: every place of a hostile file may claim one."""
+        tail_size = self._check_frame(position, head)
+        body_end = position + size - tail_size
+        layout = FRAME_HEADS[int(FRAME_HEADS[0].unpack_from(head, 0)[7]) >> 4 & 3]
+        fields = layout.unpack_from(head, 0)
+        found = self._crc(position + layout.size, body_end) & CRC_MASK
+        if fields[16] and found != fields[2]:
+            raise FrameDamage(Reason.BODY_CRC, f"body CRC is {found}, the frame says {fields[2]}")
+        expected = parse_property_crc(self.read(position + size - PROPERTY_CRC_SIZE, PROPERTY_CRC_SIZE))
+        if expected is not None:
+            found = self._crc(position, position + size - PROPERTY_CRC_SIZE) & CRC_MASK
+            if found != expected:
+                raise FrameDamage(Reason.PROPERTY_CRC, f"frame CRC is {found}, its __CRC32# property says {expected}")
+
+    def _check_frame(self, position: int, head: bytes) -> int:
+        """FrameDamage unless everything of a message but its CRCs is right; returns the bytes behind its body.
+
+        The frame is decoded as if it had no body, so that the rules stand in one place only.
+        """
+        available = self._end - position
+        physical_offset = self._file.start_offset + position
+        fields = FRAME_HEADS[0].unpack_from(head.ljust(FRAME_HEADS[0].size, b"\0"), 0)
+        layout = FRAME_HEADS[fields[7] >> 4 & 3]
+        size = fields[0]
+        body_length = layout.unpack_from(head, 0)[16] if layout.size <= len(head) else -1
+        tail_size: int = size - layout.size - body_length
+        if body_length < 0 or tail_size <= 0 or size > available:
+            decode_message(head, 0, available, physical_offset, check_crc=False)
+            raise FrameDamage(Reason.LENGTHS, f"body length {body_length} does not fit into a frame of {size} bytes")
+        # a tail that is cut here has more bytes than topic and properties can fill, so it does not add up either
+        tail = self.read(position + size - tail_size, min(tail_size, _LARGEST_TAIL + 1))
+        without_body = bytearray(head[: layout.size]) + tail
+        without_body[:4] = len(without_body).to_bytes(4, "big")
+        without_body[layout.size - _BODY_LENGTH_SIZE : layout.size] = bytes(_BODY_LENGTH_SIZE)
+        decode_message(without_body, 0, len(without_body), physical_offset, check_crc=False)
+        return tail_size
+
+    def _crc(self, begin: int, end: int) -> int:
+        """CRC-32 of [begin, end), from those of two prefixes of the file."""
+        return self._prefix_crc(end) ^ crc32_shift(self._prefix_crc(begin), end - begin)
+
+    def _prefix_crc(self, position: int) -> int:
+        known, rest = divmod(position, _PREFIX_STEP)
+        while len(self._prefix_crcs) <= known:
+            at = (len(self._prefix_crcs) - 1) * _PREFIX_STEP
+            self._prefix_crcs.append(zlib.crc32(self.read(at, _PREFIX_STEP), self._prefix_crcs[-1]))
+        return zlib.crc32(self.read(position - rest, rest), self._prefix_crcs[known])
+
+    def is_framed(self, position: int) -> bool:
+        """Whether a message (CRCs aside), a blank frame or the empty rest of the file starts at `position`."""
+        if position >= self._end:
+            return position == self._end
+        available = self._end - position
+        head = self.read(position, min(FRAME_HEADS[3].size, available))
+        if position >= self.nonzero_end or _is_blank(head, 0, available):
+            return True
+        try:
+            self._check_frame(position, head)
+        except FrameDamage:
+            return False
+        return True
+
+    def next_good(self, position: int) -> int | None:
+        """Position of the next message or blank frame at or behind `position`, None if there is none.
+
+        A candidate is a magic code; it counts if the whole frame passes law 3, its own physical offset included.
+        """
+        overlap = _MAGIC_OFFSET + len(_BLANK_MAGIC_BYTES) - 1
+        length = _FIRST_WINDOW
+        while self._end - position > overlap:
+            # windows grow, because the next frame is near as a rule and there may be many damages
+            window = self.read(position, min(length, self._end - position))
+            for match in _MAGICS.finditer(window, _MAGIC_OFFSET):
+                at = match.start() - _MAGIC_OFFSET
+                if self._is_good(window, at, position + at):
+                    return position + at
+            position += len(window) - overlap
+            length = min(length * 8, _WINDOW)
+        return None
+
+    def _is_good(self, window: bytes, at: int, position: int) -> bool:
+        """Whether a good message or blank frame starts at `position`, which is byte `at` of `window`."""
+        if window.startswith(_BLANK_MAGIC_BYTES, at + _MAGIC_OFFSET):
+            return _is_blank(window, at, self._end - position)
+        stored = window[at + _POSITION_OFFSET : at + _POSITION_OFFSET + 8]
+        if len(stored) == 8 and int.from_bytes(stored, "big") != self._file.start_offset + position:
+            return False
+        try:
+            self.check(position)
+        except FrameDamage:
+            return False
+        return True
+
+
+def _is_blank(buffer: bytes, at: int, available: int) -> bool:
+    if len(buffer) - at < BLANK_FRAME.size:
+        return False
+    size, magic = BLANK_FRAME.unpack_from(buffer, at)
+    return bool(magic == BLANK_MAGIC and size == available)

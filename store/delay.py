@@ -1,0 +1,102 @@
+"""Delayed messages: rewriting to the schedule topic (levels) or to the timer topic (spec/write-path.md 1, hook 3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from formats import properties as names
+from formats.sys_flag import has_queue_slot
+from store.config import StoreConfig
+from store.dispatch import SCHEDULE_TOPIC
+from store.put_checks import Refusal
+from store.status import PutStatus
+
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+TIMER_OUT_MS = "TIMER_OUT_MS"
+TIMER_DELETE_UNIQUE_KEY = "TIMER_DEL_UNIQKEY"
+_DELAY_SECONDS, _DELAY_MS, _DELIVER_MS = names.TIMER_PROPERTIES
+# MessageStoreConfig.timerPrecisionMs
+_PRECISION_MS = 1000
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+class Destination(NamedTuple):
+    """Where a message goes and with which properties."""
+
+    topic: str
+    queue_id: int
+    properties: Mapping[str, str]
+
+
+def schedule(wanted: Destination, sys_flag: int, config: StoreConfig, now: int) -> Destination | Refusal:
+    """The place where a message with a delay waits, `wanted` itself for one without (HookUtils#handleScheduleMessage).
+
+    `now` in ms. A delay level wins over timer properties, which are removed then. Prepared and rolled back messages
+    wait for their transaction first. A message that already is in one of the two topics stays as it is, so that a copy
+    keeps its real topic. WHEEL_TIMER_FLOW_CONTROL cannot arise: nothing here knows the broker's wheel.
+    """
+    properties = wanted.properties
+    if not has_queue_slot(sys_flag) or wanted.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+        return wanted
+    if names.DELAY not in properties and not any(name in properties for name in names.TIMER_PROPERTIES):
+        return wanted
+    level = _number(properties.get(names.DELAY, "0"))
+    if level is None:
+        return Refusal(PutStatus.MESSAGE_ILLEGAL, f"delay level {properties[names.DELAY]!r} is no number")
+    if level > 0:
+        return _to_level(wanted, level, config)
+    return _to_timer(wanted, config, now)
+
+
+def _number(text: str) -> int | None:
+    """What Long.parseLong accepts, None for anything else."""
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def _with_origin(wanted: Destination, properties: dict[str, str]) -> dict[str, str]:
+    return properties | {names.REAL_TOPIC: wanted.topic, names.REAL_QUEUE_ID: str(wanted.queue_id)}
+
+
+def _to_level(wanted: Destination, level: int, config: StoreConfig) -> Destination:
+    properties = {name: value for name, value in wanted.properties.items() if name not in names.TIMER_PROPERTIES}
+    highest = len(config.delay_levels())
+    if level > highest:
+        level = highest
+        properties[names.DELAY] = str(level)
+    return Destination(SCHEDULE_TOPIC, level - 1, _with_origin(wanted, properties))
+
+
+def _to_timer(wanted: Destination, config: StoreConfig, now: int) -> Destination | Refusal:
+    properties = wanted.properties
+    if TIMER_OUT_MS in properties or not any(name in properties for name in names.TIMER_PROPERTIES):
+        return wanted
+    if not config.timer_wheel_enable:
+        return Refusal(
+            PutStatus.WHEEL_TIMER_NOT_ENABLE, "the message has a delivery time, but timerWheelEnable is false"
+        )
+    deliver = _deliver_at(properties, now)
+    if deliver is None:
+        return Refusal(PutStatus.WHEEL_TIMER_MSG_ILLEGAL, "the delivery time of the message is no number")
+    if deliver <= now:
+        if TIMER_DELETE_UNIQUE_KEY in properties:
+            return Refusal(PutStatus.WHEEL_TIMER_MSG_ILLEGAL, "the timer to be deleted is due already")
+        return wanted
+    if deliver - now > config.timer_max_delay_sec * 1000:
+        return Refusal(
+            PutStatus.WHEEL_TIMER_MSG_ILLEGAL, f"the delay is longer than timerMaxDelaySec={config.timer_max_delay_sec}"
+        )
+    # an exact multiple is lowered by one step as well
+    deliver = (deliver - 1) // _PRECISION_MS * _PRECISION_MS
+    return Destination(TIMER_TOPIC, 0, _with_origin(wanted, dict(properties) | {TIMER_OUT_MS: str(deliver)}))
+
+
+def _deliver_at(properties: Mapping[str, str], now: int) -> int | None:
+    if _DELAY_SECONDS in properties:
+        seconds = _number(properties[_DELAY_SECONDS])
+        return None if seconds is None else now + seconds * 1000
+    if _DELAY_MS in properties:
+        delay = _number(properties[_DELAY_MS])
+        return None if delay is None else now + delay
+    return _number(properties[_DELIVER_MS])

@@ -1,0 +1,87 @@
+"""Values of a dump: in a form that JSON can hold, and with what they mean for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from formats.hosts import Host
+from formats.layouts import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from formats.properties import parse_properties
+from formats.schemas.message import SYS_FLAG_BITS
+from formats.sys_flag import TRANSACTION_NAMES, TRANSACTION_NONE, compression_name, transaction_type
+
+_MAGIC_NAMES = {MESSAGE_MAGIC_V1: "message V1", MESSAGE_MAGIC_V2: "message V2", BLANK_MAGIC: "blank frame"}
+_PREVIEW_BYTES = 64
+
+
+def plain_value(name: str, value: Any) -> Any:
+    """`value` as JSON can hold it: hosts as text, texts as text, other bytes as hex."""
+    if isinstance(value, Mapping):
+        host = _host(value)
+        return str(host) if host is not None else {key: plain_value(key, one) for key, one in _members(value)}
+    if isinstance(value, bytes):
+        if name in ("topic", "properties"):
+            try:
+                return value.decode("utf-8")
+            except UnicodeDecodeError:
+                return value.hex()
+        return value.hex()
+    return int(value) if isinstance(value, int) else str(value)
+
+
+def _members(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(key, one) for key, one in value.items() if not str(key).startswith("_")]
+
+
+def _host(value: Mapping[str, Any]) -> Host | None:
+    if isinstance(value.get("ip"), bytes) and len(value["ip"]) in (4, 16):
+        return Host(bytes(value["ip"]), int(value["port"]))
+    return None
+
+
+def meaning_of(name: str, value: Any, values: Mapping[str, Any]) -> str:
+    """What people want to read: times as time, flags by name, texts as text. Not sanitised."""
+    if name == "magic_code" and isinstance(value, int):
+        return f"0x{value & 0xFFFFFFFF:08X} {_MAGIC_NAMES.get(value, '')}".strip()
+    if name.endswith("_timestamp") and isinstance(value, int):
+        return f"{value} {_time(value)}".strip()
+    if name == "sys_flag" and isinstance(value, int):
+        return f"0x{value:X} {' '.join(flag_names(value))}".strip()
+    if name == "properties" and isinstance(value, bytes):
+        return _properties(value)
+    if name == "body" and isinstance(value, bytes):
+        more = f" … {len(value)} bytes" if len(value) > _PREVIEW_BYTES else ""
+        packed = compression_name(int(values.get("sys_flag", 0)))
+        prefix = f"[{packed}] " if packed else ""
+        return prefix + value[:_PREVIEW_BYTES].decode("utf-8", "backslashreplace") + more
+    plain = plain_value(name, value)
+    if isinstance(plain, dict):
+        return " ".join(f"{key}={one}" for key, one in plain.items())
+    return str(plain)
+
+
+def flag_names(sys_flag: int) -> list[str]:
+    """Names of the bits and fields that are set in a sysFlag."""
+    names = [bit for bit, mask in SYS_FLAG_BITS.items() if sys_flag & mask]
+    transaction = transaction_type(sys_flag)
+    if transaction != TRANSACTION_NONE:
+        names.append(f"transaction={TRANSACTION_NAMES[transaction]}")
+    compression = compression_name(sys_flag)
+    return names + ([f"compression={compression}"] if compression else [])
+
+
+def _properties(data: bytes) -> str:
+    try:
+        return "  ".join(f"{name}={value}" for name, value in parse_properties(data).items())
+    except UnicodeDecodeError:
+        return data.hex()
+
+
+def _time(milliseconds: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return ""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z") if milliseconds > 0 else ""

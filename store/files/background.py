@@ -1,0 +1,56 @@
+"""A background thread that repeats one step: at an interval, or when woken, until it is stopped or fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+Failure = Callable[[Exception], None]
+
+
+class Background:
+    """Calls `step` until stopped. An exception of a step ends the thread and is handed to `on_failure`: never lost.
+
+    `interval_ms` is the longest pause between two steps. A `wake` ends the pause at once, unless `is_timed`: then
+    every pause lasts the whole interval.
+    """
+
+    def __init__(
+        self, name: str, step: Callable[[], None], interval_ms: int, on_failure: Failure, *, is_timed: bool = False
+    ) -> None:
+        self._step = step
+        self._seconds = interval_ms / 1000
+        self._on_failure = on_failure
+        self._is_timed = is_timed
+        self._signal = threading.Event()
+        self._stopping = False
+        # a daemon: a program that dies without closing the store leaves it as a kill would, `abort` included
+        self._thread = threading.Thread(target=self._run, name=f"rmqctl-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let the next step begin now."""
+        if not self._is_timed and not self._signal.is_set():
+            self._signal.set()
+
+    def stop(self) -> None:
+        """Wait for the running step to end; no other begins."""
+        self._stopping = True
+        self._signal.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._signal.wait(self._seconds)
+            if self._stopping:
+                return
+            self._signal.clear()
+            try:
+                self._step()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the store must learn of it
+                self._on_failure(error)
+                return

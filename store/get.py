@@ -1,0 +1,215 @@
+"""Reading a queue: messages from an offset on, with RocketMQ's statuses and next offsets (spec/reading.md 3).
+
+Three things are done otherwise than by the broker, all to the reader's gain. A read does not stop where a consumequeue
+file ends, so that it finds in one call what the broker gives in two. Every message is held against law 3 and against
+the unit that led to it; what fails is listed in `GetResult.damaged` and never passed off as absent. And tags are
+compared themselves, not only their hashes, as the broker leaves to its clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from formats import properties as names
+from formats.errors import CorruptError, NotFoundError
+from formats.message import StoredMessage
+from store.dispatch import queue_slots
+from store.files.mapped_file_queue import MappedFileQueue
+from store.frames import message_at
+from store.message_filter import TagFilter
+from store.queues.batch_consumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
+from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from store.queues.consumequeue_ext import ConsumeQueueExt
+from store.queues.queue_table import AnyConsumeQueue
+from store.queues.unit import QueueUnit, ext_offset
+from store.status import GetStatus
+
+DEFAULT_LIMIT = 32
+# MAX_PULL_MSG_SIZE
+DEFAULT_MAX_BYTES = 128 * 1024 * 1024
+_LEAST_MAX_BYTES = 100
+# maxFilterMessageSize: bytes of units that one read looks through at least
+_FILTER_BYTES = 16_000
+# maxTransferBytesOnMessageInMemory, maxTransferCountOnMessageInMemory (one less than what they let through)
+_TRANSFER_BYTES = 262_144
+_TRANSFER_COUNT = 32
+
+
+class UnreadableUnit(NamedTuple):
+    """A unit that leads to no good message of its queue; `error` says why."""
+
+    queue_offset: int
+    physical_offset: int
+    error: CorruptError
+
+
+@dataclass(slots=True)
+class GetResult:
+    """What a read gave. FOUND means that `messages` is not empty; `damaged` may come with any status.
+
+    Where the only units read lead to no readable message, the status is MESSAGE_WAS_REMOVING.
+    """
+
+    status: GetStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[StoredMessage] = field(default_factory=list)
+    damaged: list[UnreadableUnit] = field(default_factory=list)
+
+
+class QueueView(NamedTuple):
+    """One queue with all that is needed to read its messages."""
+
+    queue: AnyConsumeQueue
+    ext: ConsumeQueueExt | None
+    log: MappedFileQueue
+    delay_levels: Sequence[int]
+
+    def resolved_code(self, unit: QueueUnit) -> int | None:
+        """Tags code of `unit`, from its ext unit if it has one; None where that cannot be found."""
+        address = ext_offset(unit.tags_code)
+        if address is None:
+            return unit.tags_code
+        found = self.ext.unit(address) if self.ext is not None else None
+        return None if found is None else found.tags_code
+
+    def message_of(self, unit: QueueUnit) -> StoredMessage:
+        """The message that `unit` points at; CorruptError if there is none, or one that does not belong there."""
+        file = self._file_of(unit)
+        what = f"unit {unit.queue_offset} of {self.queue.topic!r} queue {self.queue.queue_id}"
+        hint = "`rmqctl rebuild --queues` makes the queues anew from the commitlog"
+        if not unit.is_written:
+            kind = "is a placeholder" if unit.is_placeholder else "was never written"
+            raise CorruptError(f"{what} {kind}", file=file, hint=hint)
+        try:
+            message = message_at(self.log, unit.physical_offset, unit.size)
+        except (CorruptError, NotFoundError) as error:
+            # what is absent from the log is damage all the same where a unit promises it
+            raise CorruptError(
+                f"{what} leads to no message: {error.message}",
+                file=file,
+                physical_offset=unit.physical_offset,
+                hint=error.hint,
+            ) from error
+        wrong = None
+        if message.total_size != unit.size:
+            wrong = f"says {unit.size} bytes, the message has {message.total_size}"
+        elif not self._belongs(unit, message):
+            wrong = f"points at message {message.queue_offset} of {message.topic!r} queue {message.queue_id}"
+        if wrong is not None:
+            raise CorruptError(f"{what} {wrong}", file=file, physical_offset=unit.physical_offset, hint=hint)
+        return message
+
+    def _belongs(self, unit: QueueUnit, message: StoredMessage) -> bool:
+        wanted = (self.queue.topic, self.queue.queue_id, unit.queue_offset)
+        if (message.topic, message.queue_id, message.queue_offset) == wanted:
+            return True
+        is_batch = not isinstance(self.queue, ConsumeQueue)
+        slots = queue_slots(message, self.delay_levels, is_batch)
+        return any((slot.topic, slot.queue_id, slot.unit.queue_offset) == wanted for slot in slots)
+
+    def _file_of(self, unit: QueueUnit) -> str:
+        if isinstance(self.queue, ConsumeQueue):
+            file = self.queue.files.find(unit.queue_offset * UNIT_SIZE)
+            if file is not None:
+                return str(file.path)
+        return str(self.queue.directory)
+
+
+def no_queue() -> GetResult:
+    """The answer for a queue that does not exist: as in RocketMQ, which makes it on the spot, an empty one."""
+    return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+
+
+def get_messages(
+    view: QueueView,
+    offset: int,
+    limit: int = DEFAULT_LIMIT,
+    tags: TagFilter | None = None,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> GetResult:
+    """Messages of a queue from queue offset `offset` on (DefaultMessageStore#getMessage).
+
+    One call gives at most 32 messages and 256 KiB, as the broker does for what is in memory, looks through at most
+    max(800, limit) units, and gives the first message whatever its size. Ask again from `next_offset` on.
+    """
+    min_offset = view.queue.min_offset(view.log.min_offset)
+    max_offset = view.queue.max_offset
+    edge = _edge(offset, min_offset, max_offset)
+    if edge is not None:
+        return GetResult(edge[0], edge[1], min_offset, max_offset)
+    return _read(view, offset, (min_offset, max_offset), limit, tags or TagFilter(None), max_bytes)
+
+
+def _edge(offset: int, min_offset: int, max_offset: int) -> tuple[GetStatus, int] | None:
+    if max_offset == 0:
+        return GetStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < min_offset:
+        return GetStatus.OFFSET_TOO_SMALL, min_offset
+    if offset == max_offset:
+        return GetStatus.OFFSET_OVERFLOW_ONE, offset
+    if offset > max_offset:
+        return GetStatus.OFFSET_OVERFLOW_BADLY, max_offset
+    return None
+
+
+def _read(
+    view: QueueView, offset: int, bounds: tuple[int, int], limit: int, tags: TagFilter, max_bytes: int
+) -> GetResult:
+    result = GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(view.queue, offset), *bounds)
+    unit_size = UNIT_SIZE if isinstance(view.queue, ConsumeQueue) else BATCH_UNIT_SIZE
+    reach = max(_FILTER_BYTES, limit * unit_size)
+    max_bytes = min(max(max_bytes, _LEAST_MAX_BYTES), DEFAULT_MAX_BYTES)
+    total = count = 0
+
+    def first_is_missing(unit: QueueUnit) -> bool:
+        # batches may leave gaps between their offsets; slots are only left out with their file
+        is_first = result.status is GetStatus.OFFSET_FOUND_NULL
+        return is_first and unit.queue_offset > offset and isinstance(view.queue, ConsumeQueue)
+
+    for unit in view.queue.units(offset):
+        if first_is_missing(unit):
+            break
+        if (unit.queue_offset - offset) * unit_size >= reach or total >= max_bytes:
+            break
+        if result.messages and _is_full(unit, count, total, limit, max_bytes):
+            break
+        result.next_offset = unit.next_queue_offset
+        status = GetStatus.NO_MATCHED_MESSAGE
+        if tags.may_match(view.resolved_code(unit)):
+            try:
+                message = view.message_of(unit)
+            except CorruptError as error:
+                # a file that the cleaner took away meanwhile is no damage
+                if not unit.is_written or unit.physical_offset >= view.log.min_offset:
+                    result.damaged.append(UnreadableUnit(unit.queue_offset, unit.physical_offset, error))
+                status = GetStatus.MESSAGE_WAS_REMOVING
+            else:
+                if tags.is_all or tags.matches(message.properties().get(names.TAGS)):
+                    result.messages.append(message)
+                    total += unit.size
+                    count += unit.batch_size
+                    status = GetStatus.FOUND
+        if status is GetStatus.FOUND or not result.messages:
+            result.status = status
+    return result
+
+
+def _is_full(unit: QueueUnit, count: int, total: int, limit: int, max_bytes: int) -> bool:
+    """Whether `unit` has to wait for the next call (DefaultMessageStore#isTheBatchFull, in memory)."""
+    return (
+        count + unit.batch_size > limit
+        or count >= _TRANSFER_COUNT
+        or total + (unit.size if unit.is_written else 0) > min(max_bytes, _TRANSFER_BYTES)
+    )
+
+
+def _next_file(queue: AnyConsumeQueue, offset: int) -> int:
+    """Queue offset of the first slot of the next file (ConsumeQueue#rollNextFile); the same for batches."""
+    if not isinstance(queue, ConsumeQueue) or not queue.files.file_size:
+        return offset
+    per_file = queue.files.file_size // UNIT_SIZE
+    return (offset // per_file + 1) * per_file

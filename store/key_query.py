@@ -1,0 +1,201 @@
+"""Messages by key: through the index where there is one, else by a scan of the commitlog (spec/reading.md 5).
+
+Unlike RocketMQ's store the key and the topic are compared on the message itself (RocketMQ leaves that to the client),
+a message is given once however often it is indexed, and the time window is held against the message's own store time,
+not against the index entry's, which is only good to the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from formats.errors import CorruptError, NotFoundError
+from formats.hashing import key_hash
+from formats.message import StoredMessage
+from store.commitlog.walk import Damage, Progress, walk
+from store.dispatch import index_keys
+from store.files.mapped_file_queue import MappedFileQueue
+from store.frames import message_at
+from store.index.index_file import IndexEntry, IndexFile
+from store.index.index_service import IndexService
+from store.message_filter import Criteria, newest_first
+
+DEFAULT_LIMIT = 32
+END_OF_TIME = (1 << 63) - 1
+_REBUILD = "`rmqctl rebuild --index` makes the index anew from the commitlog; --scan does without it"
+
+
+class NotIndexedError(NotFoundError):
+    """The store has no index, so a key says nothing about where a message is: only a scan of the log finds it."""
+
+    code = "RMQ-E-012"
+
+
+@dataclass(slots=True)
+class QueryResult:
+    """Messages newest first. `damaged`: what stood in the way of a complete answer.
+
+    `removed` counts index entries of messages that have been removed with their old commitlog files, which is no
+    damage. `indexed`: physical offsets [begin, end] that the index covers, None without an index. `scanned` says
+    whether the commitlog itself was searched, at least where the index does not reach.
+    """
+
+    messages: list[StoredMessage] = field(default_factory=list)
+    damaged: list[CorruptError] = field(default_factory=list)
+    removed: int = 0
+    indexed: tuple[int, int] | None = None
+    scanned: bool = False
+
+
+class KeyQuery(NamedTuple):
+    """What is asked for. Times in ms, both included; at most `limit` messages."""
+
+    topic: str
+    key: str
+    begin: int = 0
+    end: int = END_OF_TIME
+    limit: int = DEFAULT_LIMIT
+
+    @property
+    def criteria(self) -> Criteria:
+        """The same for a scan."""
+        return Criteria(topic=self.topic, key=self.key, begin_time=self.begin, end_time=self.end)
+
+
+def indexed_range(index: IndexService) -> tuple[int, int] | None:
+    """Physical offsets of the first and last message that the index files say they hold; None without files."""
+    filled = [file.header for file in index.files if file.header.index_count > 1]
+    if not filled:
+        return None
+    return min(header.begin_physical_offset for header in filled), max(header.end_physical_offset for header in filled)
+
+
+def query_index(index: IndexService, log: MappedFileQueue, query: KeyQuery) -> QueryResult:
+    """Messages of `query` as the index knows them; NotIndexedError if there is no index file."""
+    if not index.files and not index.problems:
+        raise NotIndexedError(
+            "the store has no index",
+            file=index.directory,
+            hint="--scan searches the whole commitlog; `rmqctl rebuild --index` makes an index",
+        )
+    result = QueryResult(indexed=indexed_range(index))
+    for path, problem in index.problems:
+        if path.name.isdigit():
+            result.damaged.append(CorruptError(f"this index file cannot be used: {problem}", file=path, hint=_REBUILD))
+    wanted = key_hash(query.topic, query.key)
+    seen: set[int] = set()
+    for file in reversed(index.files):
+        for entry in _entries(file, wanted, result.damaged):
+            if len(result.messages) >= query.limit:
+                break
+            if entry.physical_offset in seen:
+                continue
+            seen.add(entry.physical_offset)
+            message = _message_of(entry, file, log, wanted, result)
+            if message is not None and query.criteria.matches(message):
+                result.messages.append(message)
+    # a file can begin with what an older one already held, so the order of the chains is not yet that of the log
+    result.messages = newest_first(result.messages)
+    return result
+
+
+def _entries(file: IndexFile, wanted: int, damaged: list[CorruptError]) -> Iterator[IndexEntry]:
+    slot = file.raw_slot(wanted)
+    if not 0 <= slot <= file.header.index_count:
+        damaged.append(
+            CorruptError(
+                f"hash slot {wanted % file.geometry.slots} holds {slot}, which is no entry's number",
+                file=file.path,
+                hint=_REBUILD,
+            )
+        )
+        return
+    if not file.reference.hold():  # about to be removed: its messages are gone already
+        return
+    try:
+        for entry in file.chain(wanted):
+            if entry.key_hash == wanted:
+                yield entry
+    except CorruptError as error:
+        damaged.append(error)
+    finally:
+        file.reference.release()
+
+
+def _message_of(
+    entry: IndexEntry, file: IndexFile, log: MappedFileQueue, wanted: int, result: QueryResult
+) -> StoredMessage | None:
+    if 0 <= entry.physical_offset < log.min_offset:
+        result.removed += 1
+        return None
+    try:
+        message = message_at(log, entry.physical_offset)
+    except (CorruptError, NotFoundError) as error:
+        result.damaged.append(
+            CorruptError(
+                f"index entry {entry.number} leads to no message: {error.message}",
+                file=file.path,
+                physical_offset=entry.physical_offset,
+                hint=error.hint or _REBUILD,
+            )
+        )
+        return None
+    # another key with the same hash is a collision and normal; no key with that hash is a wrong entry
+    if all(key_hash(message.topic, key) != wanted for key in index_keys(message)):
+        result.damaged.append(
+            CorruptError(
+                f"index entry {entry.number} points at a message that has no such key",
+                file=file.path,
+                physical_offset=entry.physical_offset,
+                hint=_REBUILD,
+            )
+        )
+        return None
+    return message
+
+
+def query_scan(
+    log: MappedFileQueue,
+    criteria: Criteria,
+    limit: int,
+    progress: Progress | None = None,
+    spans: list[tuple[int, int]] | None = None,
+    on_damage: Callable[[CorruptError], None] | None = None,
+) -> list[StoredMessage]:
+    """The newest `limit` messages of the commitlog that meet `criteria`, newest first; only within `spans` if given.
+
+    A span is [begin, end) in physical offsets. Damaged spans of the log are told to `on_damage`.
+    """
+    found: list[StoredMessage] = []
+    for begin, end in spans if spans is not None else [(0, END_OF_TIME)]:
+        for record in walk(log, begin, progress=progress):
+            if record.physical_offset >= end:
+                break
+            if isinstance(record, StoredMessage):
+                if criteria.matches(record):
+                    found.append(record)
+                    if len(found) >= 2 * limit:
+                        found = newest_first(found)[:limit]
+            elif isinstance(record, Damage) and on_damage is not None:
+                on_damage(damage_error(record))
+    return newest_first(found)[:limit]
+
+
+def damage_error(damage: Damage) -> CorruptError:
+    """A damaged span of the walk as an error to report."""
+    return CorruptError(
+        f"damaged up to {damage.end} ({damage.end - damage.physical_offset} bytes): {damage.detail}",
+        file=damage.file,
+        physical_offset=damage.physical_offset,
+    )
+
+
+def uncovered_spans(log: MappedFileQueue, indexed: tuple[int, int] | None) -> list[tuple[int, int]]:
+    """Spans of the commitlog that the index does not cover, older first. Its last message is taken in once more."""
+    begin, end = max(log.min_offset, 0), log.max_offset
+    if indexed is None:
+        return [(begin, end)] if begin < end else []
+    spans = [(begin, min(indexed[0], end)), (max(indexed[1], begin), end)]
+    return [span for span in spans if span[0] < span[1]]

@@ -1,0 +1,154 @@
+"""The store as a library: one class that wires the parts together (design: as a library)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from formats.errors import RefusedError, UsageError
+from formats.hosts import LOCAL_HOST, Host
+from formats.message import Message, StoredMessage
+from store.config import StoreConfig
+from store.put import PutResult, wall_clock
+from store.reader import StoreReader
+from store.store_files import StoreFiles
+
+if TYPE_CHECKING:
+    from store.commitlog.walk import Progress
+    from store.get import GetResult
+    from store.key_query import QueryResult
+    from store.queues.offset_by_time import Boundary
+    from store.writer import StoreWriter
+
+Mode = Literal["r", "rw"]
+
+
+class MessageStore:
+    """One RocketMQ store, open for reading (`r`) or for reading and writing (`rw`). A context manager.
+
+    Reading changes nothing and works beside a running broker and on a damaged store. Writing excludes brokers and every
+    other writer. What was put can be read once it is dispatched: see `flush`.
+    """
+
+    def __init__(self, files: StoreFiles, writer: StoreWriter | None) -> None:
+        """Use `open`."""
+        self.files = files
+        self.reader = StoreReader(files)
+        self._writer = writer
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        mode: Mode = "r",
+        config: StoreConfig | None = None,
+        *,
+        create: bool = False,
+        full_check: bool = False,
+        allocate_ahead: bool = True,
+        obey_disk_ratio: bool = False,
+        store_host: Host | None = None,
+        clock: Callable[[], int] = wall_clock,
+        progress: Progress | None = None,
+    ) -> MessageStore:
+        """The store at `path`. NotAStoreError, UnreadableError; for `rw` also StoreInUseError, RefusedError,
+        UnsupportedError and WriteFailedError (see `store.open_for_writing`): opening never repairs.
+
+        The rest is for `rw`. `create`: make a missing or empty directory a new store. `full_check`: check the CRCs of
+        the whole log, not of its last three files. `allocate_ahead`: let a thread create the next commitlog file early.
+        `obey_disk_ratio`: refuse puts from diskSpaceWarningLevelRatio on, as a broker does. `store_host`: what messages
+        get as their store host; that of the last message if None, 127.0.0.1:10911 in an empty store. `clock`: ms.
+        """
+        root = Path(path)
+        if mode == "r":
+            return cls(StoreFiles(root, config), None)
+        if mode != "rw":
+            raise UsageError(f"mode {mode!r} is neither 'r' nor 'rw'")
+        from store.open_for_writing import open_for_writing
+        from store.writer import StoreWriter
+
+        opened = open_for_writing(root, config, create=create, is_full_check=full_check, progress=progress)
+        host = store_host or opened.end.last_store_host or LOCAL_HOST
+        writer = StoreWriter(opened, host, clock, allocate_ahead=allocate_ahead, obey_disk_ratio=obey_disk_ratio)
+        return cls(opened.files, writer)
+
+    # ---- writing
+
+    @property
+    def _writing(self) -> StoreWriter:
+        if self._writer is None:
+            raise RefusedError(
+                "the store is open for reading only", file=self.files.root, hint="open it with mode='rw'"
+            )
+        return self._writer
+
+    def put(self, message: Message, *, as_stored: bool = False) -> PutResult:
+        """Put one message; with SYNC_FLUSH it returns when the message is on disk, or after syncFlushTimeout.
+
+        The status says how it ended; nothing of a message that is not stored is ever visible. WriteFailedError for an
+        I/O error (a full disk included) and UsageError for values that no frame can hold.
+
+        `as_stored`: a copy of a stored message that keeps its store time and host and its properties byte for byte;
+        only what its place in this store decides is made anew: queue and physical offset, and properties with those.
+        """
+        return self._writing.put(message, as_stored)
+
+    def put_many(self, messages: Sequence[Message], *, batch: bool = False, as_stored: bool = False) -> list[PutResult]:
+        """Put messages one after the other, waiting for the disk once; results in their order.
+
+        `batch`: as one classic batch of one topic and queue, in one file, all of them or none. Otherwise an exception
+        (see `put`) leaves the messages before it stored.
+        """
+        return self._writing.put_many(messages, as_stored, batch)
+
+    def check_message(self, message: Message, *, as_stored: bool = False) -> PutResult | None:
+        """How a put of `message` would be refused, None if nothing speaks against it. Stores nothing."""
+        return self._writing.check(message, as_stored)
+
+    def flush(self) -> None:
+        """Wait until everything put so far is on disk and can be read by queue and key; raises what went wrong."""
+        self._writing.flush()
+
+    def wait_for_dispatch(self) -> None:
+        """Wait until everything put so far can be read by queue and key; raises what went wrong."""
+        self._writing.wait_for_dispatch()
+
+    # ---- reading
+
+    def get(self, topic: str, queue_id: int, offset: int, limit: int = 32, tags: str | None = None) -> GetResult:
+        """Messages of a queue from `offset` on; see StoreReader.get."""
+        return self.reader.get(topic, queue_id, offset, limit, tags)
+
+    def query(self, topic: str, key: str, begin: int = 0, end: int = (1 << 63) - 1, limit: int = 32) -> QueryResult:
+        """Messages with a key, stored between `begin` and `end` (ms), newest first; see StoreReader.query."""
+        return self.reader.query(topic, key, begin, end, limit)
+
+    def lookup(self, message_id: str) -> StoredMessage:
+        """The message that a broker's offset id names; NotFoundError, CorruptError, UsageError."""
+        from store.lookup import lookup_offset_id
+
+        return lookup_offset_id(self.files, message_id)
+
+    def offset_at(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = "lower") -> int:
+        """Queue offset for a time in ms; see StoreReader.offset_at."""
+        return self.reader.offset_at(topic, queue_id, timestamp, boundary)
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Close. After writing: everything is dispatched, flushed and noted in the checkpoint, then `abort` is removed.
+
+        If something of the store failed meanwhile, that is raised here and `abort` stays. Closing again does nothing.
+        """
+        if self._writer is not None:
+            self._writer.close()
+        else:
+            self.files.close()
+
+    def __enter__(self) -> MessageStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

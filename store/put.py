@@ -1,0 +1,245 @@
+"""Putting messages: checks, encoding, queue offsets and the append under the put lock (CommitLog#asyncPutMessage)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from formats.errors import UsageError
+from formats.ids import format_offset_message_id
+from formats.message import FrameParts, Message, frame_bytes
+from store.checkpoint_keeper import CheckpointKeeper
+from store.commitlog.append import FileNotCreatedError, LogAppender
+from store.commitlog.flush import FlushService
+from store.config import StoreConfig
+from store.headroom import UNIT_COST, Headroom
+from store.prepare import Preparation, Prepared
+from store.put_checks import Refusal, StoreCondition, check_batch, check_fits_file, check_store
+from store.queues.offset_table import OffsetTable, QueueKey
+from store.running_state import RunningState
+from store.status import PutStatus
+
+
+class PutResult(NamedTuple):
+    """How a put ended. The ids and offsets are None unless the message is stored; `detail` says why it is not.
+
+    A message that takes no place in a queue (prepared, rolled back) has queue offset 0, as in its frame.
+    """
+
+    status: PutStatus
+    message_id: str | None = None
+    queue_offset: int | None = None
+    physical_offset: int | None = None
+    detail: str = ""
+
+
+class _Outcome(NamedTuple):
+    """Results in order; if any is stored, `end_offset` is behind the last frame, and whether to wait for the disk."""
+
+    results: list[PutResult]
+    end_offset: int = 0
+    is_waiting: bool = False
+
+
+class PutServices(NamedTuple):
+    """What a put works with."""
+
+    config: StoreConfig
+    state: RunningState
+    preparation: Preparation
+    appender: LogAppender
+    offsets: OffsetTable
+    headroom: Headroom
+    flush: FlushService
+    checkpoint: CheckpointKeeper
+    on_append: Callable[[], None]
+
+
+class Putter:
+    """Puts messages, from any number of threads. fsyncs are waited for outside the put lock."""
+
+    def __init__(self, services: PutServices, file_size: int, last_timestamp: int, clock: Callable[[], int]) -> None:
+        """`clock` tells the wall time in ms; `last_timestamp` is that of the newest message in the log."""
+        self._services = services
+        self._file_size = file_size
+        self._last_timestamp = last_timestamp
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._begin_in_lock: float | None = None
+
+    def put(self, message: Message, as_stored: bool) -> PutResult:
+        """Put one message and wait for the disk if it asks for that."""
+        return self._wait(self._put_all([message], as_stored, is_batch=False))[0]
+
+    def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> list[PutResult]:
+        """Put messages, as one classic batch or one after the other, and wait for the disk once for all of them."""
+        if is_batch:
+            return self._wait(self._put_all(messages, as_stored, is_batch=True))
+        outcomes = [self._put_all([message], as_stored, is_batch=False) for message in messages]
+        return self._wait(
+            _Outcome(
+                [outcome.results[0] for outcome in outcomes],
+                max((outcome.end_offset for outcome in outcomes), default=0),
+                any(outcome.is_waiting for outcome in outcomes),
+            )
+        )
+
+    def check(self, message: Message, as_stored: bool) -> PutResult | None:
+        """How a put of `message` would be refused, None if nothing speaks against it now. Stores nothing."""
+        prepared = self._prepare([message], as_stored, is_batch=False)
+        return self._refused(prepared, 1).results[0] if isinstance(prepared, Refusal) else None
+
+    def finish(self) -> None:
+        """Wait for the put that is under way; the store must be marked closed, so that none follows."""
+        with self._lock:
+            pass
+
+    def _wait(self, outcome: _Outcome) -> list[PutResult]:
+        flush = self._services.flush
+        if not flush.is_sync or not outcome.end_offset:
+            return outcome.results
+        if not outcome.is_waiting:
+            flush.wake()
+            return outcome.results
+        if flush.wait_for(outcome.end_offset):
+            return outcome.results
+        detail = f"stored, but not on disk after {self._services.config.sync_flush_timeout} ms"
+        return [
+            result._replace(status=PutStatus.FLUSH_DISK_TIMEOUT, detail=detail) if result.status.is_stored else result
+            for result in outcome.results
+        ]
+
+    def _condition(self) -> StoreCondition:
+        state, begin = self._services.state, self._begin_in_lock
+        busy = None if begin is None else int((time.monotonic() - begin) * 1000)
+        return StoreCondition(state.is_closed, state.failure is None, busy)
+
+    def _put_all(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> _Outcome:
+        """Store all of `messages` in one file, or none of them."""
+        if not messages:
+            raise UsageError("there is no message to put")
+        services = self._services
+        prepared = self._prepare(messages, as_stored, is_batch)
+        if not isinstance(prepared, Refusal):
+            services.headroom.settle(services.appender.end_offset)
+            if services.headroom.is_over_ratio:
+                prepared = Refusal(
+                    PutStatus.SERVICE_NOT_AVAILABLE, "the disk is fuller than diskSpaceWarningLevelRatio"
+                )
+        if isinstance(prepared, Refusal):
+            return self._refused(prepared, len(messages))
+        with self._lock:
+            self._begin_in_lock = time.monotonic()
+            try:
+                stored = self._append(prepared)
+            finally:
+                self._begin_in_lock = None
+        if isinstance(stored, Refusal):
+            return self._refused(stored, len(messages))
+        services.on_append()
+        return stored
+
+    def _refused(self, refusal: Refusal, count: int) -> _Outcome:
+        failure = self._services.state.failure
+        detail = refusal.detail if failure is None else f"{refusal.detail}: {failure}"
+        return _Outcome([PutResult(refusal.status, detail=detail)] * count)
+
+    def _prepare(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> list[Prepared] | Refusal:
+        services = self._services
+        condition = self._condition()
+        refusal = check_store(condition, services.config)
+        if refusal is not None:
+            return refusal
+        now = self._clock()
+        found: list[Prepared] = []
+        for message in messages:
+            prepared = services.preparation.prepare(message, now, condition, as_stored)
+            if isinstance(prepared, Refusal):
+                return prepared
+            found.append(prepared)
+        if is_batch:
+            properties: list[Mapping[str, str]] = [message.properties for message in messages]
+            refusal = check_batch(list(messages), properties, [item.properties_size for item in found], services.config)
+        return refusal or check_fits_file(sum(item.parts.total_size for item in found), self._file_size) or found
+
+    def _append(self, prepared: list[Prepared]) -> _Outcome | Refusal:
+        """Under the put lock: offsets, room, frames; then everything becomes visible."""
+        services = self._services
+        refusal = check_store(self._condition()._replace(time_in_lock=None), services.config)
+        if refusal is not None:
+            return refusal
+        assigned, taken = self._assign(prepared)
+        if isinstance(assigned, Refusal):
+            return assigned
+        total = sum(parts.total_size for parts, _ in assigned)
+        # late properties can have made a frame longer
+        refusal = check_fits_file(total, self._file_size)
+        if refusal is not None:
+            return refusal
+        try:
+            room = services.appender.reserve(total)
+        except FileNotCreatedError as error:
+            return Refusal(PutStatus.CREATE_MAPPED_FILE_FAILED, str(error))
+        try:
+            if not services.headroom.admit(total + sum(item.units for item in prepared) * UNIT_COST):
+                services.appender.cancel(room)
+                return Refusal(PutStatus.DISK_FULL, "no space would be left for queues and index")
+            data, outcome = self._frames(room.physical_offset, prepared, assigned)
+        except BaseException:
+            services.appender.cancel(room)
+            raise
+        try:
+            services.appender.append(room, data, self._last_timestamp)
+        finally:
+            # whatever interrupts us: a message that is in the log has used up its offset
+            if services.appender.end_offset >= outcome.end_offset:
+                for key, count in taken.items():
+                    services.offsets.advance(key, count)
+        return outcome
+
+    def _assign(self, prepared: list[Prepared]) -> tuple[list[tuple[FrameParts, int]] | Refusal, dict[QueueKey, int]]:
+        """Frames with their queue offsets, and how many offsets each queue gives away for them."""
+        offsets = self._services.offsets
+        taken: dict[QueueKey, int] = {}
+
+        def take(key: QueueKey, count: int) -> int:
+            before = taken.get(key, 0)
+            taken[key] = before + count
+            return offsets.next_offset(key) + before
+
+        assigned: list[tuple[FrameParts, int]] = []
+        for item in prepared:
+            queue_offset = take(item.key, item.slots) if item.key is not None else 0
+            parts: FrameParts | Refusal = item.parts
+            if item.is_late:
+                multi_offsets = [take(key, 1) for key in item.multi if key is not None]
+                parts = self._services.preparation.complete(item, queue_offset, multi_offsets)
+            if isinstance(parts, Refusal):
+                return parts, {}
+            assigned.append((parts, queue_offset))
+        return assigned, taken
+
+    def _frames(
+        self, physical_offset: int, prepared: list[Prepared], assigned: list[tuple[FrameParts, int]]
+    ) -> tuple[bytes, _Outcome]:
+        """The frames as they will stand at `physical_offset`. The store time is that of this moment."""
+        now = self._clock()
+        frames: list[bytes] = []
+        results: list[PutResult] = []
+        for item, (parts, queue_offset) in zip(prepared, assigned, strict=True):
+            timestamp = now if item.store_timestamp is None else item.store_timestamp
+            if timestamp < self._last_timestamp:
+                self._services.checkpoint.lower(timestamp, physical_offset)
+            self._last_timestamp = timestamp
+            frames.append(frame_bytes(parts, queue_offset, physical_offset, timestamp))
+            message_id = format_offset_message_id(parts.store_host, physical_offset)
+            results.append(PutResult(PutStatus.PUT_OK, message_id, queue_offset, physical_offset))
+            physical_offset += parts.total_size
+        return b"".join(frames), _Outcome(results, physical_offset, any(item.is_waiting for item in prepared))
+
+
+def wall_clock() -> int:
+    """Now, in ms since 1970."""
+    return time.time_ns() // 1_000_000

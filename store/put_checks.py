@@ -1,0 +1,191 @@
+"""RocketMQ's checks of a message to be put, in its order (spec/write-path.md 1). Pure: no files, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from formats import properties as names
+from formats.errors import UsageError
+from formats.layouts import SYS_FLAG_INNER_BATCH
+from formats.message import Message, utf16_length
+from formats.sys_flag import TRANSACTION_NONE, transaction_type
+from store.config import StoreConfig
+from store.files.layout import is_safe_topic
+from store.status import PutStatus
+
+RETRY_PREFIX = "%RETRY%"
+MAXIMUM_TOPIC_SIZE = 127
+MAXIMUM_RETRY_TOPIC_SIZE = 255
+# MessageExtEncoder: what a frame may have on top of the largest body
+FRAME_ALLOWANCE = 64 * 1024
+# DefaultMessageStore#isOSPageCacheBusy: beyond this the time is taken for "never begun"
+_BUSY_AT_MOST_MS = 10_000_000
+# item size, magic, crc, flag, body length and properties length of one message in a batch
+_BATCH_ITEM_OVERHEAD = 4 + 4 + 4 + 4 + 4 + 2
+
+
+class Refusal(NamedTuple):
+    """Why a message is not stored: RocketMQ's status, and a sentence for people."""
+
+    status: PutStatus
+    detail: str
+
+
+class StoreCondition(NamedTuple):
+    """What the checks must know of the store. `time_in_lock`: ms since the put lock was taken, None if it is free."""
+
+    is_closed: bool = False
+    is_writeable: bool = True
+    time_in_lock: int | None = None
+
+
+def check_store(condition: StoreCondition, config: StoreConfig) -> Refusal | None:
+    """Checks 1 to 3: closed, slave, not writeable."""
+    if condition.is_closed:
+        return Refusal(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
+    if config.broker_role == "SLAVE" and not config.duplication_enable:
+        return Refusal(PutStatus.SERVICE_NOT_AVAILABLE, "brokerRole is SLAVE: only its master writes this store")
+    if not condition.is_writeable:
+        return Refusal(PutStatus.SERVICE_NOT_AVAILABLE, "the store is not writeable any more after an error")
+    return None
+
+
+def check_message(
+    message: Message,
+    properties: Mapping[str, str],
+    condition: StoreCondition,
+    config: StoreConfig,
+    is_batch_topic: bool,
+) -> Refusal | None:
+    """Checks 4 to 9 of the message itself; the timer checks 10 and 11 belong to `store.delay`.
+
+    Stricter than RocketMQ where it would store what nobody can read back: a topic that cannot be a directory, a
+    negative queue, a property with a separator in it.
+    """
+    refusal = _check_topic(message.topic)
+    if refusal is not None:
+        return refusal
+    busy = condition.time_in_lock
+    if busy is not None and config.os_page_cache_busy_time_out_mills < busy < _BUSY_AT_MOST_MS:
+        return Refusal(PutStatus.OS_PAGE_CACHE_BUSY, f"another put has held the lock for {busy} ms")
+    is_inner_batch = bool(message.sys_flag & SYS_FLAG_INNER_BATCH)
+    if names.INNER_NUM in properties and not is_inner_batch:
+        return Refusal(PutStatus.MESSAGE_ILLEGAL, "has INNER_NUM but is no inner batch")
+    if is_inner_batch and not is_batch_topic:
+        return Refusal(PutStatus.MESSAGE_ILLEGAL, "is an inner batch, but its topic is no BatchCQ topic")
+    if message.queue_id < 0:
+        return Refusal(PutStatus.MESSAGE_ILLEGAL, f"queue id {message.queue_id} is negative")
+    for name, value in properties.items():
+        if "\x02" in value or "\x01" in name or "\x02" in name:
+            return Refusal(PutStatus.MESSAGE_ILLEGAL, f"property {name!r} contains a separator")
+    return None
+
+
+def _check_topic(topic: str) -> Refusal | None:
+    size = len(topic) if topic.isascii() else len(topic.encode("utf-8"))
+    if size > MAXIMUM_TOPIC_SIZE and not topic.startswith(RETRY_PREFIX):
+        return Refusal(PutStatus.MESSAGE_ILLEGAL, f"topic has {size} bytes, at most {MAXIMUM_TOPIC_SIZE} are allowed")
+    if size > MAXIMUM_RETRY_TOPIC_SIZE:
+        return Refusal(
+            PutStatus.MESSAGE_ILLEGAL, f"topic has {size} bytes, at most {MAXIMUM_RETRY_TOPIC_SIZE} are allowed"
+        )
+    if not is_safe_topic(topic):
+        return Refusal(PutStatus.MESSAGE_ILLEGAL, f"topic {topic!r} cannot be a directory name")
+    return None
+
+
+def check_frame(topic: str, properties_size: int, allow_v2: bool) -> Refusal | None:
+    """What the frame itself cannot hold; copies of stored messages are checked for this too.
+
+    `properties_size`: bytes, the reserve for a property CRC included.
+    """
+    if properties_size > names.MAXIMUM_PROPERTIES_SIZE:
+        return Refusal(
+            PutStatus.PROPERTIES_SIZE_EXCEEDED,
+            f"properties take {properties_size} bytes, at most {names.MAXIMUM_PROPERTIES_SIZE} fit",
+        )
+    size = len(topic.encode("utf-8"))
+    is_v2 = allow_v2 and utf16_length(topic) > MAXIMUM_TOPIC_SIZE
+    # RocketMQ would write a negative length for a short topic of many bytes
+    if not 0 < size <= (names.MAXIMUM_PROPERTIES_SIZE if is_v2 else MAXIMUM_TOPIC_SIZE):
+        return Refusal(PutStatus.MESSAGE_ILLEGAL, f"a topic of {size} bytes does not fit into the frame")
+    return None
+
+
+def check_sizes(body_size: int, frame_size: int, is_multi_dispatch: bool, config: StoreConfig) -> Refusal | None:
+    """Size limits of MessageExtEncoder#encode, in bytes; a multi-dispatch frame has no allowance on top of the body."""
+    limit = config.max_message_size
+    if body_size > limit:
+        return Refusal(PutStatus.MESSAGE_ILLEGAL, f"body has {body_size} bytes, maxMessageSize is {limit}")
+    frame_limit = limit if is_multi_dispatch else limit + FRAME_ALLOWANCE
+    if frame_size > frame_limit:
+        return Refusal(
+            PutStatus.MESSAGE_ILLEGAL, f"the frame has {frame_size} bytes, at most {frame_limit} are allowed"
+        )
+    return None
+
+
+def check_fits_file(length: int, file_size: int) -> Refusal | None:
+    """Refuse what no file can hold: `length` bytes and the blank frame behind it.
+
+    RocketMQ fills two files with blanks, then answers PUT_OK with an append status END_OF_FILE. Nothing is burnt here.
+    """
+    if length + 8 > file_size:
+        return Refusal(
+            PutStatus.MESSAGE_ILLEGAL, f"{length} bytes and 8 of a blank frame do not fit into a file of {file_size}"
+        )
+    return None
+
+
+def check_batch(
+    messages: list[Message], properties: list[Mapping[str, str]], property_sizes: list[int], config: StoreConfig
+) -> Refusal | None:
+    """What only a classic batch must obey; UsageError where the messages are no batch at all."""
+    if len({(message.topic, message.queue_id) for message in messages}) > 1:
+        raise UsageError("the messages of a batch must have one topic and one queue", hint="put them one by one")
+    for message, found in zip(messages, properties, strict=True):
+        if transaction_type(message.sys_flag) != TRANSACTION_NONE:
+            return Refusal(PutStatus.MESSAGE_ILLEGAL, "a message of a batch is part of a transaction")
+        if found.get(names.DELAY, "0") != "0":
+            return Refusal(PutStatus.MESSAGE_ILLEGAL, "a message of a batch is delayed")
+    size = sum(
+        _BATCH_ITEM_OVERHEAD + len(message.body) + length
+        for message, length in zip(messages, property_sizes, strict=True)
+    )
+    if size > config.max_message_size:
+        # RocketMQ throws `message body size exceeded`
+        return Refusal(
+            PutStatus.MESSAGE_ILLEGAL, f"the batch has {size} bytes, maxMessageSize is {config.max_message_size}"
+        )
+    return None
+
+
+_INT = range(-0x80000000, 0x80000000)
+# index files are named after such times
+_STORE_TIMES = range(253_402_300_800_000)
+_LONG = range(-0x8000000000000000, 0x8000000000000000)
+
+
+def check_ranges(message: Message) -> None:
+    """UsageError for a value that its field cannot hold, or text that is not Unicode: no RocketMQ type has them."""
+    for name in ("queue_id", "flag", "sys_flag", "reconsume_times"):
+        if getattr(message, name) not in _INT:
+            raise UsageError(f"{name} {getattr(message, name)} does not fit into 32 bits")
+    for name in ("born_timestamp", "prepared_transaction_offset"):
+        value = getattr(message, name)
+        if value is not None and value not in _LONG:
+            raise UsageError(f"{name} {value} does not fit into 64 bits")
+    if message.store_timestamp is not None and message.store_timestamp not in _STORE_TIMES:
+        raise UsageError(f"store_timestamp {message.store_timestamp} is no time in ms between 1970 and 9999")
+    for host in (message.born_host, message.store_host):
+        if host is not None and (len(host.ip) not in (4, 16) or host.port not in _INT):
+            raise UsageError(f"host {host!r} is neither IPv4 nor IPv6 with a port")
+    try:
+        message.topic.encode("utf-8")
+        for name, text in message.properties.items():
+            name.encode("utf-8")
+            text.encode("utf-8")
+        (message.property_bytes or b"").decode("utf-8")
+    except UnicodeError as error:
+        raise UsageError("topic or properties are not valid UTF-8") from error

@@ -1,0 +1,208 @@
+"""Reading a store: by queue, time, key, id and offset, whole or broken, and without changing a byte of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from formats.errors import NotFoundError, UnsupportedError
+from formats.message import StoredMessage
+from store import lookup as lookups
+from store.lookup import FindResult
+from store.store_files import StoreFiles
+
+if TYPE_CHECKING:
+    from store.commitlog.walk import Progress
+    from store.get import GetResult, QueueView
+    from store.key_query import QueryResult
+    from store.queues.offset_by_time import Boundary
+    from store.queues.queue_table import AnyConsumeQueue
+    from store.queues.unit import QueueUnit
+    from store.selection import OnDamage, Order, Selection
+
+# the same numbers as in store.get and store.key_query, which are imported where they are needed
+_LIMIT = 32
+_MAX_BYTES = 128 * 1024 * 1024
+_END_OF_TIME = (1 << 63) - 1
+
+
+class StoreReader:
+    """All ways to read one store. Times are in ms. Nothing here recovers, creates or locks anything."""
+
+    def __init__(self, files: StoreFiles) -> None:
+        self.files = files
+
+    # ---- by queue
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        limit: int = _LIMIT,
+        tags: str | None = None,
+        max_bytes: int = _MAX_BYTES,
+    ) -> GetResult:
+        """Messages of a queue from queue offset `offset` on, with RocketMQ's status and next offset.
+
+        `tags`: an expression such as `TagA || TagB`. At most 32 messages and 256 KiB come in one call (see
+        store.get.get_messages). A queue that does not exist reads as an empty one, as the broker has it.
+        UnsupportedError for queues in a RocksDB.
+        """
+        from store.get import get_messages, no_queue
+        from store.message_filter import TagFilter
+
+        tag_filter = TagFilter(tags)
+        queue = self.files.queues.find(topic, queue_id)
+        if queue is None:
+            return no_queue()
+        return get_messages(self.view(queue), offset, limit, tag_filter, max_bytes)
+
+    def view(self, queue: AnyConsumeQueue) -> QueueView:
+        """`queue` with its ext queue and all that is needed to read its messages."""
+        from store.get import QueueView
+        from store.queues.consumequeue_ext import ConsumeQueueExt
+
+        ext = None
+        directory = self.files.layout.consumequeue_ext / queue.directory.parent.name / queue.directory.name
+        if directory.is_dir():
+            config = self.files.config
+            ext = ConsumeQueueExt(directory, config.mapped_file_size_consume_queue_ext, self.files.descriptors)
+            ext.load()
+        return QueueView(queue, ext, self.files.log, self.files.config.delay_levels())
+
+    def queue(self, topic: str, queue_id: int) -> AnyConsumeQueue:
+        """The queue; NotFoundError, naming what there is, if it has none on disk."""
+        queue = self.files.queues.find(topic, queue_id)
+        if queue is None:
+            ids = [str(other.queue_id) for other in self.files.queues.all() if other.topic == topic]
+            if ids:
+                raise NotFoundError(f"topic {topic!r} has no queue {queue_id}", hint=f"its queues are {', '.join(ids)}")
+            raise self._unknown_topic(topic)
+        return queue
+
+    def _unknown_topic(self, topic: str) -> NotFoundError:
+        from difflib import get_close_matches
+
+        near = get_close_matches(topic, self.files.queues.topics(), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "`rmqctl ls --topics` lists the topics"
+        return NotFoundError(f"there is no topic {topic!r} in the consume queues", hint=hint)
+
+    def queues(self, topic: str | None = None, queue_id: int | None = None) -> list[AnyConsumeQueue]:
+        """Queues of `topic` with id `queue_id`, None meaning all; NotFoundError if there are none of that topic."""
+        if topic is not None and queue_id is not None:
+            return [self.queue(topic, queue_id)]
+        found = [
+            queue
+            for queue in self.files.queues.all()
+            if topic in (None, queue.topic) and queue_id in (None, queue.queue_id)
+        ]
+        if topic is not None and not found:
+            raise self._unknown_topic(topic)
+        return found
+
+    def offset_at(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = "lower") -> int:
+        """Queue offset for a time: `lower` the first message stored at or after it, `upper` the last at or before it.
+
+        NotFoundError for a queue that does not exist. (DefaultMessageStore#getOffsetInQueueByTime)
+        """
+        from store.queues.offset_by_time import offset_by_time
+
+        queue = self.queue(topic, queue_id)
+        minimum = queue.min_offset(self.files.log.min_offset)
+        return offset_by_time(queue, timestamp, boundary, minimum, self.unit_store_time)
+
+    def unit_store_time(self, unit: QueueUnit) -> int | None:
+        """Store time of the message that `unit` points at; None if it points at none."""
+        from store.frames import store_time_at
+
+        return store_time_at(self.files.log, unit.physical_offset) if unit.is_written else None
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store time of the message at `queue_offset`; -1 if there is none (getMessageStoreTimeStamp)."""
+        queue = self.files.queues.find(topic, queue_id)
+        unit = queue.unit(queue_offset) if queue is not None and queue_offset >= 0 else None
+        time = self.unit_store_time(unit) if unit is not None else None
+        return -1 if time is None else time
+
+    # ---- by key and id
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        begin: int = 0,
+        end: int = _END_OF_TIME,
+        limit: int = _LIMIT,
+        *,
+        scan: bool = False,
+        progress: Progress | None = None,
+    ) -> QueryResult:
+        """Messages of `topic` with `key`, stored between `begin` and `end`, newest first, each once.
+
+        NotIndexedError if there is no index. With `scan` the commitlog is searched instead, and also where the index
+        does not reach or is damaged; `QueryResult.scanned` says whether that was done.
+        """
+        from store import key_query
+        from store.message_filter import newest_first
+
+        query = key_query.KeyQuery(topic, key, begin, end, limit)
+        log = self.files.log
+        try:
+            result = key_query.query_index(self.files.index, log, query)
+        except key_query.NotIndexedError:
+            if not scan:
+                raise
+            result = key_query.QueryResult()
+        if scan:
+            # a damaged index may hide entries anywhere in what it covers
+            spans = key_query.uncovered_spans(log, None if result.damaged else result.indexed)
+            if spans:
+                found = key_query.query_scan(
+                    log, query.criteria, limit, progress, spans, on_damage=result.damaged.append
+                )
+                known = {message.physical_offset: message for message in (*result.messages, *found)}
+                result.messages = newest_first(known.values())[:limit]
+                result.scanned = True
+        return result
+
+    def lookup(self, physical_offset: int) -> StoredMessage:
+        """The message whose frame starts exactly there; NotFoundError or CorruptError say what stands there instead."""
+        return lookups.lookup(self.files, physical_offset)
+
+    def find(
+        self, text: str, topic: str | None = None, *, scan: bool = False, progress: Progress | None = None
+    ) -> FindResult:
+        """What an id means: a broker's offset id, else a unique key (see store.lookup.find)."""
+        return lookups.find(self.files, text, topic, scan=scan, progress=progress)
+
+    # ---- many
+
+    def messages(
+        self,
+        selection: Selection,
+        order: Order = "log",
+        *,
+        on_damage: OnDamage,
+        progress: Progress | None = None,
+    ) -> Iterator[StoredMessage]:
+        """Messages of `selection` in the order of the log or of the queues. Damage is told to `on_damage` and passed.
+
+        NotFoundError for an unknown topic or queue and UnsupportedError for RocksDB queues, in order of the queues.
+        """
+        from store.selection import in_log_order, in_queue_order
+
+        if order == "log":
+            return in_log_order(self.files.log, selection, on_damage, progress)
+        criteria = selection.criteria
+        views = map(self.view, self.queues(criteria.topic, criteria.queue_id))
+        return in_queue_order(views, selection, on_damage)
+
+    def has_topic(self, topic: str) -> bool | None:
+        """Whether the store knows `topic`; None where the queues cannot be read, so that nobody can say."""
+        from store.topic_names import known_topics
+
+        try:
+            return topic in known_topics(self.files)
+        except UnsupportedError:
+            return None

@@ -1,0 +1,86 @@
+"""Iterating over messages for `cat`: in commitlog or queue order, filtered, past damage but not silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from formats.errors import CorruptError
+from formats.message import StoredMessage
+from store.commitlog.walk import Damage, Progress, walk
+from store.files.mapped_file_queue import MappedFileQueue
+from store.get import QueueView
+from store.key_query import damage_error
+from store.message_filter import Criteria
+
+Order = Literal["log", "queue"]
+OnDamage = Callable[[CorruptError], None]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which messages: those of `criteria` from offset `begin` on, before offset `end`.
+
+    The offsets are physical ones in order of the log and queue offsets in order of the queues.
+    """
+
+    criteria: Criteria = field(default_factory=Criteria)
+    begin: int = 0
+    end: int | None = None
+
+
+def in_log_order(
+    log: MappedFileQueue,
+    selection: Selection,
+    on_damage: OnDamage,
+    progress: Progress | None = None,
+) -> Iterator[StoredMessage]:
+    """Messages in the order they were stored, every CRC checked; damaged spans are told to `on_damage` and passed.
+
+    A `begin` that is no frame's start is taken as: from the next message on. To find it, the file is walked from its
+    start, so that nothing inside a body can be taken for a message.
+    """
+    file = log.find(selection.begin)
+    start = file.start_offset if file is not None else selection.begin
+    for record in walk(log, start, progress=progress):
+        if selection.end is not None and record.physical_offset >= selection.end:
+            return
+        if isinstance(record, StoredMessage):
+            if record.physical_offset >= selection.begin and selection.criteria.matches(record):
+                yield record
+        elif isinstance(record, Damage) and record.end > selection.begin:
+            on_damage(damage_error(record))
+
+
+def in_queue_order(views: Iterator[QueueView], selection: Selection, on_damage: OnDamage) -> Iterator[StoredMessage]:
+    """Messages queue by queue, each as its queue leads to it; units that lead to none are told to `on_damage`.
+
+    Topic and queue of the criteria choose the queues, which is up to the caller. Units before the queue's minimum,
+    whose messages have been removed with old commitlog files, are left out.
+    """
+    criteria = selection.criteria
+    for view in views:
+        begin = max(selection.begin, view.queue.min_offset(view.log.min_offset))
+        reached = begin
+        for unit in view.queue.units(begin, selection.end):
+            if unit.queue_offset > reached:
+                on_damage(_missing_units(view, reached, unit.queue_offset))
+            reached = unit.next_queue_offset
+            if unit.is_placeholder or not criteria.tag_filter.may_match(view.resolved_code(unit)):
+                continue
+            try:
+                message = view.message_of(unit)
+            except CorruptError as error:
+                on_damage(error)
+                continue
+            if criteria.matches_content(message):
+                yield message
+
+
+def _missing_units(view: QueueView, begin: int, end: int) -> CorruptError:
+    return CorruptError(
+        f"units {begin} to {end - 1} of {view.queue.topic!r} queue {view.queue.queue_id} are missing with their file",
+        file=view.queue.directory,
+        hint="`rmqctl rebuild --queues` makes the queues anew from the commitlog",
+    )

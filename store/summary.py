@@ -1,0 +1,264 @@
+"""The numbers that `info` and `ls` show. Looked at, never changed; damage is counted, never hidden."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from formats.errors import UnreadableError, UnsupportedError
+from formats.message import StoredMessage
+from store.commitlog.walk import Damage, Progress, walk
+from store.files.layout import is_file_name
+from store.queues.consumequeue import ConsumeQueue
+from store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
+from store.reader import StoreReader
+from store.recognise import FileKind, Recognised, recognise
+from store.store_files import StoreFiles
+
+Row = dict[str, Any]
+_SECTOR = 512
+
+
+@dataclass(slots=True)
+class LogNumbers:
+    """What a walk over the commitlog counts. `end`: physical offset behind the last message."""
+
+    messages: int = 0
+    bytes: int = 0
+    end: int = 0
+    first_store_timestamp: int | None = None
+    last_store_timestamp: int | None = None
+    damages: list[Damage] = field(default_factory=list)
+
+    def add(self, message: StoredMessage) -> None:
+        """Count one message."""
+        self.messages += 1
+        self.bytes += message.total_size
+        self.end = message.end
+        if self.first_store_timestamp is None:
+            self.first_store_timestamp = message.store_timestamp
+        self.last_store_timestamp = message.store_timestamp
+
+
+def count_log(files: StoreFiles, progress: Progress | None = None) -> LogNumbers:
+    """Walk the whole log, CRCs checked, and count."""
+    numbers = LogNumbers(end=max(files.log.min_offset, 0))
+    for record in walk(files.log, progress=progress):
+        if isinstance(record, StoredMessage):
+            numbers.add(record)
+        elif isinstance(record, Damage):
+            numbers.damages.append(record)
+    return numbers
+
+
+def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None = None) -> Row:
+    """The store at a glance (design of the JSON: docs/commands.md).
+
+    With `walk_log` messages, bytes, times, the log's end and its damage are exact; without it they are None and
+    `max_offset` is the end of the last file, where zeros may follow the last message.
+    """
+    log = files.log
+    numbers = count_log(files, progress) if walk_log else None
+    checkpoint = files.checkpoint()
+    holder = files.lock_holder()
+    return {
+        "path": str(files.root),
+        "commitlog": {
+            "files": len(log.files),
+            "file_size": log.file_size,
+            "min_offset": max(log.min_offset, 0),
+            "max_offset": numbers.end if numbers else log.max_offset,
+            "messages": numbers.messages if numbers else None,
+            "bytes": numbers.bytes if numbers else None,
+            "first_store_timestamp": numbers.first_store_timestamp if numbers else None,
+            "last_store_timestamp": numbers.last_store_timestamp if numbers else None,
+            "damaged_spans": len(numbers.damages) if numbers else None,
+            "damaged_bytes": sum(span.end - span.physical_offset for span in numbers.damages) if numbers else None,
+            "problems": [f"{problem.path.name}: {problem.detail}" for problem in log.problems],
+        },
+        "consumequeue": _queues_info(files),
+        "index": {
+            "files": len(files.index.files),
+            "entries": sum(file.header.index_count - 1 for file in files.index.files),
+            "problems": [f"{path.name}: {problem}" for path, problem in files.index.problems],
+        },
+        "checkpoint": None if checkpoint is None else dict(checkpoint._asdict()),
+        "abort": files.has_abort(),
+        "locked": holder is not None,
+        "lock_holder": holder,
+        "clean_shutdown": not files.has_abort(),
+    }
+
+
+def _queues_info(files: StoreFiles) -> Row:
+    if has_rocksdb_queues(files.layout):
+        return {"kind": "rocksdb", "topics": None, "queues": None, "units": None}
+    queues = files.queues.all()
+    minimum = files.log.min_offset
+    return {
+        "kind": "files",
+        "topics": len({queue.topic for queue in queues}),
+        "queues": len(queues),
+        # what can be read: slots of messages that are gone with old commitlog files are left out
+        "units": sum(_count_units(queue, minimum) for queue in queues),
+    }
+
+
+def _count_units(queue: AnyConsumeQueue, commitlog_min_offset: int) -> int:
+    minimum = queue.min_offset(commitlog_min_offset)
+    if isinstance(queue, ConsumeQueue):
+        return max(0, queue.max_offset - minimum)
+    return sum(1 for _ in queue.units(minimum))
+
+
+def queue_row(reader: StoreReader, queue: AnyConsumeQueue) -> Row:
+    """One queue: `messages` counts units that point at something, `bytes` is the sum of their sizes, both exact.
+
+    The times are those of its first and last message that can be read; None if there is none.
+    """
+    minimum = queue.min_offset(reader.files.log.min_offset)
+    messages = size = 0
+    first: int | None = None
+    for unit in queue.units(minimum):
+        if unit.is_written:
+            messages += unit.batch_size
+            size += unit.size
+            if first is None:
+                first = reader.unit_store_time(unit)
+    return {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "kind": queue.kind,
+        "min_offset": minimum,
+        "max_offset": queue.max_offset,
+        "messages": messages,
+        "bytes": size,
+        "first_store_timestamp": first,
+        "last_store_timestamp": _last_time(reader, queue, minimum),
+        "problems": [f"{problem.path.name}: {problem.detail}" for problem in queue.files.problems],
+    }
+
+
+def _last_time(reader: StoreReader, queue: AnyConsumeQueue, minimum: int) -> int | None:
+    offset = queue.max_offset - 1
+    while offset >= minimum:
+        unit = queue.unit(offset)
+        time = reader.unit_store_time(unit) if unit is not None else None
+        if time is not None:
+            return time
+        offset = (unit.queue_offset if unit is not None else offset) - 1
+    return None
+
+
+def queue_rows(reader: StoreReader, topic: str | None = None, queue_id: int | None = None) -> Iterator[Row]:
+    """All queues, or those of a topic. UnsupportedError for RocksDB queues, NotFoundError for an unknown topic."""
+    for queue in reader.queues(topic, queue_id):
+        yield queue_row(reader, queue)
+
+
+def topic_rows(reader: StoreReader, topic: str | None = None) -> Iterator[Row]:
+    """Topics with the sums over their queues."""
+    rows: dict[str, Row] = {}
+    for queue in queue_rows(reader, topic):
+        row = rows.setdefault(queue["topic"], _new_topic(queue["topic"], "consumequeue"))
+        row["queues"] += 1
+        row["messages"] += queue["messages"]
+        row["bytes"] += queue["bytes"]
+        _widen(row, queue["first_store_timestamp"], queue["last_store_timestamp"])
+    yield from rows.values()
+
+
+def topic_rows_from_log(files: StoreFiles, topic: str | None = None, progress: Progress | None = None) -> Iterator[Row]:
+    """The same counted from the commitlog itself: for stores whose queues are lost or cannot be read."""
+    rows: dict[str, Row] = {}
+    queues: set[tuple[str, int]] = set()
+    for record in walk(files.log, progress=progress):
+        if isinstance(record, StoredMessage) and topic in (None, record.topic):
+            row = rows.setdefault(record.topic, _new_topic(record.topic, "commitlog"))
+            row["messages"] += 1
+            row["bytes"] += record.total_size
+            if (record.topic, record.queue_id) not in queues:
+                queues.add((record.topic, record.queue_id))
+                row["queues"] += 1
+            _widen(row, record.store_timestamp, record.store_timestamp)
+    for name in sorted(rows):
+        yield rows[name]
+
+
+def _new_topic(topic: str, source: str) -> Row:
+    return {
+        "topic": topic,
+        "queues": 0,
+        "messages": 0,
+        "bytes": 0,
+        "first_store_timestamp": None,
+        "last_store_timestamp": None,
+        "counted_from": source,
+    }
+
+
+def _widen(row: Row, first: int | None, last: int | None) -> None:
+    known = row["first_store_timestamp"], row["last_store_timestamp"]
+    row["first_store_timestamp"] = min((time for time in (known[0], first) if time is not None), default=None)
+    row["last_store_timestamp"] = max((time for time in (known[1], last) if time is not None), default=None)
+
+
+def file_rows(files: StoreFiles) -> Iterator[Row]:
+    """Every file of the store, by kind, with its size and what of it takes room on disk.
+
+    `first_offset`: the start offset that a file's name says, in bytes of its queue; `last_offset` its end. Links are
+    not followed; what is no regular file is of kind unknown.
+    """
+    directories = [files.root, *(path for path in files.layout.commitlog if not path.is_relative_to(files.root))]
+    for root in directories:
+        for path in _files_below(root):
+            yield _file_row(files, root, path)
+
+
+def _files_below(root: Path) -> Iterator[Path]:
+    def failed(error: OSError) -> None:
+        raise UnreadableError(f"cannot be listed: {error.strerror}", file=error.filename)
+
+    if not root.exists():
+        return
+    for directory, names, entries in os.walk(root, onerror=failed):
+        names.sort()
+        for entry in sorted(entries):
+            yield Path(directory, entry)
+
+
+def _file_row(files: StoreFiles, root: Path, path: Path) -> Row:
+    status = path.lstat()
+    what = Recognised(FileKind.UNKNOWN, "place")
+    detail: str | None = None
+    if stat.S_ISREG(status.st_mode):
+        try:
+            what = recognise(path, commitlog=files.layout.commitlog)
+        except UnreadableError as error:
+            detail = error.message
+    else:
+        detail = "not a regular file"
+    first = int(path.name) if is_file_name(path.name) else None
+    return {
+        "kind": what.kind.value,
+        "path": str(path.relative_to(root)) if root == files.root else str(path),
+        "size": status.st_size,
+        "on_disk_bytes": status.st_blocks * _SECTOR,
+        "first_offset": first,
+        "last_offset": None if first is None else first + status.st_size,
+        "modified_timestamp": status.st_mtime_ns // 1_000_000,
+        "readable": what.is_readable,
+        "detail": detail or (None if what.is_readable else what.description),
+    }
+
+
+def has_queue_files(files: StoreFiles) -> bool:
+    """Whether the store has consume queues that can be read: neither lost nor in a RocksDB."""
+    try:
+        return any(queue.files.files for queue in files.queues.all())
+    except UnsupportedError:
+        return False

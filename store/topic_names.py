@@ -1,0 +1,33 @@
+"""Names of the topics a store knows: those with queues and those its broker has configured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from formats.errors import CorruptError, UnreadableError, UnsupportedError
+from store.config_files import read_config
+from store.store_files import StoreFiles
+
+
+def configured_topics(config: Path) -> list[str]:
+    """Topics of `config`/topics.json or its backup, sorted; none where both are missing or damaged."""
+    try:
+        content = read_config(config / "topics.json")
+    except (CorruptError, UnreadableError):
+        return []
+    table = content.get("topicConfigTable") if isinstance(content, dict) else None
+    return sorted(name for name in table if isinstance(name, str)) if isinstance(table, dict) else []
+
+
+def known_topics(files: StoreFiles) -> list[str]:
+    """Topics with a queue and topics that are configured.
+
+    UnsupportedError where the queues are in a RocksDB and no configuration names a topic either.
+    """
+    topics = set(configured_topics(files.layout.config))
+    try:
+        topics.update(files.queues.topics())
+    except UnsupportedError:
+        if not topics:
+            raise
+    return sorted(topics)

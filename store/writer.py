@@ -1,0 +1,160 @@
+"""Everything that runs while a store is open for writing: started in order, stopped in order (DefaultMessageStore)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from formats.hosts import Host
+from formats.message import Message
+from store.checkpoint_keeper import CheckpointKeeper
+from store.commitlog.append import DirectSink, LogAppender, PooledSink, Sink
+from store.commitlog.flush import FlushService, LogFlusher
+from store.files.allocate import Allocator
+from store.headroom import Headroom
+from store.open_for_writing import OpenedStore, unmark
+from store.prepare import Preparation
+from store.put import PutResult, PutServices, Putter
+from store.queue_flush_service import QueueFlushService
+from store.queues.flush import QueueFlusher
+from store.queues.offset_table import OffsetTable
+from store.reput import Follower
+from store.running_state import RunningState
+from store.topic_types import TopicTypes
+
+# the most that a transient pool keeps in memory before a put writes it by itself
+_POOL_BYTES = 64 * 1024 * 1024
+
+
+class StoreWriter:
+    """The services of a store that is open for writing, and the puts that use them."""
+
+    def __init__(
+        self,
+        opened: OpenedStore,
+        store_host: Host,
+        clock: Callable[[], int],
+        *,
+        allocate_ahead: bool,
+        obey_disk_ratio: bool,
+    ) -> None:
+        """Wire and start everything. `clock`: ms since 1970."""
+        files, end = opened.files, opened.end
+        config, log = files.config, files.log
+        self._opened = opened
+        self._state = RunningState()
+        topics = TopicTypes(files)
+        sink: Sink = PooledSink(_POOL_BYTES) if config.transient_store_pool_enable else DirectSink()
+        self._allocator = Allocator(log, allocate_ahead)
+        self._appender = LogAppender(log, sink, self._allocator)
+        self._log_flusher = LogFlusher(log, end.end_offset)
+        self._flush = FlushService(self._log_flusher, sink, config, self._state.fail)
+        self._queue_flusher = QueueFlusher()
+        self._checkpoint = CheckpointKeeper(files.layout.checkpoint)
+        self._follower = Follower(
+            files, end.end_offset, self._readable_end, self._queue_flusher, self._state, topics.is_batch
+        )
+        self._queue_flush = QueueFlushService(
+            config.flush_interval_consume_queue,
+            self._queue_flusher,
+            self._log_flusher,
+            self._follower,
+            self._checkpoint,
+            self._state.fail,
+        )
+        offsets = OffsetTable()
+        offsets.load(files.queues.all())
+        most_used = config.disk_space_warning_level_ratio if obey_disk_ratio else None
+        services = PutServices(
+            config,
+            self._state,
+            Preparation(config, store_host, topics),
+            self._appender,
+            offsets,
+            Headroom(files.root, self._wait_for, most_used),
+            self._flush,
+            self._checkpoint,
+            self._follower.wake,
+        )
+        self._putter = Putter(services, log.file_size, end.last_timestamp, clock)
+        self._flush.listener = self._follower.wake
+        self._flush.start()
+        self._follower.start()
+        self._queue_flush.start()
+
+    def _readable_end(self) -> int:
+        """Up to where messages may be dispatched: with SYNC_FLUSH what is on disk (CommitLog#getConfirmOffset)."""
+        return self._log_flusher.flushed_offset if self._flush.is_sync else self._opened.files.log.max_offset
+
+    def _wait_for(self, offset: int) -> None:
+        self._follower.wait_for(offset)
+
+    def put(self, message: Message, as_stored: bool) -> PutResult:
+        """See MessageStore.put."""
+        return self._putter.put(message, as_stored)
+
+    def check(self, message: Message, as_stored: bool) -> PutResult | None:
+        """See MessageStore.check_message."""
+        return self._putter.check(message, as_stored)
+
+    def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> list[PutResult]:
+        """See MessageStore.put_many."""
+        return self._putter.put_many(messages, as_stored, is_batch)
+
+    def wait_for_dispatch(self) -> None:
+        """Wait until queues and index hold everything put so far; raises the error that prevents it."""
+        end = self._appender.end_offset
+        if self._follower.position < end and (self._flush.is_sync or self._opened.files.log.max_offset < end):
+            self._flush.flush_now()
+        self._follower.wait_for(end)
+        self._state.raise_failure()
+
+    def flush(self) -> None:
+        """Bring log, queues, index and checkpoint to disk; raises the error that prevents it."""
+        self._state.raise_failure()
+        self._flush.flush_now()
+        self.wait_for_dispatch()
+        self._opened.files.index.flush()
+        self._queue_flush.flush()
+
+    def close(self) -> None:
+        """Stop everything. A store without a failure is left clean; else `abort` stays and the failure is raised."""
+        if self._state.is_closed:
+            return
+        self._state.is_closed = True
+        try:
+            self._putter.finish()
+            self._finish()
+        finally:
+            self._stop()
+
+    def _finish(self) -> None:
+        """Dispatch and flush what is left, write the checkpoint, remove `abort`."""
+        self.flush()
+        self._stop_services()
+        files = self._opened.files
+        files.queues.close()
+        files.index.close()
+        if self._follower.last_offset >= 0:
+            self._checkpoint.set(confirm=self._follower.last_offset)
+            self._checkpoint.write()
+        self._allocator.close()
+        # nothing may have gone wrong behind our back until here
+        self._state.raise_failure()
+        unmark(files.layout)
+
+    def _stop_services(self) -> None:
+        self._queue_flush.stop()
+        self._follower.stop()
+        self._flush.stop()
+
+    def _stop(self) -> None:
+        """Let go of everything, whatever state it is in, without another fsync. The lock comes last."""
+        self._stop_services()
+        files = self._opened.files
+        try:
+            self._allocator.close()
+            self._follower.release()
+            files.log.close()
+            files.close()
+        finally:
+            self._opened.lock.release()

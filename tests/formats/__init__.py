@@ -1,0 +1,1 @@
+"""Tests of formats/: what the bytes mean."""

@@ -1,0 +1,134 @@
+"""Config JSON as fastjson writes it: bare integer keys, layout, and text that must not hurt."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.config_json import MAXIMUM_SIZE, format_config_json, parse_config_json
+from formats.errors import CorruptError
+from tests.goldens import golden
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{}", {}),
+        ('{"offsetTable":{18:2,3:9}}', {"offsetTable": {18: 2, 3: 9}}),
+        ('{"offsetTable":{"18":2}}', {"offsetTable": {"18": 2}}),
+        ('{ \n\t-1 : {0:{"o":[10,1,3]}} ,\r\n 2:"x"}', {-1: {0: {"o": [10, 1, 3]}}, 2: "x"}),
+        # what looks like a key inside a string is none
+        ('{"a":"{1:2,3:4}"}', {"a": "{1:2,3:4}"}),
+        ('{"a\\",{5:":1,6:2}', {'a",{5:': 1, 6: 2}),
+        ('{"T@G":{0:5,1:7},"{7:":{8:9}}', {"T@G": {0: 5, 1: 7}, "{7:": {8: 9}}),
+        ('{"a":"\\\\",1:2}', {"a": "\\", 1: 2}),
+        ('["x",1,2.5,null,true]', ["x", 1, 2.5, None, True]),
+        ('{"键":"值 \\u6807"}', {"键": "值 标"}),
+        ("7", 7),
+    ],
+)
+def test_parsing(text: str, expected: Any) -> None:
+    parsed = parse_config_json(text)
+    assert parsed == expected
+    assert str(parsed) == str(expected), "in order, and keys of the same type"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"a":1',
+        '{"a":1}}',
+        '{"a" 1}',
+        "{1}",
+        "{1:}",
+        "{01.5:2}",
+        "{x:1}",
+        '{"a":"b',
+        '{"a":"b\\',
+        "{" + "9" * 5000 + ":1}",
+        "1" * 5000,
+        '{"a":\x00}',
+    ],
+)
+def test_damaged_text(text: str) -> None:
+    with pytest.raises(CorruptError):
+        parse_config_json(text)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "{1:" * 100_000, '{"a":' * 100_000, "[" * 50_000 + "]" * 50_000])
+def test_nested_bombs(text: str) -> None:
+    with pytest.raises(CorruptError):
+        parse_config_json(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '\\"' * 200_000 + "\\",
+        '"\\' * 200_001,
+        "{" + " " * 300_000 + "x",
+        "{" * 100 + " " * 300_000,
+        ",1 " * 100_000,
+        "{" + "1" * 300_000 + "x",
+        ("{" + " " * 1000) * 300,
+    ],
+)
+def test_hostile_text_takes_no_quadratic_time(text: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(CorruptError):
+        parse_config_json(text)
+    assert time.monotonic() - started < 2
+
+
+def test_a_text_beyond_any_config_file() -> None:
+    with pytest.raises(CorruptError):
+        parse_config_json(" " * (MAXIMUM_SIZE + 1))
+
+
+def test_the_form_of_the_broker() -> None:
+    value = {"dataVersion": {"counter": 1, "stateVersion": 0}, "offsetTable": {1: 71, 14: 0}, "none": {}}
+    assert format_config_json(value) == (
+        '{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"stateVersion":0\n\t},\n\t"offsetTable":{1:71,14:0\n\t},\n\t"none":{}\n}'
+    )
+
+
+def test_real_files_come_back_byte_for_byte(tmp_path: Path) -> None:
+    config = golden("broker-real", tmp_path) / "config"
+    seen = 0
+    for path in sorted(config.iterdir()):
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        if not path.name.endswith((".json", ".json.bak")) or not text.strip():
+            continue
+        assert format_config_json(parse_config_json(text)) == text, path.name
+        seen += 1
+    assert seen >= 6
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+        | st.dictionaries(st.integers(-(1 << 31), 1 << 31), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_round_trip(value: Any) -> None:
+    assert parse_config_json(format_config_json(value)) == value
+
+
+@pytest.mark.parametrize("key", ["\x001", "\x00", "\x00\x00", "\x00x"])
+def test_a_quoted_key_stays_text_whatever_is_in_it(key: str) -> None:
+    assert parse_config_json(json.dumps({key: key})) == {key: key}
+    assert parse_config_json(format_config_json({key: 1})) == {key: 1}
