@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +32,8 @@ class Checkpoint(NamedTuple):
 def read_checkpoint(path: Path) -> Checkpoint | None:
     """The checkpoint, None if the file is missing or too short to hold one."""
     try:
-        with path.open("rb") as file:
+        # O_NONBLOCK: a fifo of that name must not hang the tool
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             data = file.read(CHECKPOINT.size)
     except FileNotFoundError:
         return None

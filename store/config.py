@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from formats.errors import UnreadableError, UsageError
 from store.files.layout import StoreLayout
@@ -13,8 +13,7 @@ DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-@dataclass(frozen=True, slots=True)
-class StoreConfig:
+class StoreConfig(NamedTuple):
     """The keys of MessageStoreConfig that matter to a store at rest, in snake_case, with their defaults.
 
     Sizes in bytes, intervals in ms, ratios in percent. A geometry of None is taken from the files, and from the
@@ -95,7 +94,7 @@ def _convert(kind: str, text: str) -> object:
     return text
 
 
-_KINDS = {field.name: str(field.type) for field in fields(StoreConfig)}
+_KINDS: dict[str, str] = {name: kind.__forward_arg__ for name, kind in StoreConfig.__annotations__.items()}
 # by their letters alone: no rule tells that enabledAppendPropCRC has a word CRC
 _NAMES = {name.replace("_", ""): name for name in _KINDS}
 

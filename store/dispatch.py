@@ -15,6 +15,8 @@ from store.queues.unit import QueueUnit
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 LMQ_PREFIX = "%LMQ%"
 MULTI_DISPATCH_SEPARATOR = ","
+# digits of the largest 64-bit integer, less one
+_LONGEST_SLOT = 18
 
 
 class QueueSlot(NamedTuple):
@@ -70,7 +72,7 @@ def queue_slots(
         unit = unit._replace(
             store_timestamp=message.store_timestamp, batch_size=message_count(message.sys_flag, properties, is_batch)
         )
-    if is_safe_topic(message.topic):
+    if is_safe_topic(message.topic) and message.queue_id >= 0:
         yield QueueSlot(message.topic, message.queue_id, unit, is_batch)
     yield from _multi_dispatch(message, properties, code)
 
@@ -85,7 +87,7 @@ def _multi_dispatch(message: StoredMessage, properties: dict[str, str], code: in
     if len(queues) != len(slots):
         return
     for name, slot in zip(queues, slots, strict=True):
-        if not is_safe_topic(name) or not slot.isascii() or not slot.isdigit():
+        if not is_safe_topic(name) or not slot.isascii() or not slot.isdigit() or len(slot) > _LONGEST_SLOT:
             continue
         queue_id = 0 if name.startswith(LMQ_PREFIX) else message.queue_id
         unit = QueueUnit(int(slot), message.physical_offset, message.total_size, code)

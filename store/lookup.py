@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError
@@ -20,7 +19,6 @@ BY_UNIQUE_KEY = "unique key"
 _LARGEST_PORT = 65535
 
 
-@dataclass(slots=True)
 class FindResult:
     """What was found for an id: `how` is BY_OFFSET_ID or BY_UNIQUE_KEY; messages newest first.
 
@@ -28,11 +26,14 @@ class FindResult:
     `topics`: how many topics were asked for in the index. `scanned`: the commitlog itself was searched.
     """
 
-    how: str
-    messages: list[StoredMessage]
-    damaged: list[CorruptError] = field(default_factory=list)
-    topics: int = 0
-    scanned: bool = False
+    __slots__ = ("damaged", "how", "messages", "scanned", "topics")
+
+    def __init__(self, how: str, messages: list[StoredMessage]) -> None:
+        self.how = how
+        self.messages = messages
+        self.damaged: list[CorruptError] = []
+        self.topics = 0
+        self.scanned = False
 
 
 def lookup(files: StoreFiles, physical_offset: int) -> StoredMessage:

@@ -16,10 +16,13 @@ from store.reader import StoreReader
 from store.store_files import StoreFiles
 
 if TYPE_CHECKING:
+    from store.clean import CleanOptions, CleanReport
     from store.commitlog.walk import Progress
     from store.get import GetResult
     from store.key_query import QueryResult
     from store.queues.offset_by_time import Boundary
+    from store.rebuild import RebuildReport
+    from store.recover import RecoverReport
     from store.writer import StoreWriter
 
 Mode = Literal["r", "rw"]
@@ -134,6 +137,47 @@ class MessageStore:
     def offset_at(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = "lower") -> int:
         """Queue offset for a time in ms; see StoreReader.offset_at."""
         return self.reader.offset_at(topic, queue_id, timestamp, boundary)
+
+    # ---- changing
+
+    def recover(self, *, cut: bool = False, full: bool = False, dry_run: bool = False) -> RecoverReport:
+        """Recover the store; see store.recover. Only while it is open for reading."""
+        from store.recover import recover
+
+        report = recover(self._changeable(), cut=cut, full=full, dry_run=dry_run)
+        self._reopen()
+        return report
+
+    def rebuild(
+        self, *, queues: bool = True, index: bool = True, topics: list[str] | None = None, dry_run: bool = False
+    ) -> RebuildReport:
+        """Make queues and index anew; see store.rebuild. Only while it is open for reading."""
+        from store.rebuild import rebuild
+
+        report = rebuild(self._changeable(), queues=queues, index=index, topics=topics, dry_run=dry_run)
+        self._reopen()
+        return report
+
+    def clean(self, options: CleanOptions | None = None, *, dry_run: bool = False) -> CleanReport:
+        """Remove expired files for good; see store.clean. Only while it is open for reading."""
+        from store.clean import clean
+
+        report = clean(self._changeable(), options, dry_run=dry_run)
+        self._reopen()
+        return report
+
+    def _changeable(self) -> StoreFiles:
+        if self._writer is not None:
+            raise RefusedError(
+                "the store is open for writing", file=self.files.root, hint="close it, and open it with mode='r'"
+            )
+        return self.files
+
+    def _reopen(self) -> None:
+        """The files changed under the objects that describe them."""
+        old, self.files = self.files, StoreFiles(self.files.root, self.files.config)
+        old.close()
+        self.reader = StoreReader(self.files)
 
     # ---- the end
 

@@ -96,7 +96,7 @@ def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None 
 
 def _queues_info(files: StoreFiles) -> Row:
     if has_rocksdb_queues(files.layout):
-        return {"kind": "rocksdb", "topics": None, "queues": None, "units": None}
+        return {"kind": "rocksdb", "topics": None, "queues": None, "units": None, "problems": []}
     queues = files.queues.all()
     minimum = files.log.min_offset
     return {
@@ -105,6 +105,11 @@ def _queues_info(files: StoreFiles) -> Row:
         "queues": len(queues),
         # what can be read: slots of messages that are gone with old commitlog files are left out
         "units": sum(_count_units(queue, minimum) for queue in queues),
+        "problems": [
+            f"{problem.path.relative_to(files.root)}: {problem.detail}"
+            for queue in queues
+            for problem in queue.files.problems
+        ],
     }
 
 

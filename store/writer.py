@@ -9,6 +9,7 @@ from formats.message import Message
 from store.checkpoint_keeper import CheckpointKeeper
 from store.commitlog.append import DirectSink, LogAppender, PooledSink, Sink
 from store.commitlog.flush import FlushService, LogFlusher
+from store.files import io
 from store.files.allocate import Allocator
 from store.headroom import Headroom
 from store.open_for_writing import OpenedStore, unmark
@@ -113,7 +114,9 @@ class StoreWriter:
         self._state.raise_failure()
         self._flush.flush_now()
         self.wait_for_dispatch()
-        self._opened.files.index.flush()
+        # by name: the follower closes a file that becomes full, and has flushed it then
+        for file in self._opened.files.index.files[-1:]:
+            io.flush_file(file.path)
         self._queue_flush.flush()
 
     def close(self) -> None:

@@ -73,6 +73,8 @@ class PooledSink:
 class FileNotCreatedError(WriteFailedError):
     """The next file of the commitlog could not be created."""
 
+    code = "RMQ-E-014"
+
 
 class Room(NamedTuple):
     """Reserved space in `file`. `full_file` is the file before it, still to be closed with a blank frame."""

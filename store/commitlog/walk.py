@@ -6,7 +6,7 @@ Recovery, rebuild, `cat`, `dump` and the checks are policies over this one walk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
 from formats.message import FrameDamage, Reason, StoredMessage, decode_message
@@ -14,7 +14,7 @@ from store.commitlog.frame_search import MAXIMUM_FRAME_SIZE, FrameSearch
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 
-__all__ = ["MAXIMUM_FRAME_SIZE", "Blank", "Damage", "Empty", "Progress", "Record", "walk"]
+__all__ = ["MAXIMUM_FRAME_SIZE", "Blank", "Damage", "Empty", "Progress", "Record", "walk", "walk_file", "walk_files"]
 
 _WINDOW = 4 * 1024 * 1024
 _BLANK_MAGIC = BLANK_MAGIC.to_bytes(4, "big")
@@ -46,6 +46,7 @@ class Damage(NamedTuple):
 
 Record = StoredMessage | Blank | Empty | Damage
 Progress = Callable[[int], None]
+_Found = TypeVar("_Found")
 
 
 def walk(
@@ -56,6 +57,20 @@ def walk(
     Together they cover every byte up to the end of the last file, once. Bodies are checked against their CRC from
     offset `crc_from` on. `progress` is told the bytes passed. After damage the walk goes on at the next place where a
     frame passes every check of law 3 including its CRC. UnreadableError for a file that shrinks while it is read.
+    """
+
+    def one_file(file: MappedFile, begin: int, end: int) -> Iterator[Record]:
+        return walk_file(file, FrameSearch(file, end), begin, end, crc_from - file.start_offset, progress)
+
+    return walk_files(log, begin, one_file)
+
+
+def walk_files(
+    log: MappedFileQueue, begin: int, one_file: Callable[[MappedFile, int, int], Iterator[_Found]]
+) -> Iterator[_Found | Damage]:
+    """What `one_file` finds in the files from physical offset `begin` on, and the damage between and behind them.
+
+    `one_file` gets a file, which is held meanwhile, and the bytes [begin, end) of it that count.
     """
     reached: int | None = None
     for file, end in _with_ends(log):
@@ -70,7 +85,7 @@ def walk(
                 gap = max(reached, begin)
                 yield Damage(gap, file.start_offset, Reason.GAP, "a commitlog file is missing", str(file.path))
             start = max(0, begin - file.start_offset)
-            yield from _walk_file(file, start, end, crc_from - file.start_offset, progress)
+            yield from one_file(file, start, end)
             if end < log.file_size and end == file.size:
                 cut = max(file.end_offset, begin)
                 yield Damage(cut, file_end, Reason.SHORT_FILE, "the file is cut short", str(file.path))
@@ -87,9 +102,20 @@ def _with_ends(log: MappedFileQueue) -> Iterator[tuple[MappedFile, int]]:
         yield file, end
 
 
-def _walk_file(file: MappedFile, position: int, end: int, crc_from: int, progress: Progress | None) -> Iterator[Record]:
-    """Records of the bytes [position, end) of one file; `crc_from` relative to the file."""
-    search = FrameSearch(file, end)
+def walk_file(
+    file: MappedFile,
+    search: FrameSearch,
+    position: int,
+    end: int,
+    crc_from: int,
+    progress: Progress | None,
+    window_size: int | None = None,
+) -> Iterator[Record]:
+    """Records of the bytes [position, end) of one file; `crc_from` relative to the file.
+
+    `window_size`: bytes to read at once; few for whoever takes the first record only.
+    """
+    window_size = window_size or _WINDOW
     record: Record
     window = b""
     window_start = reported = position
@@ -99,7 +125,7 @@ def _walk_file(file: MappedFile, position: int, end: int, crc_from: int, progres
             if progress is not None:
                 progress(position - reported)
                 reported = position
-            window = search.read(position, min(_WINDOW, end - position))
+            window = search.read(position, min(window_size, end - position))
             window_start, at = position, 0
         head = window[at : at + BLANK_FRAME.size]
         if not any(head) and position < search.nonzero_end and any(search.read(position, len(head))):
@@ -110,7 +136,7 @@ def _walk_file(file: MappedFile, position: int, end: int, crc_from: int, progres
             if len(window) - at < size <= min(end - position, MAXIMUM_FRAME_SIZE) and head[4:] != _BLANK_MAGIC:
                 # large frames are checked before they are read into memory
                 search.check(position, position >= crc_from)
-                window = search.read(position, min(max(size, _WINDOW), end - position))
+                window = search.read(position, min(max(size, window_size), end - position))
                 window_start, at = position, 0
             record = _record(file, search, window, at, end, position, position >= crc_from)
         except FrameDamage as damage:

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import mmap
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -132,11 +131,51 @@ def move(source: Path, target: Path) -> None:
     """Move a file or directory, across file systems too; the target must not exist."""
     with _changing("move", source):
         make_directories(target.parent)
-        shutil.move(source, target)
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, f"{target} exists already")
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _move_across(source, target)
+
+
+def _move_across(source: Path, target: Path) -> None:
+    """Copy, flush, rename, and only then remove: at every moment one of the two places has all of it."""
+    import shutil
+
+    temporary = target.with_name(f".{target.name}.rmqctl-{os.getpid()}")
+    if source.is_dir() and not source.is_symlink():
+        shutil.copytree(source, temporary, symlinks=True)
+    else:
+        shutil.copy2(source, temporary, follow_symlinks=False)
+    flush_tree(temporary)
+    os.rename(temporary, target)
+    flush_directory(target.parent)
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(source)
+    else:
+        source.unlink()
+    flush_directory(source.parent)
+
+
+def flush_tree(path: Path) -> None:
+    """fsync a file, or a directory with everything in it."""
+    if path.is_symlink():
+        return
+    if not path.is_dir():
+        flush_file(path)
+        return
+    for child in path.iterdir():
+        flush_tree(child)
+    flush_directory(path)
 
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy content and times of a file."""
+    import shutil
+
     with _changing("copy", target):
         make_directories(target.parent)
         shutil.copy2(source, target)
@@ -156,6 +195,8 @@ def remove_directory(path: Path) -> None:
 
 def remove_tree(path: Path) -> None:
     """Remove a directory with everything in it (staging areas of our own only)."""
+    import shutil
+
     with _changing("rmtree", path):
         shutil.rmtree(path)
 

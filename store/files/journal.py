@@ -64,10 +64,10 @@ class Journal:
         self._save(entries, "prepared")
         for operation, entry in zip(plan.operations, entries, strict=True):
             self._carry_out(operation, entry)
-        for directory in _directories(plan):
-            io.flush_directory(directory)
-        for operation in plan.operations:
+            # at once: a later operation of the plan may change the same bytes or move the file away
             _verify(operation)
+        for directory in _directories(plan, self.layout.root):
+            io.flush_directory(directory)
         self._save(entries, "applied")
 
     def _save(self, entries: list[dict[str, Any]], state: str) -> None:
@@ -99,13 +99,20 @@ class Journal:
                 io.create_file(operation.path, operation.size)
                 io.flush_file(operation.path)
             case MoveAway():
-                io.move(operation.path, self.folder / entry["moved"])
+                self._keep(operation.path, entry["moved"])
             case Install():
                 if entry["moved"] is not None:
-                    io.move(operation.path, self.folder / entry["moved"])
+                    self._keep(operation.path, entry["moved"])
                 io.make_directories(operation.path.parent)
-                _flush_tree(operation.staged)
+                io.flush_tree(operation.staged)
                 io.move(operation.staged, operation.path)
+
+    def _keep(self, path: Path, place: str) -> None:
+        """Move `path` into the journal's folder, and make sure that it is found there after a power cut."""
+        target = self.folder / place
+        io.move(path, target)
+        for directory in (target.parent, target.parent.parent, self.folder):
+            io.flush_directory(directory)
 
 
 class _Blob:
@@ -142,6 +149,8 @@ def _entry(number: int, operation: Operation, before: _Blob, after: _Blob) -> di
         "size": None if status is None else status.st_size,
         "mtime_ns": None if status is None else status.st_mtime_ns,
     }
+    if isinstance(operation, CreateFile | MoveAway | Install):
+        entry |= _directory_state(operation.path.parent)
     match operation:
         case WriteRange():
             entry["offset"] = operation.offset
@@ -165,6 +174,15 @@ def _entry(number: int, operation: Operation, before: _Blob, after: _Blob) -> di
             entry["staged"] = str(operation.staged)
             entry["moved"] = None if status is None else f"moved/{number:06d}/{operation.path.name}"
     return entry
+
+
+def _directory_state(directory: Path) -> dict[str, Any]:
+    """What an undo needs to know of a directory whose entries change: its time, or which directories are to be made."""
+    made: list[str] = []
+    while not directory.is_dir():
+        made.append(str(directory))
+        directory = directory.parent
+    return {"made_directories": made, "directory": str(directory), "directory_mtime_ns": directory.stat().st_mtime_ns}
 
 
 def _images(path: Path, offset: int, length: int, blob: _Blob) -> Iterator[dict[str, int]]:
@@ -197,18 +215,15 @@ def _write(path: Path, offset: int, pieces: Iterator[bytes] | list[bytes]) -> No
         os.close(descriptor)
 
 
-def _flush_tree(path: Path) -> None:
-    if path.is_file():
-        io.flush_file(path)
-        return
-    for directory, _, names in os.walk(path):
-        for name in names:
-            io.flush_file(Path(directory) / name)
-        io.flush_directory(Path(directory))
-
-
-def _directories(plan: Plan) -> list[Path]:
-    return [parent for parent in dict.fromkeys(path.parent for path in plan.paths()) if parent.is_dir()]
+def _directories(plan: Plan, root: Path) -> list[Path]:
+    """Directories of the paths that change, and those above them up to the store's: any of them may be new."""
+    above = (
+        parent
+        for path in plan.paths()
+        for parent in path.parents
+        if parent in (path.parent, root) or root in parent.parents
+    )
+    return [parent for parent in dict.fromkeys(above) if parent.is_dir()]
 
 
 def _verify(operation: Operation) -> None:
@@ -217,8 +232,11 @@ def _verify(operation: Operation) -> None:
         case WriteRange():
             good = _read(operation.path, operation.offset, len(operation.data)) == operation.data
         case ClearRange():
-            first = _read(operation.path, operation.offset, min(operation.length, _CHUNK))
-            good = not any(first)
+            end = operation.offset + operation.length
+            good = not any(
+                any(_read(operation.path, position, min(_CHUNK, end - position)))
+                for position in range(operation.offset, end, _CHUNK)
+            )
         case Resize() | CreateFile():
             good = operation.path.stat().st_size == operation.size
         case MoveAway():

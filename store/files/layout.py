@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from formats.errors import UsageError
@@ -37,12 +36,14 @@ def topic_directory(parent: Path, topic: str) -> Path:
     return parent / topic
 
 
-@dataclass(frozen=True, slots=True)
 class StoreLayout:
     """Paths of one store. `commitlog` has several directories for a multi-path store."""
 
-    root: Path
-    commitlog: tuple[Path, ...]
+    __slots__ = ("commitlog", "root")
+
+    def __init__(self, root: Path, commitlog: tuple[Path, ...]) -> None:
+        self.root = root
+        self.commitlog = commitlog
 
     @property
     def consumequeue(self) -> Path:

@@ -37,7 +37,11 @@ class StoreLock:
             raise StoreInUseError("a broker or another writer holds the lock", file=path, hint=_HINT) from error
         _held.add(self._name)
         if created:
-            io.write_at(self._descriptor, path, 0, b"lock")
+            try:
+                io.write_at(self._descriptor, path, 0, b"lock")
+            except BaseException:
+                self.release()
+                raise
 
     def release(self) -> None:
         """Give the lock back; the file stays, as a broker leaves it."""
@@ -50,7 +54,8 @@ def lock_holder(path: Path) -> int | None:
     if os.path.realpath(path) in _held:
         return os.getpid()
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # O_NONBLOCK: a fifo of that name must not hang the tool
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
     except OSError as error:

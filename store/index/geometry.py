@@ -52,7 +52,7 @@ def fits(path: Path, geometry: Geometry, descriptors: Descriptors) -> bool:
         if number == 1 and physical_offset != begin_offset:
             return False
         previous_offset = physical_offset
-    return previous_offset == end_offset
+    return bool(previous_offset == end_offset)
 
 
 def _search(path: Path, size: int, descriptors: Descriptors) -> Geometry | None:

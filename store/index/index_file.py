@@ -139,7 +139,7 @@ class IndexFile:
         while number > 0:
             entry = self.entry(number)
             yield entry
-            if entry.previous >= number:
+            if not 0 <= entry.previous < number:
                 raise CorruptError(
                     f"chain of index entry {number} leads on to {entry.previous}",
                     file=self.path,

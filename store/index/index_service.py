@@ -68,6 +68,9 @@ class IndexService:
         configured = self.configured_geometry
         if configured is not None and configured.file_size == size and fits(path, configured, self._descriptors):
             return configured
+        for known in dict.fromkeys(file.geometry for file in reversed(self.files)):
+            if known.file_size == size and fits(path, known, self._descriptors):
+                return known
         return infer_geometry(path, size, self._descriptors)
 
     @property

@@ -134,6 +134,8 @@ class ConsumeQueue:
         if not self.files.file_size:
             self.files.file_size = DEFAULT_FILE_SIZE
         per_file = self.files.file_size // UNIT_SIZE
+        if unit.queue_offset > end:
+            self._min_offset = None  # it may have been the queue's end, where now there is no unit
         first = end if self.files.files else unit.queue_offset - unit.queue_offset % per_file
         while first < unit.queue_offset:
             count = min(unit.queue_offset, (first // per_file + 1) * per_file) - first

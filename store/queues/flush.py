@@ -36,6 +36,8 @@ class QueueFlusher:
             self._dirty = {path: units for path, units in self._dirty.items() if path not in taken}
             is_all = not self._dirty
         for path in taken:
+            if not path.exists():  # the cleaner was faster
+                continue
             self._flush_directories(path.parent)
             io.flush_file(path)
         return is_all

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import struct
 from pathlib import Path
 
 import pytest
 
-from formats.errors import WriteFailedError
 from formats.hosts import Host
 from formats.message import Message, StoredMessage
 from formats.properties import encode_properties
 from formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from store.files import io
 from store.message_store import MessageStore
 from store.prepare import copy_of
 from store.status import PutStatus
@@ -27,10 +24,7 @@ from tests.store.writing import (
     golden_config,
     log_file,
     message,
-    records,
-    small,
     stored_messages,
-    wait_until,
 )
 
 OVERHEAD = 91 + len("TopicA")
@@ -299,111 +293,3 @@ def test_a_new_store_host_is_that_of_the_last_message(golden_store: GoldenStore)
     with MessageStore.open(store_path, "rw") as store:
         store.put(message())
     assert stored_messages(store_path)[-1].store_host == last.store_host
-
-
-# ---- failing disks
-
-
-def test_a_full_disk_leaves_nothing_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(operation: str, path: str, _offset: int, _length: int) -> None:
-        if operation == "reserve" and "commitlog" in path:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, allocate_ahead=False) as store:
-        store.put(message(FULL - 1000))
-        store.wait_for_dispatch()
-        before = files_below(tmp_path / "s")
-        with monkeypatch.context() as patch:
-            patch.setattr(io, "observer", full)
-            # for a new file: it would have to roll
-            with pytest.raises(WriteFailedError, match="No space left"):
-                store.put(message(2000))
-        assert files_below(tmp_path / "s") == before
-        assert store.put(message(2000)).queue_offset == 1
-    assert [kind for kind, _ in records(tmp_path / "s")] == ["StoredMessage", "Blank", "StoredMessage", "Empty"]
-
-
-def test_a_write_that_fails_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(operation: str, path: str, _offset: int, _length: int) -> None:
-        if operation == "write" and "commitlog" in path:
-            raise OSError(errno.EIO, "Input/output error")
-
-    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
-        store.put(message())
-        with monkeypatch.context() as patch:
-            patch.setattr(io, "observer", broken)
-            with pytest.raises(WriteFailedError, match="Input/output"):
-                store.put(message())
-        again = store.put(message())
-        assert (again.queue_offset, again.physical_offset) == (1, OVERHEAD + 100)
-
-
-@pytest.mark.parametrize("ahead", [True, False])
-def test_a_file_that_cannot_be_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool) -> None:
-    def broken(operation: str, path: str, _offset: int, _length: int) -> None:
-        if operation == "create" and "commitlog" in path:
-            raise OSError(errno.EACCES, "Permission denied")
-
-    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, allocate_ahead=ahead) as store:
-        store.put(message(10))
-        with monkeypatch.context() as patch:
-            patch.setattr(io, "observer", broken)
-            store.put(message(FULL - 1000))
-            result = store.put(message(2000))
-            assert result.status is PutStatus.CREATE_MAPPED_FILE_FAILED
-            assert "Permission denied" in result.detail
-        assert store.put(message(2000)).physical_offset == FILE_SIZE
-
-
-def test_a_file_made_ahead_is_removed_if_nobody_needs_it(tmp_path: Path) -> None:
-    commitlog = tmp_path / "s" / "commitlog"
-    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
-        store.put(message(FILE_SIZE * 3 // 4))
-        wait_until(lambda: len(list(commitlog.iterdir())) == 2)
-    assert [path.name for path in commitlog.iterdir()] == [f"{0:020}"]
-
-
-def test_limits_of_lmq_messages(tmp_path: Path) -> None:
-    config = small(enable_lmq=True, enable_multi_dispatch=True, max_message_size=1000)
-    queues = {"INNER_MULTI_DISPATCH": "%LMQ%a,other,%LMQ%b", "WAIT": "true"}
-    with MessageStore.open(tmp_path / "s", "rw", config, create=True) as store:
-        for _ in range(2):
-            assert store.put(message(properties=queues)).status is PutStatus.PUT_OK
-        assert store.put(message(900, properties=queues)).status is PutStatus.MESSAGE_ILLEGAL
-        too_much = queues | {"p": "x" * 32767}
-        assert store.put(message(1, properties=too_much)).status is PutStatus.MESSAGE_ILLEGAL
-        # a foreign offset is never believed
-        store.put(message(properties={"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "77"}))
-    found = [stored.properties() for stored in stored_messages(tmp_path / "s")]
-    assert [properties["INNER_MULTI_QUEUE_OFFSET"] for properties in found] == ["0,,0", "1,,1", "2"]
-    assert not any("WAIT" in properties for properties in found)
-    assert sorted(path.name for path in (tmp_path / "s" / "consumequeue").iterdir()) == ["%LMQ%a", "%LMQ%b", "TopicA"]
-
-
-def test_multi_dispatch_offsets_are_dropped_where_there_is_no_lmq(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
-        store.put(message(properties={"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "77"}))
-    assert stored_messages(tmp_path / "s")[0].properties() == {"INNER_MULTI_DISPATCH": "%LMQ%a"}
-    assert [path.name for path in (tmp_path / "s" / "consumequeue").iterdir()] == ["TopicA"]
-
-
-def test_copies_into_a_longer_store_get_offsets_of_that_store(golden_store: GoldenStore) -> None:
-    """LMQ offsets and inner batch bases repeat queue offsets, so a copy elsewhere must change them."""
-    for name, topic in (("lmq", "LmqParent"), ("innerbatch", "InnerBatchTopic")):
-        store_path = golden_store(name)
-        before = stored_messages(store_path)
-        copied = [found for found in before if found.topic == topic]
-        assert copied
-        with MessageStore.open(store_path, "rw", golden_config(name)) as store:
-            for found in copied:
-                assert store.put(copy_of(found), as_stored=True).status is PutStatus.PUT_OK
-        with MessageStore.open(store_path, "rw", golden_config(name)):
-            pass  # opening for writing holds every queue against the log
-        after = stored_messages(store_path)[len(before) :]
-        for old, new in zip(copied, after, strict=True):
-            assert new.queue_offset > old.queue_offset
-            names = ("INNER_BASE", "INNER_MULTI_QUEUE_OFFSET")
-            kept = [{k: v for k, v in m.properties().items() if k not in names} for m in (old, new)]
-            assert kept[0] == kept[1]
-            if "INNER_BASE" in new.properties():
-                assert int(new.properties()["INNER_BASE"]) == new.queue_offset

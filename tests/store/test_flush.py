@@ -105,17 +105,17 @@ def test_a_failed_fsync_is_final(tmp_path: Path, disk: Disk) -> None:
 
 def test_the_interval_flushes_least_pages_and_thoroughly_after_a_while(tmp_path: Path, disk: Disk) -> None:
     log = Log(tmp_path)
-    config = StoreConfig(flush_interval_commit_log=5, flush_commit_log_thorough_interval=400)
+    config = StoreConfig(flush_interval_commit_log=5, flush_commit_log_thorough_interval=1000)
     log.append(100)
     begin = time.monotonic()
     service = FlushService(log.flusher, log.sink, config, lambda _: None)
     service.start()
     log.append(4 * PAGE)
     wait_until(lambda: log.flusher.flushed_offset == 4 * PAGE + 100)
-    assert time.monotonic() - begin < 0.3
+    assert time.monotonic() - begin < 0.9
     log.append(1)
     wait_until(lambda: log.flusher.flushed_offset == 4 * PAGE + 101)
-    assert time.monotonic() - begin > 0.35
+    assert time.monotonic() - begin > 0.9
     service.stop()
 
 
@@ -144,7 +144,7 @@ def test_a_full_pool_commits_by_itself(tmp_path: Path) -> None:
 
 # ---- through the store
 
-SYNC = small(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=150)
+SYNC = small(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=500)
 
 
 def test_async_puts_do_not_wait(tmp_path: Path, disk: Disk) -> None:
@@ -171,7 +171,7 @@ def test_a_slow_disk_times_out_and_the_message_is_stored(tmp_path: Path, disk: D
         disk.gate.clear()
         begin = time.monotonic()
         result = store.put(message())
-        assert 0.14 < time.monotonic() - begin < 5
+        assert 0.45 < time.monotonic() - begin < 10
         assert (result.status, result.queue_offset) == (PutStatus.FLUSH_DISK_TIMEOUT, 1)
         assert result.status.is_stored
         # nobody holds the put lock meanwhile, and who does not wait is not held up

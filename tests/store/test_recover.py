@@ -320,3 +320,20 @@ def test_store_in_use_is_left_alone(golden_store: GoldenStore) -> None:
         holder.communicate("")
     StoreLock(store / "lock").release()
     assert run(store).end_offset == 2135612
+
+
+def test_as_a_library(golden_store: GoldenStore) -> None:
+    from store.clean import CleanOptions
+    from store.message_store import MessageStore
+
+    store = golden_store("crash")
+    config = read_broker_conf(broker_conf("crash", store.parent))
+    with MessageStore.open(store, "r", config) as opened:
+        assert opened.recover(dry_run=True).units_added == 400
+        assert opened.recover().units_added == 400
+        # the objects describe the store as it is now
+        assert opened.get("BigQueues", 11, 0).messages
+        assert opened.rebuild(index=False).units == 2500
+        assert opened.clean(CleanOptions(), dry_run=True).removed == []
+    with MessageStore.open(store, "rw", config) as opened, pytest.raises(RefusedError, match="open for writing"):
+        opened.recover()

@@ -135,7 +135,7 @@ def test_units_that_a_lost_file_held_are_damage() -> None:
 
 
 def test_an_unknown_topic_in_the_order_of_the_queues() -> None:
-    with pytest.raises(NotFoundError, match="did you mean|no topic") as caught:
+    with pytest.raises(NotFoundError, match="no topic") as caught:
         select("clean", "queue", topic="OrderTopik")
     assert caught.value.hint is not None
     assert "OrderTopic" in caught.value.hint

@@ -1,0 +1,361 @@
+"""The journal: a change interrupted at any write leaves the store as it was, or all that is needed to put it back."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from formats.errors import RefusedError, WriteFailedError
+from store.files import io
+from store.files.journal import Journal
+from store.files.layout import StoreLayout
+from store.files.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
+from tests.goldens import TreeState, tree_state
+from tests.store.files.undoing import undo
+
+
+class CrashError(BaseException):
+    """The process is killed: nothing may run after it."""
+
+
+@pytest.fixture(autouse=True)
+def no_observer() -> Iterator[None]:
+    yield
+    io.observer = None
+
+
+def _fill(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def _store(folder: Path) -> StoreLayout:
+    root = folder / "store"
+    _fill(root / "commitlog" / "0", bytes(range(256)) * 40)
+    with (root / "commitlog" / "1").open("wb") as file:  # data, a hole, data
+        file.write(b"head" * 100)
+        file.seek(300_000)
+        file.write(b"tail" * 100)
+    _fill(root / "queues" / "T" / "0" / "a", b"a" * 3000)
+    _fill(root / "queues" / "T" / "1" / "b", b"b" * 3000)
+    _fill(root / "queues" / "U" / "0" / "c", b"c" * 100)
+    _fill(root / "index" / "one", b"1" * 500)
+    _fill(root / "checkpoint", b"k" * 100)
+    _fill(root / "abort", b"")
+    for number, path in enumerate(sorted(root.rglob("*"), reverse=True)):
+        os.utime(path, ns=(10**18 + number, 10**18 + 10**9 * number + 7))
+    os.utime(root, ns=(10**18, 10**18))
+    return StoreLayout(root, (root / "commitlog",))
+
+
+def _plan(layout: StoreLayout, journal: Journal) -> Plan:
+    root = layout.root
+    staged_file, staged_folder = journal.staging / "one", journal.staging / "folder"
+    _fill(staged_file, b"new index")
+    _fill(journal.staging / "two", b"second index")
+    _fill(staged_folder / "0" / "unit", b"units")
+    return Plan(
+        [
+            WriteRange(root / "commitlog" / "0", 100, b"X" * 50),
+            WriteRange(root / "commitlog" / "0", 120, b"Y" * 50),
+            ClearRange(root / "commitlog" / "0", 90, 2000),
+            WriteRange(root / "commitlog" / "1", 390, b"into the hole" * 9),
+            ClearRange(root / "commitlog" / "1", 200, 300_100),
+            Resize(root / "checkpoint", 4096),
+            WriteRange(root / "checkpoint", 0, b"C" * 4096),
+            Resize(root / "queues" / "T" / "0" / "a", 1000),
+            ClearRange(root / "queues" / "T" / "0" / "a", 500, 500),
+            CreateFile(root / "queues" / "V" / "3" / "d", 2000),
+            WriteRange(root / "queues" / "V" / "3" / "d", 20, b"unit" * 5),
+            MoveAway(root / "queues" / "U"),
+            MoveAway(root / "queues" / "T" / "1" / "b"),
+            Install(staged_file, root / "index" / "one"),
+            Install(journal.staging / "two", root / "index" / "two"),
+            Install(staged_folder, root / "batch" / "W"),
+            MoveAway(root / "abort"),
+        ]
+    )
+
+
+def _expected(before: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of the store when the plan is carried out."""
+    after = dict(before)
+    log = bytearray(before["commitlog/0"])
+    log[90:2090] = bytes(2000)
+    after["commitlog/0"] = bytes(log)
+    second = bytearray(before["commitlog/1"])
+    second[200:300_300] = bytes(300_100)
+    after["commitlog/1"] = bytes(second)
+    after["checkpoint"] = b"C" * 4096
+    after["queues/T/0/a"] = b"a" * 500 + bytes(500)
+    after["queues/V/3/d"] = bytes(20) + b"unit" * 5 + bytes(1960)
+    after["index/one"], after["index/two"] = b"new index", b"second index"
+    after["batch/W/0/unit"] = b"units"
+    for gone in ("queues/U/0/c", "queues/T/1/b", "abort"):
+        del after[gone]
+    return after
+
+
+def _content(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+Observed = tuple[str, str, int, int]
+
+
+def _run(folder: Path, how: Callable[[Observed], None]) -> tuple[StoreLayout, Journal, TreeState, BaseException | None]:
+    """Carry out the plan on a new store; `how` meets every change of a file first, and may raise."""
+    layout = _store(folder)
+    before = tree_state(layout.root)
+    journal = Journal(layout, "test")
+    plan = _plan(layout, journal)
+    io.observer = lambda *observed: how(observed)
+    try:
+        journal.apply(plan)
+    except (CrashError, WriteFailedError) as error:
+        return layout, journal, before, error
+    finally:
+        io.observer = None
+    return layout, journal, before, None
+
+
+def _at(number: int, how: Callable[[Observed], None], *, once: bool) -> Callable[[Observed], None]:
+    """`how` at the change of that number, counted from 1, and unless `once` at all later ones."""
+    count = 0
+
+    def counting(observed: Observed) -> None:
+        nonlocal count
+        count += 1
+        if count == number or (count > number and not once):
+            how(observed)
+
+    return counting
+
+
+def _operations(folder: Path) -> list[Observed]:
+    seen: list[Observed] = []
+    _run(folder, seen.append)
+    return seen
+
+
+def _is_prepared(journal: Journal) -> bool:
+    path = journal.folder / "journal.json"
+    return path.exists() and json.loads(path.read_text())["state"] in ("prepared", "applied")
+
+
+def test_a_plan_is_carried_out(tmp_path: Path) -> None:
+    layout = _store(tmp_path)
+    before = _content(layout.root)
+    journal = Journal(layout, "test", ["--flag"])
+    journal.apply(_plan(layout, journal))
+    assert _content(layout.root) == _expected(before)
+    head = json.loads((journal.folder / "journal.json").read_text())
+    assert (head["state"], head["verb"], head["arguments"]) == ("applied", "test", ["--flag"])
+    assert head["store"] == str(layout.root)
+    assert journal.folder.parent == tmp_path / "store.rmqctl"
+    # the bytes to come are kept as well, so that it can be done again
+    after = (journal.folder / "after.bin").read_bytes()
+    entry = head["operations"][0]
+    assert after[entry["after"]["at"] :][: entry["after"]["bytes"]] == b"X" * 50
+
+
+def test_an_applied_plan_can_be_undone(tmp_path: Path) -> None:
+    layout = _store(tmp_path)
+    before = tree_state(layout.root)
+    journal = Journal(layout, "test")
+    journal.apply(_plan(layout, journal))
+    assert tree_state(layout.root) != before
+    undo(journal.folder)
+    assert tree_state(layout.root) == before
+
+
+def test_holes_are_not_copied(tmp_path: Path) -> None:
+    layout = _store(tmp_path)
+    big = layout.root / "commitlog" / "big"
+    with big.open("wb") as file:
+        file.truncate(1 << 40)
+        file.seek(1 << 39)
+        file.write(b"x")
+    before = big.stat().st_mtime_ns
+    journal = Journal(layout, "test")
+    journal.apply(Plan([Resize(big, 1000)]))
+    assert (journal.folder / "before.bin").stat().st_size < 1 << 20
+    undo(journal.folder)
+    assert (big.stat().st_size, big.stat().st_mtime_ns) == (1 << 40, before)
+    with big.open("rb") as file:
+        file.seek(1 << 39)
+        assert file.read(2) == b"x\0"
+
+
+def _store_of(observed: Observed) -> bool:
+    return "/store/" in observed[1]
+
+
+def test_nothing_of_the_store_changes_before_the_journal_is_on_disk(tmp_path: Path) -> None:
+    seen = _operations(tmp_path)
+    first = next(number for number, observed in enumerate(seen) if _store_of(observed))
+    before = seen[:first]
+    renamed = [number for number, observed in enumerate(before) if observed[0] == "rename"]
+    assert len(renamed) == 1  # journal.json under its final name
+    flushed = [Path(observed[1]).name for observed in before if observed[0] == "fsync"]
+    folder = Path(before[renamed[0]][1]).parent.name
+    assert {"before.bin", "after.bin", folder, "store.rmqctl"} <= set(flushed)
+    # the rename itself is made durable before the first change
+    assert [observed[0] for observed in before[renamed[0] + 1 :]] == ["fsync"]
+    assert Path(before[-1][1]).name == folder
+
+
+def test_everything_written_is_flushed_before_it_says_applied(tmp_path: Path) -> None:
+    seen = _operations(tmp_path)
+    last = max(number for number, observed in enumerate(seen) if observed[0] == "rename")
+    flushed = [observed[1] for observed in seen[:last] if observed[0] == "fsync"]
+    written = {
+        observed[1] for observed in seen if observed[0] in ("write", "create", "truncate") and _store_of(observed)
+    }
+    assert len(written) >= 5
+    assert written <= set(flushed)
+    root = tmp_path / "store"
+    # new directories, and those they were made in
+    for directory in ("queues/V/3", "queues/V", "queues", "batch", "index", "commitlog", "."):
+        assert str(root / directory) in flushed, directory
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["between", "within"])
+def test_killed_at_any_operation(tmp_path: Path, torn: bool) -> None:
+    """For every operation in turn: killed just before it, or in the middle of the write that it is."""
+    operations = _operations(tmp_path / "all")
+    assert len(operations) > 60
+
+    def kill(observed: Observed) -> None:
+        operation, path, offset, length = observed
+        if torn and operation == "write" and length > 1:
+            with open(path, "r+b") as file:
+                file.seek(offset)
+                file.write(b"\xee" * (length // 2))
+        raise CrashError
+
+    untouched = prepared = 0
+    for number in range(1, len(operations) + 1):
+        folder = tmp_path / str(number)
+        layout, journal, before, error = _run(folder, _at(number, kill, once=False))
+        assert isinstance(error, CrashError)
+        if not _is_prepared(journal):
+            assert tree_state(layout.root) == before, operations[number - 1]
+            untouched += 1
+        else:
+            undo(journal.folder)
+            assert tree_state(layout.root) == before, operations[number - 1]
+            prepared += 1
+    assert untouched > 8
+    assert prepared > 40
+
+
+def _anonymous(path: str, folder: Path) -> str:
+    """A path without what differs from run to run."""
+    return re.sub(r"\d{8}T\d{9}Z", "TIME", str(Path(path).relative_to(folder)))
+
+
+def test_every_failing_flush_is_loud_and_names_its_file(tmp_path: Path) -> None:
+    def fail(observed: Observed) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    operations = _operations(tmp_path / "all")
+    flushes = [number for number, observed in enumerate(operations, start=1) if observed[0] == "fsync"]
+    assert len(flushes) > 20
+    for number in flushes:
+        folder = tmp_path / str(number)
+        layout, journal, before, error = _run(folder, _at(number, fail, once=True))
+        assert isinstance(error, WriteFailedError)
+        assert "Input/output error" in error.message
+        expected = _anonymous(operations[number - 1][1], tmp_path / "all")
+        assert _anonymous(error.file or "", folder) == expected
+        if _is_prepared(journal):
+            undo(journal.folder)
+        assert tree_state(layout.root) == before
+
+
+def test_full_disk_says_what_to_do(tmp_path: Path) -> None:
+    def fail(observed: Observed) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    _, _, _, error = _run(tmp_path, _at(5, fail, once=False))
+    assert isinstance(error, WriteFailedError)
+    assert "No space left" in error.message
+    assert "free some space" in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda root: WriteRange(root / "checkpoint", 5, b"12345"),
+        lambda root: ClearRange(root / "checkpoint", 0, 50),
+        lambda root: ClearRange(root / "commitlog" / "0", 0, 5000),
+    ],
+)
+def test_what_reads_back_differently_is_an_error(
+    tmp_path: Path, operation: Callable[[Path], WriteRange | ClearRange], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = _store(tmp_path)
+    changed = operation(layout.root)
+    real = io.write_at
+
+    def lose_last_byte(descriptor: int, path: str | Path, offset: int, data: bytes) -> None:
+        is_store = "/store/" in str(path)
+        real(descriptor, path, offset, data[:-1] + b"\xee" if is_store else data)
+
+    monkeypatch.setattr(io, "write_at", lose_last_byte)
+    journal = Journal(layout, "test")
+    with pytest.raises(WriteFailedError, match="reads back differently") as failed:
+        journal.apply(Plan([changed]))
+    assert failed.value.file == str(changed.path)
+    assert json.loads((journal.folder / "journal.json").read_text())["state"] == "prepared"
+
+
+def test_clearing_is_verified_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = _store(tmp_path)
+    long = layout.root / "commitlog" / "long"
+    long.write_bytes(b"x" * 3_000_000)
+    real = io.write_at
+
+    def skip_the_end(descriptor: int, path: str | Path, offset: int, data: bytes) -> None:
+        if str(path) != str(long) or offset < 2_000_000:
+            real(descriptor, path, offset, data)
+
+    monkeypatch.setattr(io, "write_at", skip_the_end)
+    with pytest.raises(WriteFailedError, match="reads back differently"):
+        Journal(layout, "test").apply(Plan([ClearRange(long, 0, 3_000_000)]))
+
+
+def test_a_file_that_came_up_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    layout = _store(tmp_path)
+    before = tree_state(layout.root)
+    with pytest.raises(RefusedError, match="exists") as refused:
+        Journal(layout, "test").apply(Plan([CreateFile(layout.root / "checkpoint", 10)]))
+    assert refused.value.file == str(layout.root / "checkpoint")
+    assert tree_state(layout.root) == before
+
+
+def test_discard_leaves_nothing_but_the_journals_of_others(tmp_path: Path) -> None:
+    layout = _store(tmp_path)
+    journal = Journal(layout, "test")
+    assert journal.staging.is_dir()
+    journal.discard()
+    assert not layout.kept.exists()
+    other = layout.kept / "20200101T000000000Z-recover"
+    other.mkdir(parents=True)
+    journal = Journal(layout, "test")
+    _ = journal.staging
+    journal.discard()
+    assert list(layout.kept.iterdir()) == [other]
+
+
+def test_a_journal_that_was_never_used_makes_nothing(tmp_path: Path) -> None:
+    layout = _store(tmp_path)
+    Journal(layout, "test").discard()
+    assert not layout.kept.exists()

@@ -1,0 +1,229 @@
+"""The broker's lock between processes, and the search for processes that use the store."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from formats.errors import StoreInUseError, UnreadableError, WriteFailedError
+from store.files import io, lock
+from store.files.layout import StoreLayout
+from store.files.lock import StoreLock, lock_holder, take_lock, users_of
+from tests.goldens import tree_state
+
+
+def _layout(folder: Path) -> StoreLayout:
+    (folder / "commitlog").mkdir(parents=True)
+    (folder / "commitlog" / "0").write_bytes(b"x" * 4096)
+    return StoreLayout(folder, (folder / "commitlog",))
+
+
+@contextlib.contextmanager
+def _process(script: str, *arguments: Path) -> Iterator[int]:
+    """Another process that has run `script`, until the block ends; its id."""
+    code = textwrap.dedent(script) + "\nprint('ready', flush=True); sys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import fcntl, mmap, os, sys\n" + code, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process.pid
+    finally:
+        process.communicate("")
+
+
+# what Java's FileChannel.tryLock(0, 1, false) does on Linux: fcntl(F_SETLK, F_WRLCK, SEEK_SET, 0, 1), found by strace;
+# written with the raw call here so that nothing of ours is asked about itself
+JAVA_LOCK = """
+    import struct
+    file = open(sys.argv[1], "r+b")
+    fcntl.fcntl(file, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0))
+"""
+
+
+def _lock_file(folder: Path) -> Path:
+    path = folder / "lock"
+    path.write_bytes(b"lock")
+    return path
+
+
+def test_a_lock_taken_as_java_takes_it_keeps_us_out(tmp_path: Path) -> None:
+    path = _lock_file(tmp_path)
+    with _process(JAVA_LOCK, path) as holder:
+        before = tree_state(tmp_path)
+        with pytest.raises(StoreInUseError, match="holds the lock") as refused:
+            StoreLock(path)
+        assert refused.value.file == str(path)
+        assert refused.value.hint
+        assert lock_holder(path) == holder
+        assert tree_state(tmp_path) == before
+    StoreLock(path).release()
+
+
+@pytest.mark.parametrize(("start", "length"), [(1, 1), (1, 0), (100, 5)])
+def test_only_byte_0_counts(tmp_path: Path, start: int, length: int) -> None:
+    path = _lock_file(tmp_path)
+    code = f"file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX, {length}, {start})"
+    with _process(code, path):
+        assert lock_holder(path) is None
+        StoreLock(path).release()
+
+
+def test_a_lock_on_the_whole_file_counts(tmp_path: Path) -> None:
+    path = _lock_file(tmp_path)
+    with _process("file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX)", path) as holder:
+        assert lock_holder(path) == holder
+
+
+def test_flock_is_another_lock(tmp_path: Path) -> None:
+    path = _lock_file(tmp_path)
+    with _process("file = open(sys.argv[1], 'r+b'); fcntl.flock(file, fcntl.LOCK_EX)", path):
+        assert lock_holder(path) is None
+
+
+def test_our_lock_keeps_others_out(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    held = StoreLock(path)
+    try:
+        ask = (
+            "import fcntl, sys\nfile = open(sys.argv[1], 'r+b')\nfcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
+        )
+        asked = subprocess.run([sys.executable, "-c", ask, str(path)], capture_output=True, text=True)
+        assert "BlockingIOError" in asked.stderr
+    finally:
+        held.release()
+    assert subprocess.run([sys.executable, "-c", ask, str(path)], capture_output=True).returncode == 0
+    # RocketMQ writes this word when it creates the file (read only now: closing the file would have dropped the lock)
+    assert path.read_bytes() == b"lock"
+
+
+def test_one_process_cannot_take_it_twice(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    (tmp_path / "link").symlink_to(tmp_path)
+    held = StoreLock(path)
+    for name in (path, tmp_path / "link" / "lock"):
+        with pytest.raises(StoreInUseError, match="this process"):
+            StoreLock(name)
+        # asking must not open and close the file: that would give the lock away
+        assert lock_holder(name) == os.getpid()
+    with _process("pass"):
+        code = f"file = open({str(path)!r}, 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
+        assert subprocess.run([sys.executable, "-c", "import fcntl\n" + code], capture_output=True).returncode == 1
+    held.release()
+    assert lock_holder(path) is None
+    StoreLock(path).release()
+
+
+def test_a_present_file_is_not_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(b"anything")
+    before = tree_state(tmp_path)
+    StoreLock(path).release()
+    assert tree_state(tmp_path) == before
+
+
+def test_asking_changes_nothing(tmp_path: Path) -> None:
+    assert lock_holder(tmp_path / "lock") is None
+    assert not (tmp_path / "lock").exists()
+    path = _lock_file(tmp_path)
+    before = tree_state(tmp_path)
+    with _process(JAVA_LOCK, path) as holder:
+        assert [lock_holder(path), lock_holder(path)] == [holder, holder]
+        # and does not disturb the lock that is held
+        with pytest.raises(StoreInUseError):
+            StoreLock(path)
+    assert lock_holder(path) is None
+    assert tree_state(tmp_path) == before
+
+
+def test_a_lock_file_that_cannot_be_asked(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "lock")
+    with pytest.raises(UnreadableError, match="cannot be opened"):
+        lock_holder(tmp_path / "lock")
+    os.mkfifo(tmp_path / "fifo")
+    assert lock_holder(tmp_path / "fifo") is None
+
+
+def test_a_full_disk_does_not_leave_the_lock_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lock"
+
+    def fail(operation: str, file: str, offset: int, length: int) -> None:
+        if operation == "write":
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(io, "observer", fail)
+    with pytest.raises(WriteFailedError):
+        StoreLock(path)
+    monkeypatch.setattr(io, "observer", None)
+    assert lock_holder(path) is None
+    assert not lock._held
+    StoreLock(path).release()
+
+
+def test_open_and_mapped_files_are_seen(tmp_path: Path) -> None:
+    layout = _layout(tmp_path / "store")
+    file = layout.root / "commitlog" / "0"
+    assert users_of(layout) == []
+    with _process("file = open(sys.argv[1], 'rb')", file) as user:
+        assert users_of(layout) == [(user, str(file))]
+        with pytest.raises(StoreInUseError, match=f"process {user} ") as refused:
+            take_lock(layout)
+        assert refused.value.file == str(file)
+        assert not layout.lock.exists()
+    mapped = "file = open(sys.argv[1], 'r+b'); pages = mmap.mmap(file.fileno(), 0); file.close()\n"
+    # mmap keeps a descriptor of its own, which is closed here so that nothing but the mapping is left
+    mapped += (
+        "for name in os.listdir('/proc/self/fd'):\n    "
+        "if int(name) > 2 and os.path.exists(f'/proc/self/fd/{name}') "
+        "and os.readlink(f'/proc/self/fd/{name}') == sys.argv[1]: os.close(int(name))"
+    )
+    with _process(mapped, file) as user:
+        assert users_of(layout) == [(user, str(file))]
+    take_lock(layout).release()
+
+
+def test_a_user_is_seen_through_links_and_outside_the_root(tmp_path: Path) -> None:
+    real = _layout(tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    log = tmp_path / "elsewhere"
+    log.mkdir()
+    (log / "0").write_bytes(b"x")
+    through = StoreLayout(tmp_path / "link", (log,))
+    with _process("file = open(sys.argv[1], 'rb')", real.root / "commitlog" / "0") as user:
+        assert [process for process, _ in users_of(through)] == [user]
+    with _process("file = open(sys.argv[1], 'rb')", log / "0") as user:
+        assert [process for process, _ in users_of(through)] == [user]
+
+
+def test_neighbours_of_the_store_are_no_users(tmp_path: Path) -> None:
+    layout = _layout(tmp_path / "store")
+    (tmp_path / "store2").mkdir()
+    (tmp_path / "store2" / "file").write_bytes(b"x")
+    with _process("file = open(sys.argv[1], 'rb')", tmp_path / "store2" / "file"):
+        assert users_of(layout) == []
+
+
+def test_our_own_open_files_do_not_count(tmp_path: Path) -> None:
+    layout = _layout(tmp_path / "store")
+    with (layout.root / "commitlog" / "0").open("r+b") as file, mmap.mmap(file.fileno(), 0):
+        assert users_of(layout) == []
+        take_lock(layout).release()
+
+
+def test_the_constants_are_those_of_the_system() -> None:
+    """The question goes to the kernel as a struct of our own making."""
+    assert lock._FLOCK.size == 32
+    assert (fcntl.F_WRLCK, fcntl.F_UNLCK, os.SEEK_SET) == (1, 2, 0)

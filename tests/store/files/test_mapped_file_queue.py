@@ -1,0 +1,190 @@
+"""A queue of files: how it loads whole and broken folders, where offsets lie, and files that come and go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from formats.errors import UnreadableError
+from store.files.mapped_file_queue import MappedFileQueue
+from store.files.reading import Descriptors
+from tests.goldens import GoldenStore, tree_state, truth
+from tests.opened import reader
+
+SIZE = 100
+
+
+def _write(folder: Path, *starts: int, size: int = SIZE) -> None:
+    folder.mkdir(exist_ok=True)
+    for start in starts:
+        (folder / f"{start:020d}").write_bytes(bytes([start // SIZE % 256]) * size)
+
+
+def _load(*folders: Path, file_size: int | None = None) -> MappedFileQueue:
+    queue = MappedFileQueue(folders, file_size, Descriptors())
+    queue.load()
+    return queue
+
+
+def _kinds(queue: MappedFileQueue) -> list[tuple[str, str]]:
+    return [(problem.kind, problem.path.name.lstrip("0") or "0") for problem in queue.problems]
+
+
+@pytest.mark.parametrize("name", ["clean", "v4-clean", "first-gone", "multipath", "gap"])
+def test_offsets_of_goldens(name: str) -> None:
+    log, summary = reader(name).files.log, truth(name).summary
+    assert log.file_size == 262144
+    assert log.min_offset == summary["minPhy"]
+    # as it lies there it is readable up to the end of its last file
+    assert log.max_offset - log.file_size < summary["maxPhy"] <= log.max_offset
+
+
+# what a broker of one version or the other refuses or trips over
+GOLDEN_PROBLEMS = {
+    "short-last": [("size", "2097152")],
+    "short-middle": [("size", "524288")],
+    "empty-last": [("empty", "2359296")],
+    "gap": [("gap", "1310720")],
+    "stray-file": [("stray", "notes.txt")],
+    "clean": [],
+    "crash": [],
+    "log-gone": [],
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN_PROBLEMS)
+def test_problems_of_goldens(name: str) -> None:
+    log = reader(name).files.log
+    assert _kinds(log) == GOLDEN_PROBLEMS[name]
+    assert all(problem.detail for problem in log.problems)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "no such folder"):
+        queue = _load(folder)
+        assert (queue.files, queue.problems, queue.file_size) == ([], [], 0)
+        assert (queue.min_offset, queue.max_offset) == (-1, 0)
+        assert queue.find(0) is None
+        assert queue.read(0, 10) == b""
+    assert not (tmp_path / "no such folder").exists()
+
+
+def test_size_is_that_of_most_files(tmp_path: Path) -> None:
+    _write(tmp_path, 0, 100, 200)
+    _write(tmp_path, 300, size=30)
+    queue = _load(tmp_path)
+    assert queue.file_size == SIZE
+    assert _kinds(queue) == [("size", "300")]
+    assert _load(tmp_path, file_size=30).file_size == 30
+
+
+def test_of_two_files_the_larger_is_whole(tmp_path: Path) -> None:
+    _write(tmp_path, 0)
+    _write(tmp_path, 100, size=70)
+    assert _load(tmp_path).file_size == SIZE
+
+
+def test_gap_and_overlap(tmp_path: Path) -> None:
+    _write(tmp_path, 0, 100, 300, 350)
+    assert _kinds(_load(tmp_path)) == [("gap", "300"), ("overlap", "350")]
+
+
+def test_strange_things(tmp_path: Path) -> None:
+    _write(tmp_path, 0, 100)
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / ("0" * 19 + "x")).write_text("x")
+    (tmp_path / ("0" * 17 + "200")).mkdir()  # RocketMQ passes over directories
+    (tmp_path / ("0" * 17 + "300")).symlink_to("nowhere")
+    os.mkfifo(tmp_path / ("0" * 17 + "400"))
+    (tmp_path / ("0" * 17 + "500")).symlink_to("/dev/zero")
+    before = tree_state(tmp_path)
+    queue = _load(tmp_path)
+    assert sorted(_kinds(queue)) == [
+        ("stray", "400"), ("stray", "500"), ("stray", "notes.txt"), ("stray", "x"), ("unreadable", "300"),
+    ]  # fmt: skip
+    assert [file.start_offset for file in queue.files] == [0, 100]
+    assert tree_state(tmp_path) == before
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").write_text("x")
+    with pytest.raises(UnreadableError, match="cannot be listed") as error:
+        _load(tmp_path / "commitlog")
+    assert error.value.file == str(tmp_path / "commitlog")
+
+
+def test_finding_and_reading(tmp_path: Path) -> None:
+    _write(tmp_path, 100, 200, 400)
+    queue = _load(tmp_path)
+    found = {offset: queue.find(offset) for offset in (-1, 0, 99, 100, 199, 200, 299, 300, 399, 400, 499, 500, 10**6)}
+    starts = {offset: file.start_offset if file else None for offset, file in found.items()}
+    assert starts == {
+        -1: None, 0: None, 99: None, 100: 100, 199: 100, 200: 200, 299: 200, 300: None, 399: None, 400: 400, 499: 400,
+        500: None, 10**6: None,
+    }  # fmt: skip
+    assert (queue.min_offset, queue.max_offset) == (100, 500)
+    assert queue.read(195, 3) == b"\1\1\1"
+    assert queue.read(195, 100) == b"\1" * 5  # all of one file
+    assert queue.read(300, 5) == b""
+
+
+def test_directories_take_turns(tmp_path: Path) -> None:
+    """MultiPathMappedFileQueue: the file of number n goes to directory n modulo their count, by name."""
+    a, b, c = tmp_path / "a", tmp_path / "b", tmp_path / "c"
+    queue = _load(b, a, c, file_size=SIZE)
+    assert [queue.path_of(number * SIZE).parent.name for number in range(5)] == ["a", "b", "c", "a", "b"]
+    golden = reader("multipath").files.log
+    assert [golden.path_of(file.start_offset) for file in golden.files] == [file.path for file in golden.files]
+
+
+def test_files_of_several_directories_are_one_queue(tmp_path: Path) -> None:
+    _write(tmp_path / "a", 0, 200)
+    _write(tmp_path / "b", 100, 300)
+    queue = _load(tmp_path / "a", tmp_path / "b")
+    assert [file.start_offset for file in queue.files] == [0, 100, 200, 300]
+    assert queue.problems == []
+
+
+def test_new_files(tmp_path: Path) -> None:
+    _write(tmp_path / "log", 0)
+    queue = _load(tmp_path / "log")
+    file = queue.create_file(100)
+    assert (file.path.stat().st_size, file.wrote_position) == (SIZE, 0)
+    assert (queue.max_offset, queue.find(100)) == (100, file)
+    assert queue.read(100, 10) == b""  # nothing written yet
+    file.reserve(3)
+    file.append(b"abc", 5)
+    assert (queue.read(100, 10), queue.max_offset) == (b"abc", 103)
+    queue.close()
+    assert _load(tmp_path / "log").read(100, 4) == b"abc\0"
+
+
+def test_files_that_go(tmp_path: Path) -> None:
+    _write(tmp_path, 0, 100, 200)
+    queue = _load(tmp_path)
+    first = queue.files[0]
+    along = queue.files
+    assert first.destroy(0)
+    assert (queue.min_offset, first.path.exists()) == (100, False)
+    queue.forget({first.path})
+    assert [file.start_offset for file in queue.files] == [100, 200]
+    assert len(along) == 3  # who reads along the old list is not disturbed
+
+
+def test_truncation_sets_positions(tmp_path: Path) -> None:
+    _write(tmp_path, 0, 100)
+    queue = _load(tmp_path)
+    queue.truncate(130)
+    assert (queue.max_offset, queue.read(120, 50)) == (130, b"\1" * 10)
+    assert queue.read(90, 50) == b"\0" * 10
+
+
+def test_loading_changes_nothing(golden_store: GoldenStore) -> None:
+    store = golden_store("empty-last")
+    before = tree_state(store)
+    queue = _load(store / "commitlog")
+    queue.read(0, 1000)
+    queue.close()
+    assert tree_state(store) == before

@@ -1,0 +1,188 @@
+"""Reading by position: bounded descriptors, short files, and what lies between holes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.errors import UnreadableError
+from store.files.reading import Descriptors, data_extents, end_of_nonzero, first_nonzero
+
+PAGE = 4096
+
+
+def _open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_reads_stop_at_the_end_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    descriptors = Descriptors()
+    assert descriptors.read(path, 3, 4) == b"3456"
+    assert descriptors.read(path, 8, 100) == b"89"
+    assert descriptors.read(path, 10, 1) == b""
+    assert descriptors.read(path, 1000, 1) == b""
+    descriptors.close()
+
+
+def test_interrupted_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, length, at: real(descriptor, min(length, 3), at))
+    descriptors = Descriptors()
+    assert descriptors.read(path, 1, 100) == b"123456789"
+    descriptors.close()
+
+
+def test_descriptors_are_bounded_and_reused(tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(20)]
+    for path in paths:
+        path.write_text(path.name)
+    before = _open_descriptors()
+    descriptors = Descriptors(maximum_open=4)
+    for _ in range(3):
+        for path in paths:
+            assert descriptors.read(path, 0, 10) == path.name.encode()
+            assert _open_descriptors() <= before + 4
+    descriptors.close()
+    assert _open_descriptors() == before
+
+
+def test_the_most_recently_used_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / str(number) for number in range(3)]
+    for path in paths:
+        path.write_bytes(b"x")
+    opened: list[str] = []
+    real = os.open
+
+    def counting_open(path: Path, flags: int) -> int:
+        opened.append(path.name)
+        return real(path, flags)
+
+    monkeypatch.setattr(os, "open", counting_open)
+    descriptors = Descriptors(maximum_open=2)
+    for number in (0, 1, 0, 2, 0, 1):
+        descriptors.read(paths[number], 0, 1)
+    assert opened == ["0", "1", "2", "1"]
+    descriptors.close()
+
+
+def test_a_replaced_file_is_seen_after_forget(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    descriptors = Descriptors()
+    assert descriptors.read(path, 0, 3) == b"old"
+    (tmp_path / "new").write_bytes(b"new")
+    (tmp_path / "new").rename(path)
+    descriptors.forget(path)
+    descriptors.forget(tmp_path / "unknown")
+    assert descriptors.read(path, 0, 3) == b"new"
+    descriptors.close()
+
+
+def test_unreadable_names_file_and_what_to_do(tmp_path: Path) -> None:
+    descriptors = Descriptors()
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(UnreadableError, match="cannot be read") as error:
+            descriptors.read(path, 0, 1)
+        assert error.value.file == str(path)
+        assert error.value.hint
+    with pytest.raises(UnreadableError):
+        list(data_extents(tmp_path / "missing", 0, 10))
+
+
+def test_fifo_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    descriptors = Descriptors()
+    with pytest.raises(UnreadableError):
+        descriptors.read(tmp_path / "fifo", 0, 1)
+    descriptors.close()
+
+
+def test_threads_share_descriptors(tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(8)]
+    for path in paths:
+        path.write_bytes(path.name.encode() * 1000)
+    descriptors = Descriptors(maximum_open=2)
+    wrong: list[str] = []
+
+    def read() -> None:
+        for turn in range(200):
+            path = paths[turn % 8]
+            if descriptors.read(path, turn, 5) != path.name.encode() * 5:
+                wrong.append(path.name)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    descriptors.close()
+
+
+PIECES = st.lists(
+    st.tuples(st.sampled_from(["hole", "zeros", "data"]), st.integers(1, 3 * PAGE)), min_size=1, max_size=6
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PIECES, st.data())
+def test_zeros_and_holes(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[str, int]], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("holes") / "file"
+    with path.open("wb") as file:
+        for kind, length in pieces:
+            if kind == "hole":
+                file.seek(length, os.SEEK_CUR)
+            else:
+                file.write(bytes(length) if kind == "zeros" else b"\0" * (length // 2) + b"x" + b"\0" * (length // 3))
+        file.truncate()
+    content = path.read_bytes()
+    begin = data.draw(st.integers(0, len(content)))
+    end = data.draw(st.integers(begin, len(content)))
+    part = content[begin:end]
+    descriptors = Descriptors()
+    expected = begin + len(part) - len(part.lstrip(b"\0")) if part.strip(b"\0") else None
+    assert first_nonzero(descriptors, path, begin, end) == expected
+    assert end_of_nonzero(descriptors, path, begin, end) == begin + len(part.rstrip(b"\0"))
+    extents = list(data_extents(path, begin, end))
+    descriptors.close()
+    assert all(begin <= start < stop <= end for start, stop in extents)
+    rest = bytearray(part)
+    for start, stop in extents:
+        rest[start - begin : stop - begin] = bytes(stop - start)
+    assert not any(rest)
+
+
+def test_holes_cost_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        file.truncate(1 << 42)
+        file.seek(1 << 41)
+        file.write(b"x")
+    descriptors = Descriptors()
+    assert first_nonzero(descriptors, path, 0, 1 << 42) == 1 << 41
+    assert end_of_nonzero(descriptors, path, 0, 1 << 42) == (1 << 41) + 1
+    assert first_nonzero(descriptors, path, (1 << 41) + 1, 1 << 42) is None
+    descriptors.close()
+
+
+def test_file_system_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100) + b"x")
+
+    def unsupported(descriptor: int, position: int, how: int) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "lseek", unsupported)
+    assert list(data_extents(path, 10, 101)) == [(10, 101)]
+    assert list(data_extents(path, 200, 300)) == []

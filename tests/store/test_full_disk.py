@@ -1,0 +1,111 @@
+"""Full disks: a message is refused whole, and whatever was accepted can still be dispatched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from formats.errors import WriteFailedError
+from store.files import io
+from store.headroom import UNIT_COST, Headroom
+from store.message_store import MessageStore
+from store.status import PutStatus
+from tests.store.writing import SMALL, message, small, stored_messages
+
+
+def test_headroom_is_kept_for_queues_and_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = 1 << 40
+    waited: list[int] = []
+    monkeypatch.setattr(io, "free_bytes", lambda _path: free)
+    headroom = Headroom(tmp_path, waited.append)
+    headroom.settle(1000)
+    assert headroom.admit(1 << 30)
+    assert waited == [0]
+    free = 2 << 20
+    headroom.settle(2000)  # a look is due after so much
+    assert waited == [0, 1000, 2000]
+    assert headroom.admit(1 << 20)
+    assert not headroom.admit((1 << 20) + 1)
+    free = 1 << 40
+    assert headroom.admit(1 << 30)
+
+
+def test_a_disk_without_headroom_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = (1 << 20) + 91 + 6 + 100 + 2 * UNIT_COST
+    monkeypatch.setattr(io, "free_bytes", lambda _path: free)
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, allocate_ahead=False) as store:
+        assert store.put(message()).status is PutStatus.PUT_OK
+        assert store.put(message(101)).status is PutStatus.DISK_FULL
+        assert store.put(message(60000)).status is PutStatus.DISK_FULL
+        free += 100_000
+        assert store.put(message(60000)).queue_offset == 1
+        # a refused message that needed a new file leaves none behind
+        free -= 100_000
+        assert store.put(message(10000)).status is PutStatus.DISK_FULL
+        assert len(list((tmp_path / "s" / "commitlog").iterdir())) == 1
+
+
+def test_the_disk_ratio_of_a_broker(tmp_path: Path) -> None:
+    config = small(disk_space_warning_level_ratio=0)
+    with MessageStore.open(tmp_path / "s", "rw", config, create=True, obey_disk_ratio=True) as store:
+        assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    with MessageStore.open(tmp_path / "s", "rw", config) as store:
+        assert store.put(message()).status is PutStatus.PUT_OK
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("a small file system can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_disk_that_really_fills_up(small_disk: Path) -> None:
+    stored = 0
+    with MessageStore.open(small_disk / "s", "rw", SMALL, create=True) as store:
+        for number in range(100_000):
+            try:
+                result = store.put(message(2000, queue_id=number % 50, properties={"KEYS": f"k{number}"}))
+            except WriteFailedError as error:
+                assert "No space left" in str(error)  # noqa: PT017 - most puts must not fail
+                break
+            if not result.status.is_stored:
+                assert result.status in (PutStatus.DISK_FULL, PutStatus.CREATE_MAPPED_FILE_FAILED)
+                break
+            stored += 1
+        # everything accepted is dispatched all the same
+        store.wait_for_dispatch()
+    assert 500 < stored < 2000
+    assert not (small_disk / "s" / "abort").exists()
+    assert len(stored_messages(small_disk / "s")) == stored
+    MessageStore.open(small_disk / "s", "rw", SMALL, full_check=True).close()
+
+
+def test_a_disk_that_another_process_fills(small_disk: Path) -> None:
+    with MessageStore.open(small_disk / "s", "rw", SMALL, create=True) as store:
+        store.put(message())
+        store.wait_for_dispatch()
+        hog = small_disk / "hog"
+        with hog.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, io.free_bytes(small_disk))
+        time.sleep(1.2)  # the checkpoint cannot be written, and that is no disaster
+        refused = []
+        for _ in range(50):
+            try:
+                refused.append(store.put(message(5000)).status)
+            except WriteFailedError:
+                refused.append(PutStatus.DISK_FULL)
+        assert PutStatus.PUT_OK not in refused
+        hog.unlink()
+        assert store.put(message(5000)).queue_offset == 1
+    assert len(stored_messages(small_disk / "s")) == 2
