@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 		echo "      On Debian and Ubuntu: apt-get install python$$version-venv    (as root), then run make again." >&2; \
 		exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast]'
 	@touch $@
 
 demo: install

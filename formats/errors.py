@@ -91,3 +91,5 @@ class WriteFailedError(RmqctlError):
 
 class DiskFullError(WriteFailedError):
     """There is no space left, or a quota is used up: nothing is wrong with the disk itself."""
+
+    code = "RMQ-E-013"

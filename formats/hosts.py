@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from typing import NamedTuple
 
 from formats.errors import UsageError
@@ -21,6 +20,8 @@ class Host(NamedTuple):
     def __str__(self) -> str:
         if len(self.ip) == 4:
             return f"{self.ip[0]}.{self.ip[1]}.{self.ip[2]}.{self.ip[3]}:{self.port}"
+        import socket
+
         return f"[{socket.inet_ntop(socket.AF_INET6, self.ip)}]:{self.port}"
 
     @property
@@ -34,6 +35,8 @@ LOCAL_HOST = Host(b"\x7f\x00\x00\x01", 10911)
 
 def parse_host(text: str) -> Host:
     """`1.2.3.4:10911` or `[::1]:10911`; UsageError for anything else (names are not resolved)."""
+    import socket
+
     address, separator, port_text = text.rpartition(":")
     try:
         if not separator or not _PORT.fullmatch(port_text):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 from typing import NamedTuple
 
@@ -49,6 +48,8 @@ def parse_offset_message_id(text: str) -> tuple[Host, int]:
 
 def parse_unique_id(text: str) -> UniqueId:
     """Fields of a client's UNIQ_KEY (MessageClientIDSetter); UsageError for a malformed id."""
+    import socket
+
     if not is_message_id(text):
         raise UsageError(f"unique id {text!r} is malformed", hint="an id has 32 hex digits (IPv4) or 56 (IPv6)")
     layout = layouts.UNIQUE_ID_V4 if len(text) == 32 else layouts.UNIQUE_ID_V6

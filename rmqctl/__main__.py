@@ -2,7 +2,7 @@
 
 import sys
 
-from rmqctl.main import main
+from rmqctl.start import main
 
 if __name__ == "__main__":
     sys.exit(main())

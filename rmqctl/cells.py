@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -91,5 +90,7 @@ def csv_value(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if isinstance(value, Mapping | Sequence):
+        import json
+
         return visible(json.dumps(value, ensure_ascii=False, default=str))
     return visible(str(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -71,20 +72,21 @@ def _write_and_kill(store: Path, config: Path) -> None:
                 writer.stdin.flush()
                 writer.send_signal(signal.SIGKILL)
                 break
-        try:
+        with contextlib.suppress(BrokenPipeError):
             writer.stdin.close()
-        except BrokenPipeError:
-            pass
     print(f"killed with SIGKILL after {time.monotonic() - begin:.0f} s", flush=True)
 
 
 def _tear(store: Path) -> None:
     """What a power cut adds to a kill: the last frame is on disk by half."""
-    from store.commitlog.walk import StoredMessage, walk
+    from formats.message import StoredMessage
+    from store.commitlog.walk import walk
     from store.store_files import StoreFiles
 
     with StoreFiles(store) as files:
-        last = [record for record in walk(files.log, files.log.files[-2].start_offset) if isinstance(record, StoredMessage)]
+        last = [
+            record for record in walk(files.log, files.log.files[-2].start_offset) if isinstance(record, StoredMessage)
+        ]
         file = files.log.find(last[-1].physical_offset)
         assert file is not None
         path, position = file.path, last[-1].physical_offset - file.start_offset

@@ -1,4 +1,4 @@
-"""`rmqctl`: finds the verb, imports only its module, and turns every outcome into a message and an exit code."""
+"""`rmqctl` as click has it: finds the verb, imports only its module. The process starts in rmqctl/start.py."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from formats.errors import NotAStoreError, RmqctlError
 from rmqctl import exit_codes
+from rmqctl.outcome import PROGRAM, concluded, version
 from rmqctl.output import talk
-from rmqctl.sanitise import visible
+from rmqctl.quick import COMPLETION_VARIABLE
 
-PROGRAM = "rmqctl"
-COMPLETION_VARIABLE = "_RMQCTL_COMPLETE"
-DEBUG_VARIABLE = "RMQCTL_DEBUG"
+__all__ = ["COMPLETION_VARIABLE", "GROUPS", "PROGRAM", "VERBS", "Verb", "VerbGroup", "cli", "main"]
 
 
 class Verb(NamedTuple):
@@ -109,14 +107,8 @@ class VerbGroup(click.Group):
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    click.echo(f"{PROGRAM} {_version()}")
+    click.echo(f"{PROGRAM} {version()}")
     ctx.exit()
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version(PROGRAM)
 
 
 cli = VerbGroup(
@@ -141,25 +133,7 @@ def main(arguments: list[str] | None = None, commands: click.Group = cli) -> int
 
     `arguments` are by default those of the process; `commands` is for tests.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            # a locale that cannot print a character shows its escape instead of failing
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        code = _run(sys.argv[1:] if arguments is None else arguments, commands)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        return _closed_pipe()
-    except KeyboardInterrupt:
-        talk(f"{PROGRAM}: interrupted")
-        return exit_codes.INTERRUPTED
-    except OSError as error:
-        # only the last flush of stdout can end here: _run turns everything else into a code
-        _discard_stdout()
-        talk(f"{PROGRAM}: cannot write to standard output: {error.strerror or error}")
-        return exit_codes.WRITE_FAILED
+    return concluded(lambda: _run(sys.argv[1:] if arguments is None else arguments, commands))
 
 
 def _run(arguments: list[str], commands: click.Group) -> int:
@@ -178,12 +152,6 @@ def _run(arguments: list[str], commands: click.Group) -> int:
         raise KeyboardInterrupt from abort
     except click.ClickException as error:
         return _wrong_usage(error)
-    except (BrokenPipeError, KeyboardInterrupt):
-        raise
-    except RmqctlError as error:
-        return _known_error(error)
-    except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, the user gets a sentence and code 70
-        return _bug(error)
 
 
 def _wrong_usage(error: click.ClickException) -> int:
@@ -196,51 +164,6 @@ def _wrong_usage(error: click.ClickException) -> int:
         talk(context.get_usage())
         talk(f"Try '{context.command_path} --help'.")
     return exit_codes.USAGE
-
-
-def _known_error(error: RmqctlError) -> int:
-    talk(f"{PROGRAM}: {error}")
-    hint = error.hint
-    if hint is None and isinstance(error, NotAStoreError):
-        hint = "name the store with -s DIR, $RMQCTL_STORE or -c broker.conf"
-    if hint:
-        talk(f"  {hint}")
-    _show_traceback(error)
-    return exit_codes.exit_code_of(error)
-
-
-def _bug(error: Exception) -> int:
-    talk(f"{PROGRAM}: unexpected {type(error).__name__}: {error}")
-    shown = _show_traceback(error)
-    advice = "please report it with the text above" if shown else f"{DEBUG_VARIABLE}=1 shows where it comes from"
-    talk(f"  This is a bug in {PROGRAM} {_version()}; {advice}.")
-    return exit_codes.BUG
-
-
-def _show_traceback(error: Exception) -> bool:
-    if os.environ.get(DEBUG_VARIABLE, "0") in ("", "0"):
-        return False
-    import traceback
-
-    text = "".join(traceback.format_exception(error))
-    sys.stderr.write(visible(text, keep_newlines=True))
-    return True
-
-
-def _closed_pipe() -> int:
-    """Nobody reads stdout any more, which is how `| head` ends: no error, and the interpreter must not flush again."""
-    _discard_stdout()
-    return exit_codes.OK
-
-
-def _discard_stdout() -> None:
-    try:
-        descriptor = sys.stdout.fileno()
-    except (OSError, ValueError, AttributeError):
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def check_property(name: object, value: object) -> str:
     return str(name)
 
 
-def properties_of(tags: str | None, keys: list[str], others: Mapping[str, str]) -> dict[str, str]:
+def properties_of(tags: Any, keys: Any, others: Mapping[str, str]) -> dict[str, str]:
     """Properties of a new message, in the order a producer sets them."""
     found: dict[str, str] = {}
     if keys:

@@ -1,14 +1,32 @@
-"""Opens the store that a command names, with the broker.conf that goes with it."""
+"""Which store a command means, and opening it with the broker.conf that goes with it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rmqctl.options import StoreLocation
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.store_files import StoreFiles
+
+STORE_VARIABLE = "RMQCTL_STORE"
+
+
+class StoreLocation(NamedTuple):
+    """Where the store is, and the broker.conf that describes it, if one was named. Neither has been opened yet."""
+
+    path: Path
+    config_path: Path | None = None
+
+
+def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLocation:
+    """Which store is meant: `store_path` (from -s or the environment), else the config's, else ~/store."""
+    if store_path is None and config_path is not None:
+        from store.config import read_broker_conf
+
+        configured = read_broker_conf(config_path).store_path_root_dir
+        store_path = Path(configured) if configured else None
+    return StoreLocation(store_path or Path.home() / "store", config_path)
 
 
 def read_config(location: StoreLocation) -> StoreConfig:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from formats.errors import UsageError
+from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output import FORMATS, Output
 from rmqctl.times import parse_time
 
@@ -23,17 +23,9 @@ if TYPE_CHECKING:
 else:
     _TimeParameter = click.ParamType  # older releases of click cannot be subscripted
 
+__all__ = ["STORE_VARIABLE", "StoreLocation", "locate_store"]  # for those who have the flags from here
+
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-STORE_VARIABLE = "RMQCTL_STORE"
-
-
-@dataclass(frozen=True)
-class StoreLocation:
-    """Where the store is, and the broker.conf that describes it, if one was named. Neither has been opened yet."""
-
-    path: Path
-    config_path: Path | None = None
 
 
 class Flag:
@@ -147,13 +139,3 @@ def time_options(command: Command) -> Command:
         return command(*args, begin=begin, end=end, **options)
 
     return begin_option(end_option(ordered))  # type: ignore[return-value]
-
-
-def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLocation:
-    """Which store is meant: `store_path` (from -s or the environment), else the config's, else ~/store."""
-    if store_path is None and config_path is not None:
-        from store.config import read_broker_conf
-
-        configured = read_broker_conf(config_path).store_path_root_dir
-        store_path = Path(configured) if configured else None
-    return StoreLocation(store_path or Path.home() / "store", config_path)

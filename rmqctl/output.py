@@ -7,9 +7,7 @@ columns. On a terminal texts are cut to fit the screen; piped it is aligned plai
 from __future__ import annotations
 
 import itertools
-import json as json_module
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
@@ -99,9 +97,11 @@ class Output:
         _guarded(lambda: stream.write(text))
 
     def _json_lines(self, rows: Iterable[Row]) -> int:
+        import json
+
         count = 0
         for row in rows:
-            document = json_module.dumps(row, ensure_ascii=False, allow_nan=False, default=_json_value)
+            document = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_json_value)
             self._write(visible_json(document) + "\n")
             count += 1
         return count
@@ -161,6 +161,8 @@ class Output:
 
     def _terminal_width(self) -> int:
         if self._stream is None:
+            import shutil
+
             return shutil.get_terminal_size().columns
         return int(os.environ.get("COLUMNS", "80"))
 

@@ -7,6 +7,7 @@ that turn a line around, characters of no width that hide a difference. Every su
 
 from __future__ import annotations
 
+import functools
 import re
 
 # Unicode categories Cc, Cf, Cs, Co, Zl and Zp, the noncharacters, and what Unicode calls default-ignorable (Hangul
@@ -52,8 +53,13 @@ def _character_class(ranges: tuple[tuple[int, int], ...]) -> str:
     return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
 
 
-_UNSAFE = re.compile(f"[{_character_class(_UNSAFE_RANGES)}]")
-_UNSAFE_BUT_NEWLINE = re.compile(f"(?!\n)[{_character_class(_UNSAFE_RANGES)}]")
+@functools.cache
+def _unsafe(keep_newlines: bool = False) -> re.Pattern[str]:
+    """One unsafe character. Compiled when the first text needs it: plain ASCII never does."""
+    spared = "(?!\n)" if keep_newlines else ""
+    return re.compile(f"{spared}[{_character_class(_UNSAFE_RANGES)}]")
+
+
 _SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
 
 
@@ -82,7 +88,7 @@ def visible(text: str, *, keep_newlines: bool = False) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return (_UNSAFE_BUT_NEWLINE if keep_newlines else _UNSAFE).sub(_escape, text)
+    return _unsafe(keep_newlines).sub(_escape, text)
 
 
 def visible_json(document: str) -> str:
@@ -92,4 +98,4 @@ def visible_json(document: str) -> str:
     """
     if document.isascii() and document.isprintable():
         return document
-    return _UNSAFE.sub(_escape_for_json, document)
+    return _unsafe().sub(_escape_for_json, document)

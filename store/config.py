@@ -13,6 +13,10 @@ DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+def _paths(listed: str | None) -> tuple[Path, ...]:
+    return tuple(Path(part.strip()) for part in (listed or "").split(",") if part.strip())
+
+
 class StoreConfig(NamedTuple):
     """The keys of MessageStoreConfig that matter to a store at rest, in snake_case, with their defaults.
 
@@ -67,9 +71,10 @@ class StoreConfig(NamedTuple):
 
     def layout(self, root: Path) -> StoreLayout:
         """Paths of the store at `root`."""
-        listed = [part.strip() for part in (self.store_path_commit_log or "").split(",")]
-        directories = tuple(Path(part) for part in listed if part) or (root / "commitlog",)
-        return StoreLayout(root, directories)
+        directories = _paths(self.store_path_commit_log) or (root / "commitlog",)
+        # files there are read like all others (MultiPathMappedFileQueue#load); who writes or removes files refuses
+        further = (path for path in _paths(self.read_only_commit_log_store_paths) if path not in directories)
+        return StoreLayout(root, (*directories, *further))
 
     def delay_levels(self) -> tuple[int, ...]:
         """Delay in ms of levels 1, 2, ...; UsageError for an unreadable messageDelayLevel."""
@@ -87,16 +92,26 @@ def _convert(kind: str, text: str) -> object:
             raise ValueError(text)
         return text.lower() == "true"
     if kind.startswith("int"):
-        value = int(text)
-        if value < 0:
+        # Integer.parseInt knows no `1_000` and no other digits; nothing of ours is negative
+        if not (text.isascii() and text.isdigit()):
             raise ValueError(text)
-        return value
+        return int(text)
     return text
 
 
 _KINDS: dict[str, str] = {name: kind.__forward_arg__ for name, kind in StoreConfig.__annotations__.items()}
 # by their letters alone: no rule tells that enabledAppendPropCRC has a word CRC
 _NAMES = {name.replace("_", ""): name for name in _KINDS}
+
+
+_SIZES = (
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "mapper_file_size_batch_consume_queue",
+    "mapped_file_size_consume_queue_ext",
+    "max_hash_slot_num",
+    "max_index_num",
+)
 
 
 def config_from_properties(properties: Mapping[str, str], source: str = "configuration") -> StoreConfig:
@@ -111,6 +126,8 @@ def config_from_properties(properties: Mapping[str, str], source: str = "configu
             values[name] = _convert(kind, text.strip())
         except ValueError as error:
             raise UsageError(f"{key}={text} is not a valid {kind.split()[0]}", file=source) from error
+        if name in _SIZES and not values[name]:
+            raise UsageError(f"{key}={text} is no size", file=source)
     return StoreConfig(**values)  # type: ignore[arg-type]  # _convert made each value of its field's type
 
 

@@ -8,7 +8,6 @@ not against the index entry's, which is only good to the second.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from formats.errors import CorruptError, NotFoundError
@@ -33,7 +32,6 @@ class NotIndexedError(NotFoundError):
     code = "RMQ-E-012"
 
 
-@dataclass(slots=True)
 class QueryResult:
     """Messages newest first. `damaged`: what stood in the way of a complete answer.
 
@@ -42,11 +40,14 @@ class QueryResult:
     whether the commitlog itself was searched, at least where the index does not reach.
     """
 
-    messages: list[StoredMessage] = field(default_factory=list)
-    damaged: list[CorruptError] = field(default_factory=list)
-    removed: int = 0
-    indexed: tuple[int, int] | None = None
-    scanned: bool = False
+    __slots__ = ("damaged", "indexed", "messages", "removed", "scanned")
+
+    def __init__(self, indexed: tuple[int, int] | None = None) -> None:
+        self.messages: list[StoredMessage] = []
+        self.damaged: list[CorruptError] = []
+        self.removed = 0
+        self.indexed = indexed
+        self.scanned = False
 
 
 class KeyQuery(NamedTuple):

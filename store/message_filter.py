@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
 from formats import properties as names
@@ -57,19 +56,27 @@ def message_keys(properties: dict[str, str]) -> list[str]:
     return ([unique] if unique is not None else []) + split_keys(properties.get(names.KEYS))
 
 
-@dataclass(frozen=True)
 class Criteria:
     """What a message must be like; None leaves it open. Times in ms, both ends included.
 
     `tags` is an expression as of TagFilter.
     """
 
-    topic: str | None = None
-    queue_id: int | None = None
-    tags: str | None = None
-    key: str | None = None
-    begin_time: int | None = None
-    end_time: int | None = None
+    def __init__(
+        self,
+        topic: str | None = None,
+        queue_id: int | None = None,
+        tags: str | None = None,
+        key: str | None = None,
+        begin_time: int | None = None,
+        end_time: int | None = None,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.tags = tags
+        self.key = key
+        self.begin_time = begin_time
+        self.end_time = end_time
 
     @cached_property
     def tag_filter(self) -> TagFilter:

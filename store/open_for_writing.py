@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import NotAStoreError, RefusedError, UnreadableError
+from formats.errors import NotAStoreError, RefusedError, UnreadableError, UnsupportedError
 from store.commitlog.walk import Progress
 from store.config import StoreConfig
 from store.files import io
@@ -44,6 +44,12 @@ def open_for_writing(
     file may appear if the store changes while it is being opened.
     """
     config = config or StoreConfig()
+    if config.read_only_commit_log_store_paths:
+        raise UnsupportedError(
+            "a commitlog with read-only directories is not written to yet",
+            file=config.read_only_commit_log_store_paths,
+            hint="reading works; to write, take readOnlyCommitLogStorePaths out of the configuration",
+        )
     layout = config.layout(root)
     if create and _is_empty(layout):
         return _create(layout, config)

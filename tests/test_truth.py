@@ -3,12 +3,12 @@
 A truth is RocketMQ's view after its own load and recovery, ours is of the store as it lies there. Where the two may
 differ is said by rules, never by names:
 
-* RocketMQ cuts the log at `maxPhy`: what we see behind it, it threw away. A truth without `load` has no messages at all;
-  then the truth of the store that this one was made from tells what stands where.
+* RocketMQ cuts the log at `maxPhy`: what we see behind it, it threw away. A truth without `load` has no messages at
+  all; then the truth of the store that this one was made from tells what stands where.
 * RocketMQ keeps a message with a bad CRC where its recovery does not look (`checkOk` false; 4.9.8 does not even say so,
   but the body is no longer that of the store which this one was made from); to us it is damage.
-* A queue is compared where RocketMQ left its files as they were and all its units lie before `maxPhy`. Other queues were
-  mended or mangled by its recovery; for them every unit must be one that a message of the truth accounts for.
+* A queue is compared where RocketMQ left its files as they were and all its units lie before `maxPhy`. Other queues
+  were mended or mangled by its recovery; for them every unit must be one that a message of the truth accounts for.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def test_offset_by_time(name: str) -> None:
                 continue
             for boundary in ("lower", "upper"):
                 if boundary in answer:
-                    found = look.offset_at(row["topic"], row["queueId"], answer["ts"], boundary)  # type: ignore[arg-type]
+                    found = look.offset_at(row["topic"], row["queueId"], answer["ts"], boundary)
                     assert found == answer[boundary], (row["topic"], row["queueId"], answer, boundary)
                     compared += 1
     if base_of(name) is None and not truth(name).summary["abortBefore"]:

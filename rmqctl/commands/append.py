@@ -45,13 +45,9 @@ The store must be whole and not in use: append never repairs. Exit code 5 names 
 @click.option("--flag", type=int, default=0, metavar="N", help="The producer's own flag.")
 @click.option("--body", metavar="TEXT", help="The body, as UTF-8.")
 @click.option("--body-file", type=click.File("rb"), metavar="FILE", help="The body from a file, `-` for stdin.")
-@click.option(
-    "--from", "source", type=click.File("rb"), metavar="FILE", help="JSON Lines, as cat --json prints."
-)
+@click.option("--from", "source", type=click.File("rb"), metavar="FILE", help="JSON Lines, as cat --json prints.")
 @click.option("--as-stored", is_flag=True, help="With --from: keep store time and store host too (an exact copy).")
-@click.option(
-    "--keep-going", is_flag=True, help="With --from: leave out bad lines, else one of them stops it all."
-)
+@click.option("--keep-going", is_flag=True, help="With --from: leave out bad lines, else one of them stops it all.")
 @click.option("--create", is_flag=True, help="Make a new store if there is none.")
 @output_options
 def append(

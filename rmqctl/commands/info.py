@@ -42,4 +42,5 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     log = row["commitlog"]
     if log["damaged_spans"]:
         output.talk(f"{log['damaged_spans']} damaged spans in the commitlog: `rmqctl cat` names them")
-    return exit_codes.DAMAGE_OR_NOTHING if log["damaged_spans"] or log["problems"] else exit_codes.OK
+    problems = [*log["problems"], *row["consumequeue"]["problems"], *row["index"]["problems"]]
+    return exit_codes.DAMAGE_OR_NOTHING if log["damaged_spans"] or problems else exit_codes.OK

@@ -51,14 +51,20 @@ def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue
         if what == "files":
             from store.summary import file_rows
 
-            return _shown(output, _FILE_COLUMNS, file_rows(files))
+            return _shown(output, _FILE_COLUMNS, file_rows(files), "the store has no files")
         if what == "queues":
             from store.reader import StoreReader
             from store.summary import queue_rows
 
-            rows = queue_rows(StoreReader(files), topic, queue_id)
-            return _shown(output, _QUEUE_COLUMNS, rows, must_match=topic is not None or queue_id is not None)
-        return _shown(output, _TOPIC_COLUMNS, _topics(files, output, topic), must_match=topic is not None)
+            return _shown(
+                output,
+                _QUEUE_COLUMNS,
+                queue_rows(StoreReader(files), topic, queue_id),
+                "no queue matched" if topic or queue_id is not None else "the store has no consume queues",
+            )
+        return _shown(
+            output, _TOPIC_COLUMNS, _topics(files, output, topic), "no topic matched" if topic else "no topics"
+        )
 
 
 def _topics(files: StoreFiles, output: Output, topic: str | None) -> Iterator[dict[str, Any]]:
@@ -74,10 +80,7 @@ def _topics(files: StoreFiles, output: Output, topic: str | None) -> Iterator[di
         yield from topic_rows_from_log(files, topic, progress=bar.advance)
 
 
-def _shown(
-    output: Output, columns: tuple[str, ...], rows: Iterator[dict[str, Any]], *, must_match: bool = False
-) -> int:
-    count = output.rows(columns, rows)
-    if must_match and not count:
-        raise NotFoundError("nothing matched", hint="`rmqctl ls --topics` lists the topics")
+def _shown(output: Output, columns: tuple[str, ...], rows: Iterator[dict[str, Any]], otherwise: str) -> int:
+    if not output.rows(columns, rows):
+        raise NotFoundError(otherwise, hint="`rmqctl info` says what the store holds")
     return exit_codes.OK

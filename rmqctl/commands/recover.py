@@ -67,9 +67,8 @@ def _print(report: RecoverReport, output: Output) -> None:
         output.talk("It would change:")
         output.rows(_SHOWN_OPERATIONS, operations)
     for span in damaged:
-        output.talk(
-            f"left as it is: {span['reason']} damage at {span['physical_offset']}..{span['end_offset']} of {span['file']}"
-        )
+        place = f"{span['physical_offset']}..{span['end_offset']} of {span['file']}"
+        output.talk(f"left as it is: {span['reason']} damage at {place}")
     if damaged:
         output.talk("  a broker does not look there either; its messages are lost, those around it are served")
     if report.unplaceable_messages:

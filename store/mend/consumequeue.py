@@ -7,6 +7,7 @@ from pathlib import Path
 
 from formats.errors import RefusedError
 from formats.layouts import CONSUMEQUEUE_UNIT
+from formats.message import MINIMUM_FRAME_SIZE
 from store.files.layout import file_name
 from store.files.mapped_file import MappedFile
 from store.files.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
@@ -101,6 +102,7 @@ class ConsumeQueueMend:
         self._files = QueueFiles(queue.directory, file_size, queue.files.files, self.plan)
         self._per_file = file_size // UNIT_SIZE
         self._next: int | None = None
+        self._end_of_previous = 0
         self._buffer: list[bytes] = []
         self._buffer_start = 0
         self._ext: ConsumeQueueExt | None = None
@@ -112,6 +114,9 @@ class ConsumeQueueMend:
 
     def add(self, unit: QueueUnit) -> None:
         """The log implies `unit`. The first message of a slot has it, as in RocketMQ."""
+        if not self._is_plausible(unit):
+            self.conflicts += 1
+            return
         if self._next is None:
             first = self.queue.first_slot if self.queue.files.files else unit.queue_offset
             self._next = self._buffer_start = min(first, unit.queue_offset - unit.queue_offset % self._per_file)
@@ -121,6 +126,20 @@ class ConsumeQueueMend:
         if unit.queue_offset > self._next:
             self._keep(self._next, unit.queue_offset)
         self._put(CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code))
+
+    def _is_plausible(self, unit: QueueUnit) -> bool:
+        """Whether a message can stand so far on in its queue. No checksum covers queueOffset: a flipped bit must not
+        fill the disk with placeholders and leave no slot for the messages behind it.
+
+        Every message takes a frame's room in the log. What a broker is known to skip beyond that (units that came back
+        after a truncation, phantom units) is less than a file of the queue.
+        """
+        room = max(0, unit.physical_offset - self._end_of_previous) // MINIMUM_FRAME_SIZE
+        limit = max((self._next or 0) + room + self._per_file, self.queue.max_offset)
+        if not 0 <= unit.queue_offset <= limit:
+            return False
+        self._end_of_previous = unit.end
+        return True
 
     def _put(self, packed: bytes) -> None:
         self._buffer.append(packed)

@@ -1,0 +1,189 @@
+"""What `rmqctl query` does: finds messages by id, key, offset or time and shows them. Knows nothing of click."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats.errors import CorruptError, NotFoundError
+from rmqctl import exit_codes
+from rmqctl.opening import StoreLocation, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from formats.message import StoredMessage
+    from rmqctl.output import Output
+    from store.queues.offset_by_time import Boundary
+    from store.reader import StoreReader
+
+KEY_LIMIT = 32
+_AT_COLUMNS = ("topic", "queue_id", "offset", "min_offset", "max_offset", "store_timestamp", "physical_offset")
+
+
+class Wanted(NamedTuple):
+    """What is looked for: one of `message_id`, `key`, `at` and `offset`; times in ms."""
+
+    message_id: str | None = None
+    key: str | None = None
+    offset: int | None = None
+    at: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    begin: int | None = None
+    end: int | None = None
+    boundary: Boundary = "lower"
+    limit: int | None = None
+    scan: bool = False
+
+
+def find(store: StoreLocation, output: Output, wanted: Wanted) -> int:
+    """Find, show, and return the exit code; NotFoundError, CorruptError and what opening a store raises."""
+    from store.reader import StoreReader
+
+    with open_store(store) as files:
+        reader = StoreReader(files)
+        if wanted.message_id is not None:
+            return _by_id(reader, output, wanted.message_id, wanted.topic, wanted.scan)
+        if wanted.key is not None:
+            return _by_key(reader, output, wanted.key, wanted)
+        if wanted.at is not None and wanted.topic is not None:
+            return _at_time(reader, output, wanted.topic, wanted.queue_id, wanted.at, wanted.boundary)
+        if wanted.topic is not None and wanted.queue_id is not None and wanted.offset is not None:
+            return _by_queue_offset(reader, output, wanted.topic, wanted.queue_id, wanted.offset, wanted.limit or 1)
+        return _show(output, [reader.lookup(wanted.offset or 0)])
+
+
+def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, scan: bool) -> int:
+    from rmqctl.progress import progress
+
+    with progress("searching the commitlog", _log_size(reader), "bytes") as bar:
+        result = reader.find(text, topic, scan=scan, progress=bar.advance)
+    if result.scanned:
+        output.talk("the index did not lead to it: searched the whole commitlog")
+    if not result.messages:
+        where = "in the commitlog" if result.scanned else f"in the index, of {result.topics} topics asked"
+        _tell(output, result.damaged)
+        raise NotFoundError(
+            f"no message has the id {text!r}: not at its offset, and not as a unique key {where}",
+            hint=None if result.scanned else "--scan searches the commitlog itself",
+        )
+    if not output.is_json:
+        output.talk(f"found by {result.how}")
+    return _show(output, result.messages, result.damaged)
+
+
+def _by_key(reader: StoreReader, output: Output, key: str, wanted: Wanted) -> int:
+    from rmqctl.progress import progress
+    from store.key_query import END_OF_TIME
+    from store.message_filter import newest_first
+    from store.topic_names import known_topics
+
+    topic, limit = wanted.topic, wanted.limit or KEY_LIMIT
+    topics = [topic] if topic is not None else known_topics(reader.files)
+    messages: list[StoredMessage] = []
+    damaged: dict[str, CorruptError] = {}
+    indexed: tuple[int, int] | None = None
+    scanned = False
+    with progress("searching the commitlog", _log_size(reader), "bytes") as bar:
+        for name in topics:
+            last = END_OF_TIME if wanted.end is None else wanted.end
+            result = reader.query(name, key, wanted.begin or 0, last, limit, scan=wanted.scan, progress=bar.advance)
+            messages += result.messages
+            damaged.update({str(error): error for error in result.damaged})
+            indexed, scanned = result.indexed, scanned or result.scanned
+    if scanned:
+        output.talk(_scan_note(indexed, bool(damaged)))
+    messages = newest_first(messages)[:limit]
+    if not messages:
+        _tell(output, list(damaged.values()))
+        raise _no_key(reader, topic, key, indexed, scanned)
+    return _show(output, messages, list(damaged.values()), many=True)
+
+
+def _scan_note(indexed: tuple[int, int] | None, damaged: bool) -> str:
+    if indexed is None:
+        return "there is no index: searched the whole commitlog"
+    if damaged:
+        return "damage is in the way: searched the whole commitlog"
+    return f"the index covers offsets {indexed[0]} to {indexed[1]}: searched the rest of the commitlog"
+
+
+def _no_key(
+    reader: StoreReader, topic: str | None, key: str, indexed: tuple[int, int] | None, scanned: bool
+) -> NotFoundError:
+    if topic is not None and reader.has_topic(topic) is False:
+        return NotFoundError(f"the store has no topic {topic!r}", hint="`rmqctl ls --topics` lists the topics")
+    hint = None
+    if not scanned and indexed is not None:
+        hint = f"the index covers physical offsets {indexed[0]} to {indexed[1]}; --scan searches what it does not"
+    of_topic = f" of topic {topic!r}" if topic is not None else ""
+    return NotFoundError(f"no message{of_topic} has the key {key!r}", hint=hint)
+
+
+def _by_queue_offset(reader: StoreReader, output: Output, topic: str, queue_id: int, offset: int, limit: int) -> int:
+    reader.queue(topic, queue_id)
+    result = reader.get(topic, queue_id, offset, limit)
+    if result.damaged and result.damaged[0].queue_offset == offset and limit == 1:
+        raise result.damaged[0].error
+    if not result.messages:
+        _tell(output, [unit.error for unit in result.damaged])
+        holds = f"offsets {result.min_offset} to {result.max_offset - 1}"
+        if result.min_offset >= result.max_offset:
+            holds = f"no messages, its next offset is {result.max_offset}"
+        raise NotFoundError(
+            f"queue {queue_id} of {topic!r} has nothing at offset {offset} ({result.status.value})",
+            hint=f"the queue holds {holds}",
+        )
+    return _show(output, result.messages, [unit.error for unit in result.damaged])
+
+
+def _at_time(
+    reader: StoreReader, output: Output, topic: str, queue_id: int | None, timestamp: int, boundary: Boundary
+) -> int:
+    rows: list[dict[str, Any]] = []
+    for queue in reader.queues(topic, queue_id):
+        offset = reader.offset_at(topic, queue.queue_id, timestamp, boundary)
+        unit = queue.unit(offset) if offset < queue.max_offset else None
+        rows.append(
+            {
+                "topic": topic,
+                "queue_id": queue.queue_id,
+                "boundary": boundary,
+                "offset": offset,
+                "min_offset": queue.min_offset(reader.files.log.min_offset),
+                "max_offset": queue.max_offset,
+                "store_timestamp": reader.unit_store_time(unit) if unit is not None else None,
+                "physical_offset": unit.physical_offset if unit is not None and unit.is_written else None,
+            }
+        )
+    output.rows(_AT_COLUMNS, rows)
+    return exit_codes.OK
+
+
+def _show(
+    output: Output,
+    messages: Sequence[StoredMessage],
+    damaged: Sequence[CorruptError] = (),
+    *,
+    many: bool = False,
+) -> int:
+    from rmqctl.message_json import ALL_COLUMNS, TABLE_COLUMNS, message_json, message_listing, message_row
+
+    if output.format == "table" and (many or len(messages) > 1):
+        output.rows(TABLE_COLUMNS, map(message_row, messages))
+    elif output.format == "table":
+        output.record(message_listing(messages[0]))
+    else:
+        output.rows(TABLE_COLUMNS, map(message_json, messages), all_columns=ALL_COLUMNS)
+    _tell(output, damaged)
+    return exit_codes.DAMAGE_OR_NOTHING if damaged else exit_codes.OK
+
+
+def _tell(output: Output, damaged: Sequence[CorruptError]) -> None:
+    for error in damaged:
+        output.talk(f"damage: {error}")
+
+
+def _log_size(reader: StoreReader) -> int:
+    return sum(file.size for file in reader.files.log.files)

@@ -1,0 +1,244 @@
+"""A run of good messages as columns: one row a message, arrays that the batch owns and a caller may keep."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats.layouts import TRANSACTION_MASK
+from formats.message import FrameDamage, Reason, StoredMessage, decode_message
+from formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NONE
+from store.files.mapped_file_queue import MappedFileQueue
+
+if TYPE_CHECKING:
+    from store.columns.topics import TopicTable
+
+Bytes = NDArray[np.uint8]
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class Columns(enum.IntFlag):
+    """Groups of columns to ask for. Physical offset and size are always there; what is not asked for costs nothing."""
+
+    NONE = 0
+    HEAD = 1
+    """The numbers of the frame's head."""
+    TOPIC = 2
+    """`topic_id`."""
+    TAGS = 4
+    """`tags_code`, `delay_level` and `needs_plain`: with HEAD and TOPIC all that a consume queue needs."""
+    KEYS = 8
+    """`key_hash` and `key_row`: the entries of the key index."""
+    BYTES = 16
+    """Where body, properties and hosts lie in `window`. Batches are then no longer than a window."""
+    DISPATCH = HEAD | TOPIC | TAGS | KEYS
+    ALL = DISPATCH | BYTES
+
+
+class NeedsPlain(enum.IntFlag):
+    """Why the columns do not say all about a row: take `MessageColumns.message(row)` for what they leave open."""
+
+    NO = 0
+    MULTI_DISPATCH = 1
+    """It has slots in further queues (`INNER_MULTI_DISPATCH`)."""
+    INNER_BATCH = 2
+    """It takes several queue offsets and a unit of 46 bytes."""
+    DELAY = 4
+    """Inside this package only: the level has to be read by Python."""
+    KEYS = 8
+    """Inside this package only: more keys than the kernel compares."""
+
+
+# The 64-bit and the 32-bit columns in the order of their tables; the kernels take their row numbers from here.
+LONGS: dict[str, Columns] = {
+    "physical_offset": Columns.NONE,
+    "queue_offset": Columns.HEAD,
+    "born_timestamp": Columns.HEAD,
+    "store_timestamp": Columns.HEAD,
+    "prepared_transaction_offset": Columns.HEAD,
+    "tags_code": Columns.TAGS,
+}
+INTS: dict[str, Columns] = {
+    "size": Columns.NONE,
+    "queue_id": Columns.HEAD,
+    "flag": Columns.HEAD,
+    "sys_flag": Columns.HEAD,
+    "body_crc": Columns.HEAD,
+    "reconsume_times": Columns.HEAD,
+    "born_host_port": Columns.HEAD,
+    "store_host_port": Columns.HEAD,
+    "topic_id": Columns.TOPIC,
+    "delay_level": Columns.TAGS,
+    "needs_plain": Columns.TAGS,
+    "body_position": Columns.BYTES,
+    "body_length": Columns.BYTES,
+    "property_position": Columns.BYTES,
+    "property_length": Columns.BYTES,
+    "born_host_position": Columns.BYTES,
+    "store_host_position": Columns.BYTES,
+}
+_LONG_INDEX = {name: index for index, name in enumerate(LONGS)}
+_INT_INDEX = {name: index for index, name in enumerate(INTS)}
+
+
+class _Long:
+    """A 64-bit column as an attribute."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name, self._group, self._index = name, LONGS[name], _LONG_INDEX[name]
+
+    def __get__(self, batch: MessageColumns, owner: type | None = None) -> Int64s:
+        batch.need(self._group, self._name)
+        return batch.longs[self._index]
+
+
+class _Int:
+    """A 32-bit column as an attribute."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name, self._group, self._index = name, INTS[name], _INT_INDEX[name]
+
+    def __get__(self, batch: MessageColumns, owner: type | None = None) -> Int32s:
+        batch.need(self._group, self._name)
+        return batch.ints[self._index]
+
+
+class MessageColumns:
+    """`rows` messages that follow one another without a gap. A column that was not asked for raises LookupError.
+
+    Timestamps in ms. Lengths and positions in bytes; positions count from the start of `window`, which holds at least
+    the bodies, properties and host addresses of these messages. All arrays belong to the batch and stay valid.
+    """
+
+    __slots__ = ("_key_hash", "_key_row", "asked", "ints", "log", "longs", "rows", "topics", "window")
+
+    physical_offset = _Long()
+    queue_offset = _Long()
+    born_timestamp = _Long()
+    store_timestamp = _Long()
+    prepared_transaction_offset = _Long()
+    tags_code = _Long()
+    """Hash of TAGS, 0 without. See `unit_tags_code` for what stands in a unit of the schedule topic."""
+    size = _Int()
+    queue_id = _Int()
+    flag = _Int()
+    sys_flag = _Int()
+    body_crc = _Int()
+    reconsume_times = _Int()
+    born_host_port = _Int()
+    store_host_port = _Int()
+    topic_id = _Int()
+    """Index into `topics.names`."""
+    delay_level = _Int()
+    """The DELAY level of a message of the schedule topic; 0 without and elsewhere."""
+    needs_plain = _Int()
+    """`NeedsPlain` bits."""
+    body_position = _Int()
+    body_length = _Int()
+    property_position = _Int()
+    property_length = _Int()
+    born_host_position = _Int()
+    """The address has 16 bytes where sys_flag says IPv6, else 4."""
+    store_host_position = _Int()
+
+    def __init__(
+        self,
+        log: MappedFileQueue,
+        topics: TopicTable,
+        asked: Columns,
+        longs: Int64s,
+        ints: Int32s,
+        key_hash: Int32s,
+        key_row: Int32s,
+        window: Bytes | None,
+    ) -> None:
+        self.log = log
+        self.topics = topics
+        self.asked = asked
+        self.longs = longs
+        self.ints = ints
+        self.rows = longs.shape[1]
+        self._key_hash = key_hash
+        self._key_row = key_row
+        self.window = window
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def need(self, group: Columns, name: str) -> None:
+        """LookupError unless `group` was asked for."""
+        if group & ~self.asked:
+            raise LookupError(f"column {name} was not asked for: add {group.name}")
+
+    @property
+    def key_hash(self) -> Int32s:
+        """Hashes of the index entries: those of `dispatch.index_keys`, message by message."""
+        self.need(Columns.KEYS, "key_hash")
+        return self._key_hash
+
+    @property
+    def key_row(self) -> Int32s:
+        """Row of each index entry's message; ascending."""
+        self.need(Columns.KEYS, "key_row")
+        return self._key_row
+
+    @property
+    def begin(self) -> int:
+        """Physical offset of the first message."""
+        return int(self.longs[0, 0])
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the last message."""
+        return int(self.longs[0, -1]) + int(self.ints[0, -1])
+
+    @property
+    def has_queue_slot(self) -> Flags:
+        """Whether each message takes a queue slot: prepared and rolled back ones do not."""
+        transaction = self.sys_flag & TRANSACTION_MASK
+        return (transaction == TRANSACTION_NONE) | (transaction == TRANSACTION_COMMIT)
+
+    def unit_tags_code(self, delay_levels: Sequence[int]) -> Int64s:
+        """What stands in the unit: the tag hash, or the delivery time in ms for a delayed message.
+
+        The vector form of `dispatch.unit_tags_code`. `delay_levels` in ms.
+        """
+        levels = self.delay_level
+        if not levels.any():
+            return self.tags_code
+        table = np.array([0, *delay_levels] if delay_levels else [0, 1000], dtype=np.int64)
+        due = self.store_timestamp + table[np.minimum(levels, len(table) - 1)]
+        return np.where(levels > 0, due, self.tags_code)
+
+    def body(self, row: int) -> memoryview:
+        """The body of a row as stored, not copied."""
+        return self._bytes(int(self.body_position[row]), int(self.body_length[row]))
+
+    def property_bytes(self, row: int) -> memoryview:
+        """The properties of a row as stored, not copied."""
+        return self._bytes(int(self.property_position[row]), int(self.property_length[row]))
+
+    def _bytes(self, position: int, length: int) -> memoryview:
+        assert self.window is not None
+        return self.window.data[position : position + length]
+
+    def topic(self, row: int) -> str:
+        """The topic of a row."""
+        return self.topics.names[int(self.topic_id[row])]
+
+    def message(self, row: int) -> StoredMessage:
+        """The row as a message, read again from the log. Its CRC was checked, or not, when the batch was made.
+
+        FrameDamage if the log was changed meanwhile.
+        """
+        offset, size = int(self.longs[0, row]), int(self.ints[0, row])
+        frame = self.log.read(offset, size)
+        if len(frame) < size:
+            raise FrameDamage(Reason.SIZE, f"only {len(frame)} bytes are left of {size}")
+        return decode_message(frame, 0, size, offset, check_crc=False)

@@ -1,0 +1,67 @@
+"""How kernels are compiled and kept. Importing this module imports numba: only the engine does, when it is needed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+from numba.core import event
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def inner(function: _Function) -> _Function:
+    """A function that kernels call."""
+    return cast(_Function, numba.njit(nogil=True)(function))
+
+
+def kernel(function: _Function) -> _Function:
+    """A function that Python calls, which lets other threads run meanwhile.
+
+    The machine code is kept beside the source or in the user's cache directory, as numba does it; where neither can
+    be written it is compiled again in every process.
+    """
+    try:
+        return cast(_Function, numba.njit(nogil=True, cache=True)(function))
+    except RuntimeError:  # numba: no locator available
+        return cast(_Function, numba.njit(nogil=True)(function))
+
+
+def uncached(function: _Function) -> _Function:
+    """The same kernel without its cache: for a cache that turns out to be unreadable or on a full disk."""
+    return cast(_Function, numba.njit(nogil=True)(cast(Any, function).py_func))
+
+
+def source_stamp() -> int:
+    """A number that changes with any source of a kernel.
+
+    numba recompiles when the file of the outer function changes, not when a function that it calls does. A kernel
+    that closes over this number is compiled anew in both cases.
+    """
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return int.from_bytes(digest.digest()[:7], "big")
+
+
+class CompilationListener(event.Listener):  # type: ignore[misc]
+    """Calls `announce` when something is about to be compiled, the first time only."""
+
+    def __init__(self, announce: Callable[[], None]) -> None:
+        self._announce: Callable[[], None] | None = announce
+
+    def on_start(self, event: object) -> None:
+        announce, self._announce = self._announce, None
+        if announce is not None:
+            announce()
+
+    def on_end(self, event: object) -> None:
+        pass
+
+
+def listening(announce: Callable[[], None]) -> Any:
+    """A context in which `announce` is called before the first compilation; code from the cache needs none."""
+    return event.install_listener("numba:compile", CompilationListener(announce))

@@ -1,0 +1,68 @@
+"""What kernels read memory with: big-endian loads by address, and calls of a CRC function by address.
+
+An address stands for a byte of a window. Nothing is checked here: a kernel compares every length with what is left of
+the window before it reads, and windows have `PADDING` spare bytes behind their end for loads of whole words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+PADDING = 64
+_Load = Callable[[int], int]
+
+
+def _load(bits: int, big_endian: bool, signed: bool) -> _Load:
+    def load(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+            value = builder.load(pointer, align=1)
+            if big_endian and bits > 8:
+                value = builder.bswap(value)
+            if bits == 64:
+                return value
+            return (builder.sext if signed else builder.zext)(value, ir.IntType(64))
+
+        return types.int64(types.int64), generate
+
+    return cast(_Load, intrinsic(load))
+
+
+byte_at = _load(8, big_endian=True, signed=False)
+signed_byte_at = _load(8, big_endian=True, signed=True)
+short_at = _load(16, big_endian=True, signed=True)
+int_at = _load(32, big_endian=True, signed=True)
+long_at = _load(64, big_endian=True, signed=True)
+word_at = _load(64, big_endian=False, signed=True)
+"""Eight bytes, the first one lowest: for comparing and searching eight bytes at a time."""
+
+
+def _crc_by_address(typing_context: Any, function: Any, address: Any, length: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(32)
+        kind = ir.FunctionType(word, [word, ir.IntType(64), ir.IntType(64)])
+        called = builder.inttoptr(arguments[0], kind.as_pointer())
+        value = builder.call(called, [ir.Constant(word, 0), arguments[1], arguments[2]])
+        return builder.zext(value, ir.IntType(64))
+
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+crc_by_address = cast(Callable[[int, int, int], int], intrinsic(_crc_by_address))
+"""crc_by_address(function, address, length): CRC-32 of bytes, by a C function (seed, bytes, length) at an address."""
+
+
+def _zeros_below(typing_context: Any, bits: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), generate
+
+
+zeros_below = cast(_Load, intrinsic(_zeros_below))
+"""Number of zero bits below the lowest one bit."""

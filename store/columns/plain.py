@@ -1,0 +1,119 @@
+"""The plain twin of the kernels: the same batches, made from messages that the plain walk decoded one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from formats import properties as names
+from formats.hashing import key_hash, tags_code
+from formats.layouts import SYS_FLAG_INNER_BATCH
+from formats.message import StoredMessage
+from store.columns.batch import INTS, LONGS, Bytes, Columns, MessageColumns, NeedsPlain
+from store.columns.topics import TopicTable
+from store.commitlog.walk import Blank, Damage, Empty, Record
+from store.dispatch import SCHEDULE_TOPIC, index_keys
+from store.files.mapped_file_queue import MappedFileQueue
+
+# Bytes of bodies and properties in a batch with BYTES, about as many as in a kernel's window.
+WINDOW_BYTES = 1 << 20
+_INT_MAXIMUM = 0x7FFFFFFF
+
+
+def batches(
+    records: Iterable[Record], log: MappedFileQueue, topics: TopicTable, asked: Columns, rows: int
+) -> Iterator[MessageColumns | Blank | Empty | Damage]:
+    """The records of a plain walk with runs of messages as batches of up to `rows`."""
+    run: list[StoredMessage] = []
+    held = 0
+    for record in records:
+        if isinstance(record, StoredMessage):
+            if asked == Columns.NONE:
+                record = record._replace(body=b"", property_bytes=b"")  # noqa: PLW2901 - not to hold what nobody asked for
+            run.append(record)
+            held += record.total_size
+            full = len(run) >= rows or held >= WINDOW_BYTES
+        else:
+            full = True
+        if full and run:
+            yield batch_of(run, log, topics, asked)
+            run, held = [], 0
+        if not isinstance(record, StoredMessage):
+            yield record
+    if run:
+        yield batch_of(run, log, topics, asked)
+
+
+def batch_of(messages: list[StoredMessage], log: MappedFileQueue, topics: TopicTable, asked: Columns) -> MessageColumns:
+    """Messages that follow one another as a batch. Its window holds bodies, properties and hosts and nothing else."""
+    longs: dict[str, list[int]] = {}
+    ints: dict[str, list[int]] = {}
+    for name, group in LONGS.items():
+        if not group & ~asked & ~Columns.TAGS:
+            longs[name] = [] if name == "tags_code" else [getattr(message, name) for message in messages]
+    for name in INTS:
+        if name in StoredMessage._fields:
+            ints[name] = [getattr(message, name) for message in messages]
+    ints["size"] = [message.total_size for message in messages]
+    if asked & (Columns.TOPIC | Columns.KEYS):
+        ints["topic_id"] = [topics.id_of(message.topic.encode("utf-8")) for message in messages]
+    if asked & Columns.TAGS:
+        properties = [message.properties() for message in messages]
+        longs["tags_code"] = [tags_code(one.get(names.TAGS)) for one in properties]
+        ints["delay_level"] = list(map(delay_level, messages, properties))
+        ints["needs_plain"] = list(map(needs_plain, messages, properties))
+    window = None
+    if asked & Columns.BYTES:
+        places, window = _window(messages)
+        ints |= places
+    entries = _keys(messages) if asked & Columns.KEYS else []
+    long_table = np.zeros((len(LONGS), len(messages)), np.int64)
+    int_table = np.zeros((len(INTS), len(messages)), np.int32)
+    for number, name in enumerate(LONGS):
+        long_table[number] = longs.get(name) or 0
+    for number, name in enumerate(INTS):
+        int_table[number] = ints.get(name) or 0
+    hashes = np.array([value for value, _ in entries], np.int32)
+    rows = np.array([row for _, row in entries], np.int32)
+    return MessageColumns(log, topics, asked, long_table, int_table, hashes, rows, window)
+
+
+def _keys(messages: list[StoredMessage]) -> list[tuple[int, int]]:
+    return [(key_hash(message.topic, key), row) for row, message in enumerate(messages) for key in index_keys(message)]
+
+
+def _window(messages: list[StoredMessage]) -> tuple[dict[str, list[int]], Bytes]:
+    places: dict[str, list[int]] = {name: [] for name, group in INTS.items() if group == Columns.BYTES}
+    window = bytearray()
+    for message in messages:
+        parts = {
+            "body": message.body,
+            "property": message.property_bytes,
+            "born_host": message.born_host_ip,
+            "store_host": message.store_host_ip,
+        }
+        for name, data in parts.items():
+            places[f"{name}_position"].append(len(window))
+            if f"{name}_length" in places:
+                places[f"{name}_length"].append(len(data))
+            window += data
+    return places, np.frombuffer(bytes(window), np.uint8)
+
+
+def delay_level(message: StoredMessage, properties: dict[str, str]) -> int:
+    """The level of a message of the schedule topic, as `dispatch.unit_tags_code` reads it; 0 without."""
+    if message.topic != SCHEDULE_TOPIC or names.DELAY not in properties:
+        return 0
+    try:
+        return min(max(0, int(properties[names.DELAY])), _INT_MAXIMUM)
+    except ValueError:
+        return 0
+
+
+def needs_plain(message: StoredMessage, properties: dict[str, str]) -> NeedsPlain:
+    """What the columns leave open about a message."""
+    found = NeedsPlain.INNER_BATCH if message.sys_flag & SYS_FLAG_INNER_BATCH else NeedsPlain.NO
+    if names.INNER_MULTI_DISPATCH in properties and names.INNER_MULTI_QUEUE_OFFSET in properties:
+        found |= NeedsPlain.MULTI_DISPATCH
+    return found

@@ -1,0 +1,76 @@
+"""`rmqctl dump`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqctl import exit_codes
+from tests.goldens import truth
+from tests.opened import store_path
+from tests.rmqctl.looking import run
+
+
+def log_file(name: str, start: int) -> Path:
+    return store_path(name) / "commitlog" / f"{start:020d}"
+
+
+def test_a_frame_field_by_field() -> None:
+    done = run("dump", log_file("clean", 0), "-n", 1)
+    assert done.code == exit_codes.OK
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["0", "4", "total_size", "223"] in lines
+    assert ["28", "8", "physical_offset", "0"] in lines
+    assert ["84", "4", "body_length", "19"] in lines
+    assert ["108", "15", "topic", "topic-with-dash"] in lines
+
+
+def test_json() -> None:
+    done = run("dump", log_file("clean", 0), "-n", 3, "--json")
+    rows = truth("clean").messages
+    for found, row in zip(done.objects, rows[:3], strict=True):
+        assert (found["kind"], found["offset"], found["size"]) == ("message", row["phyOffset"], row["storeSize"])
+        fields = {field["name"]: field["value"] for field in found["fields"]}
+        assert fields["topic"] == row["topic"]
+        assert fields["store_timestamp"] == row["storeTimestamp"]
+
+
+def test_hex_beside_the_fields_is_the_file() -> None:
+    done = run("dump", log_file("clean", 0), "-n", 1, "--hex")
+    shown = bytearray()
+    for line in done.out.splitlines()[3:]:
+        shown += bytes.fromhex(line[12:59])
+    assert bytes(shown) == log_file("clean", 0).read_bytes()[:223]
+    (found,) = run("dump", log_file("clean", 0), "-n", 1, "--hex", "--json").objects
+    assert bytes.fromhex(found["hex"]) == bytes(shown)
+
+
+def test_damage_is_shown_and_is_exit_code_1() -> None:
+    done = run("dump", log_file("torn-zero", 2097152), "--at", 38144, "-n", 1)
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert "DAMAGED" in done.out
+    assert "total_size" in done.out
+    # what was not shown does not count
+    assert run("dump", log_file("torn-zero", 2097152), "-n", 1).code == exit_codes.OK
+
+
+def test_config_keeps_its_lines() -> None:
+    done = run("dump", store_path("broker-real") / "config/delayOffset.json")
+    assert done.code == exit_codes.OK
+    assert '  "offsetTable":{1:71,14:0' in done.out.splitlines()
+    (found,) = run("dump", store_path("broker-real") / "config/delayOffset.json", "--json").objects
+    assert found["fields"][0]["value"]["offsetTable"] == {"1": 71, "14": 0}
+
+
+def test_what_is_only_recognised() -> None:
+    wheel = store_path("broker-real") / "timerwheel"
+    done = run("dump", wheel)
+    assert done.code == exit_codes.REFUSED
+    assert "timer wheel" in done.err
+    assert "--hex" in done.err
+    assert run("dump", wheel, "--hex", "-n", 1).code == exit_codes.OK
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    assert run("dump", tmp_path / "nothing").code == exit_codes.UNREADABLE
+    assert run("dump", tmp_path).code == exit_codes.UNREADABLE
+    assert run("dump").code == exit_codes.USAGE

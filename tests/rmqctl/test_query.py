@@ -1,0 +1,155 @@
+"""`rmqctl query`."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqctl import exit_codes
+from tests.goldens import truth
+from tests.opened import store_path
+from tests.rmqctl.looking import run
+
+ROW = truth("clean").messages[1234]
+PLACE = ["-t", ROW["topic"], "-q", ROW["queueId"]]
+CLEAN = store_path("clean")
+
+
+def query(*arguments: object, name: str = "clean") -> list[int]:
+    done = run("query", "-s", store_path(name), *arguments, "--json")
+    assert done.code == exit_codes.OK, done.err
+    return [row["physical_offset"] for row in done.objects]
+
+
+def test_every_way_leads_to_the_message() -> None:
+    unique = ROW["properties"]["UNIQ_KEY"]
+    assert query("-o", ROW["phyOffset"]) == [ROW["phyOffset"]]
+    assert query(*PLACE, "-o", ROW["queueOffset"]) == [ROW["phyOffset"]]
+    assert query("-i", ROW["msgId"]) == [ROW["phyOffset"]]
+    assert query("-i", ROW["msgId"].lower()) == [ROW["phyOffset"]]
+    assert query("-i", unique) == [ROW["phyOffset"]]
+    assert query("-i", unique, "-t", ROW["topic"]) == [ROW["phyOffset"]]
+    assert query("-k", unique, "-t", ROW["topic"]) == [ROW["phyOffset"]]
+    assert query("-k", unique) == [ROW["phyOffset"]]
+
+
+def test_it_says_which_kind_of_id_it_was() -> None:
+    assert "found by offset id" in run("query", "-s", CLEAN, "-i", ROW["msgId"]).err
+    assert "found by unique key" in run("query", "-s", CLEAN, "-i", ROW["properties"]["UNIQ_KEY"]).err
+
+
+def test_one_message_is_a_listing_with_all_of_it() -> None:
+    done = run("query", "-s", CLEAN, "-o", ROW["phyOffset"])
+    assert f"physical offset              {ROW['phyOffset']}" in done.out
+    assert ROW["properties"]["UNIQ_KEY"] in done.out
+
+
+def test_keys_newest_first_and_limited() -> None:
+    rows = [
+        row
+        for row in reversed(truth("clean").messages)
+        if row["topic"] == "OrderTopic" and "hot" in (row["keys"] or "").split(" ")
+    ]
+    found = query("-t", "OrderTopic", "-k", "hot")
+    assert found == [row["phyOffset"] for row in rows][:32]
+    assert query("-t", "OrderTopic", "-k", "hot", "-n", 3) == found[:3]
+    end = rows[5]["storeTimestamp"]
+    assert query("-t", "OrderTopic", "-k", "hot", "-e", end, "-n", 1) == [
+        next(row["phyOffset"] for row in rows if row["storeTimestamp"] <= end)
+    ]
+
+
+def test_a_key_of_any_topic() -> None:
+    every = [row["phyOffset"] for row in reversed(truth("clean").messages) if "hot" in (row["keys"] or "").split(" ")]
+    assert query("-k", "hot", "-n", 10_000) == every
+
+
+def test_several_messages_of_a_queue() -> None:
+    rows = [row for row in truth("clean").messages if (row["topic"], row["queueId"]) == ("OrderTopic", 1)]
+    assert query("-t", "OrderTopic", "-q", 1, "-o", 3, "-n", 4) == [row["phyOffset"] for row in rows[3:7]]
+
+
+def test_queue_offsets_at_a_time() -> None:
+    rows = truth("clean").messages
+    times = {
+        queue: [row["storeTimestamp"] for row in rows if (row["topic"], row["queueId"]) == ("OrderTopic", queue)]
+        for queue in range(8)
+    }
+    moment = times[4][10]
+    done = run("query", "-s", CLEAN, "-t", "OrderTopic", "--at", moment, "--json")
+    assert [row["offset"] for row in done.objects] == [
+        sum(time < moment for time in times[queue]) for queue in range(8)
+    ]
+    (row,) = run(
+        "query", "-s", CLEAN, "-t", "OrderTopic", "-q", 4, "--at", moment, "--boundary", "upper", "--json"
+    ).objects
+    assert row["offset"] == sum(time <= moment for time in times[4]) - 1
+    (row,) = run("query", "-s", CLEAN, "-t", "OrderTopic", "-q", 4, "--at", "now", "--json").objects
+    assert (row["offset"], row["store_timestamp"], row["physical_offset"]) == (len(times[4]), None, None)
+
+
+def test_without_an_index_a_scan_must_be_asked_for_and_is_said() -> None:
+    row = truth("noindex").messages[7]
+    unique = row["properties"]["UNIQ_KEY"]
+    for how in (["-k", unique, "-t", row["topic"]], ["-i", unique]):
+        done = run("query", "-s", store_path("noindex"), *how)
+        assert done.code == exit_codes.DAMAGE_OR_NOTHING
+        assert "no index" in done.err
+        assert "--scan" in done.err
+        done = run("query", "-s", store_path("noindex"), *how, "--scan", "--json")
+        assert done.code == exit_codes.OK
+        assert [one["physical_offset"] for one in done.objects] == [row["phyOffset"]]
+        assert "searched the whole commitlog" in done.err
+
+
+def test_a_damaged_index_is_damage_with_or_without_an_answer() -> None:
+    unique = truth("clean").messages[-1]["properties"]["UNIQ_KEY"]
+    topic = truth("clean").messages[-1]["topic"]
+    done = run("query", "-s", store_path("index-garbage"), "-k", unique, "-t", topic, "--json")
+    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
+    assert "hash slot" in done.err
+    done = run("query", "-s", store_path("index-garbage"), "-k", unique, "-t", topic, "--json", "--scan")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert len(done.objects) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("clean", ["-o", 100], "inside the message of 223 bytes that starts at 0"),
+        ("clean", ["-o", 99999999], "behind the commitlog"),
+        ("first-gone", ["-o", 0], "has been removed"),
+        ("gap", ["-o", 1048576], "file that held it is missing"),
+        ("crc-flip-last", ["-o", 2106230], "body CRC"),
+        ("clean", ["-i", "0" * 32], "no message has the id"),
+        ("clean", ["-i", "not-an-id"], "no message has the id"),
+        ("clean", ["-k", "nope", "-t", "OrderTopic"], "no message of topic 'OrderTopic' has the key 'nope'"),
+        ("clean", ["-k", "nope", "-t", "Nowhere"], "no topic 'Nowhere'"),
+        ("clean", ["-t", "OrderTopic", "-q", 1, "-o", 43], "OFFSET_OVERFLOW_ONE"),
+        ("clean", ["-t", "OrderTopic", "-q", 99, "-o", 0], "no queue 99"),
+        ("clean", ["-t", "Nowhere", "--at", "now"], "no topic 'Nowhere'"),
+        ("crc-flip-third", ["-t", "topic-with-dash", "-q", 0, "-o", 281], "body CRC"),
+    ],
+)
+def test_nothing_found_or_damage_is_exit_code_1(name: str, arguments: list[object], words: str) -> None:
+    done = run("query", "-s", store_path(name), *arguments)
+    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
+    assert words in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-t", "T"],
+        ["-k", "a", "-i", "b"],
+        ["-q", 1, "-o", 5],
+        ["-t", "T", "-o", 5],
+        ["-t", "T", "-q", 1, "-k", "a"],
+        ["--at", "now"],
+        ["-o", 5, "-b", "now"],
+        ["-o", "-1"],
+        ["-t", "T", "--at", "soon"],
+    ],
+)
+def test_calls_that_make_no_sense(arguments: list[object]) -> None:
+    assert run("query", "-s", CLEAN, *arguments).code == exit_codes.USAGE
