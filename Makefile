@@ -25,6 +25,7 @@ help:
 
 install: $(STAMP)
 
+# editable_mode=compat: a plain path entry, where the default is an import hook that every start of rmqctl waits for
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: rmqctl needs Python 3.11 or newer, and '$(PYTHON)' is not." >&2; \
@@ -36,7 +37,9 @@ $(STAMP): pyproject.toml constraints.txt
 		echo "      On Debian and Ubuntu: apt-get install python$$version-venv    (as root), then run make again." >&2; \
 		exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,fast]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		--config-settings editable_mode=compat -e '.[dev,fast]'
+	$(BIN)/python -m compileall -q $(wildcard formats store pipeline rmqctl)
 	@touch $@
 
 demo: install

@@ -26,11 +26,22 @@ from formats.properties import parse_properties
 from formats.sys_flag import compression_type
 
 if TYPE_CHECKING:
-    from formats.framing import FrameParts as FrameParts
-    from formats.framing import Message as Message
-    from formats.framing import frame_bytes as frame_bytes
-    from formats.framing import prepare_frame as prepare_frame
-    from formats.framing import utf16_length as utf16_length
+    from formats.framing import FrameParts, Message, frame_bytes, prepare_frame, utf16_length
+
+__all__ = [
+    "MINIMUM_FRAME_SIZE",
+    "Buffer",
+    "FrameDamage",
+    "Reason",
+    "StoredMessage",
+    "decode_message",
+    # what another module has, see __getattr__
+    "FrameParts",
+    "Message",
+    "frame_bytes",
+    "prepare_frame",
+    "utf16_length",
+]
 
 Buffer = bytes | bytearray | memoryview
 

@@ -103,7 +103,6 @@ _KINDS: dict[str, str] = {name: kind.__forward_arg__ for name, kind in StoreConf
 # by their letters alone: no rule tells that enabledAppendPropCRC has a word CRC
 _NAMES = {name.replace("_", ""): name for name in _KINDS}
 
-
 _SIZES = (
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from store.commitlog.walk import Damage, Progress, walk
 from store.files.layout import is_file_name
 from store.queues.consumequeue import ConsumeQueue
 from store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
+from store.queues.unit import QueueUnit
 from store.reader import StoreReader
 from store.recognise import FileKind, Recognised, recognise
 from store.store_files import StoreFiles
 
 Row = dict[str, Any]
 _SECTOR = 512
+# the last of these that leads to a message nearly always is the very last one
+_LATEST_UNITS = 64
 
 
 @dataclass(slots=True)
@@ -128,10 +132,12 @@ def queue_row(reader: StoreReader, queue: AnyConsumeQueue) -> Row:
     minimum = queue.min_offset(reader.files.log.min_offset)
     messages = size = 0
     first: int | None = None
+    latest: deque[QueueUnit] = deque(maxlen=_LATEST_UNITS)
     for unit in queue.units(minimum):
         if unit.is_written:
             messages += unit.batch_size
             size += unit.size
+            latest.append(unit)
             if first is None:
                 first = reader.unit_store_time(unit)
     return {
@@ -143,20 +149,21 @@ def queue_row(reader: StoreReader, queue: AnyConsumeQueue) -> Row:
         "messages": messages,
         "bytes": size,
         "first_store_timestamp": first,
-        "last_store_timestamp": _last_time(reader, queue, minimum),
+        "last_store_timestamp": _last_time(reader, latest) or _last_time(reader, queue.units(minimum)),
         "problems": [f"{problem.path.name}: {problem.detail}" for problem in queue.files.problems],
     }
 
 
-def _last_time(reader: StoreReader, queue: AnyConsumeQueue, minimum: int) -> int | None:
-    offset = queue.max_offset - 1
-    while offset >= minimum:
-        unit = queue.unit(offset)
-        time = reader.unit_store_time(unit) if unit is not None else None
-        if time is not None:
-            return time
-        offset = (unit.queue_offset if unit is not None else offset) - 1
-    return None
+def _last_time(reader: StoreReader, units: Iterable[QueueUnit]) -> int | None:
+    """Store time of the last message that can be read; from the end where `units` can be taken from there."""
+    if isinstance(units, deque):
+        times = map(reader.unit_store_time, reversed(units))
+        return next((time for time in times if time is not None), None)
+    last = None
+    for unit in units:
+        time = reader.unit_store_time(unit)
+        last = time if time is not None else last
+    return last
 
 
 def queue_rows(reader: StoreReader, topic: str | None = None, queue_id: int | None = None) -> Iterator[Row]:

@@ -35,6 +35,15 @@ def uncached(function: _Function) -> _Function:
     return cast(_Function, numba.njit(nogil=True)(cast(Any, function).py_func))
 
 
+def is_kept(function: Callable[..., Any]) -> bool:
+    """Whether the machine code of a kernel is kept for the next process."""
+    return bool(
+        getattr(function, "_cache_path", None)
+        or getattr(function, "stats", None)
+        and cast(Any, function).stats.cache_path
+    )
+
+
 def source_stamp() -> int:
     """A number that changes with any source of a kernel.
 

@@ -16,21 +16,12 @@ from formats.layouts import (
     TOPIC_LENGTH_V2,
 )
 from formats.message import MINIMUM_FRAME_SIZE
-from store.columns.batch import Columns
+from store.columns.batch import INTS, Columns
 from store.columns.compiling import inner, kernel
 from store.columns.kernel_memory import byte_at, crc_by_address, int_at, long_at, short_at, signed_byte_at, word_at
-from store.columns.kernel_rows import KEYS_OF_A_ROW, find_topic, write_bytes, write_head, write_properties
+from store.columns.kernel_rows import find_topic, write_bytes, write_head, write_properties
 from store.columns.kernel_text import is_utf8
-
-# how a walk of a window ends
-STOPPED = 0
-"""No good message starts there, as far as the kernel can tell: the plain walk decides."""
-WINDOW_END = 1
-"""The next frame is not wholly in the window, or starts at or behind the place to stop at."""
-FULL = 2
-"""The arrays are."""
-NEW_TOPIC = 3
-"""The topic of the next message is not in the table."""
+from store.columns.state import FULL, KEYS_OF_A_ROW, NEW_TOPIC, STOPPED, WINDOW_END, State
 
 _GOOD = 4
 
@@ -42,6 +33,11 @@ _CRC_AT = FRAME_HEADS[0].offset("body_crc")
 _POSITION_AT = FRAME_HEADS[0].offset("physical_offset")
 _SYS_FLAG_AT = FRAME_HEADS[0].offset("sys_flag")
 _BODY_LENGTH_SIZE = 4
+_WINDOW, _LENGTH, _STOP, _ASKED = int(State.WINDOW), int(State.LENGTH), int(State.STOP), int(State.ASKED)
+_PHYSICAL_OFFSET, _CRC_FROM = int(State.PHYSICAL_OFFSET), int(State.CRC_FROM)
+_CRC_FUNCTION, _TEXT, _SEED = int(State.CRC_FUNCTION), int(State.TEXT), int(State.SEED)
+_POSITION, _ROW, _KEYS = int(State.POSITION), int(State.ROW), int(State.KEYS)
+_TOPIC_HINT, _STAMP = int(State.TOPIC_HINT), int(State.STAMP)
 _V1 = MESSAGE_MAGIC_V1 - (1 << 32)
 _V2 = MESSAGE_MAGIC_V2 - (1 << 32)
 _TOPIC_LENGTH_V1 = TOPIC_LENGTH_V1.size
@@ -51,7 +47,8 @@ _CRC_NAME = len(PROPERTY_CRC_NAME)
 _CRC_NAME_WORD = int.from_bytes(PROPERTY_CRC_NAME[:8], "little")
 _CRC_NAME_END = PROPERTY_CRC_NAME[8]
 
-_TOPIC = int(Columns.TOPIC | Columns.KEYS)
+_TOPIC = int(Columns.TOPIC | Columns.TAGS | Columns.KEYS)
+_TOPIC_ID = list(INTS).index("topic_id")
 _HEAD_COLUMNS = int(Columns.HEAD)
 _PROPERTIES = int(Columns.TAGS | Columns.KEYS)
 _BYTES = int(Columns.BYTES)
@@ -76,7 +73,7 @@ def spans_of(at: int, left: int, physical_offset: int) -> tuple[int, int, int, i
         return WINDOW_END, 0, 0, 0
     size = int_at(at)
     magic = int_at(at + _MAGIC_AT)
-    if (magic != _V1 and magic != _V2) or size < MINIMUM_FRAME_SIZE:
+    if magic not in (_V1, _V2) or size < MINIMUM_FRAME_SIZE:
         return STOPPED, 0, 0, 0
     if long_at(at + _POSITION_AT) != physical_offset:
         return STOPPED, 0, 0, 0
@@ -129,29 +126,21 @@ def make_walk_window(stamp: int) -> Any:
     def walk_window(
         state: Any, longs: Any, ints: Any, key_hash: Any, key_row: Any, slots: Any, entries: Any, scratch: Any
     ) -> int:
-        state[-1] = stamp
+        state[_STAMP] = stamp
         return _walk(state, longs, ints, key_hash, key_row, slots, entries, scratch)
 
     return walk_window
-
-
-# `state` of walk_window: what it is told, and from POSITION on what it also gives back
-WINDOW, LENGTH, STOP, PHYSICAL_OFFSET, CRC_FROM, CRC_FUNCTION, ASKED, TEXT, SEED = range(9)
-POSITION, ROW, KEYS, TOPIC_HINT, PLAIN_ROWS = range(9, 14)
-STATE_SIZE = 16
 
 
 @inner
 def _walk(
     state: Any, longs: Any, ints: Any, key_hash: Any, key_row: Any, slots: Any, entries: Any, scratch: Any
 ) -> int:
-    """Good messages of a window from POSITION on, one row each from ROW on; how it ended. See the state's names.
-
-    TOPIC_HINT: the id of the first message's topic if it is not -1.
-    """
-    window, length, stop, asked = state[WINDOW], state[LENGTH], state[STOP], state[ASKED]
-    base, crc_from, crc_function = state[PHYSICAL_OFFSET], state[CRC_FROM], state[CRC_FUNCTION]
-    position, row, keys, hint = state[POSITION], state[ROW], state[KEYS], state[TOPIC_HINT]
+    """Good messages of a window from POSITION on, one row each from ROW on; how it ended. See `State`."""
+    window, length, stop, asked = state[_WINDOW], state[_LENGTH], state[_STOP], state[_ASKED]
+    base, crc_from, crc_function = state[_PHYSICAL_OFFSET], state[_CRC_FROM], state[_CRC_FUNCTION]
+    position, row, keys, hint = state[_POSITION], state[_ROW], state[_KEYS], state[_TOPIC_HINT]
+    text, seed = state[_TEXT], state[_SEED]
     status = WINDOW_END
     while position < stop:
         if row >= longs.shape[1] or keys + KEYS_OF_A_ROW > len(key_hash):
@@ -175,7 +164,7 @@ def _walk(
         ints[0, row] = size
         if asked & _TOPIC:
             if hint < 0:
-                hint = find_topic(topic, topic_length, slots, entries, state[TEXT], state[SEED])
+                hint = find_topic(topic, topic_length, slots, entries, text, seed)
             if hint < 0:
                 status = NEW_TOPIC
                 break
@@ -183,7 +172,7 @@ def _walk(
                 at, properties, property_length, asked, hint, row, keys, longs, ints, key_hash, key_row, entries,
                 scratch, state,
             ) if asked & _PROPERTIES else keys  # fmt: skip
-            ints[8, row] = hint
+            ints[_TOPIC_ID, row] = hint
             hint = -1
         if asked & _HEAD_COLUMNS:
             write_head(at, born, stored, row, longs, ints)
@@ -192,5 +181,5 @@ def _walk(
         row += 1
         position += size
         status = WINDOW_END
-    state[POSITION], state[ROW], state[KEYS] = position, row, keys
+    state[_POSITION], state[_ROW], state[_KEYS] = position, row, keys
     return status

@@ -13,8 +13,12 @@ from store.dispatch import SCHEDULE_TOPIC
 
 # A kernel gives up after this many slots, and Python's own dictionary answers: names made to collide cost no more.
 MAXIMUM_PROBES = 16
-_MULTIPLIER = 0x9E3779B97F4A7C15
+# as a signed number, because kernels compute with signed 64 bits
+HASH_MULTIPLIER = 0x9E3779B97F4A7C15 - (1 << 64)
 _MASK = (1 << 64) - 1
+# the columns of `entries`: where the topic stands in `text`, the key hash behind `topic#`, and whether it is the
+# schedule topic
+TEXT_BEGIN, TEXT_LENGTH, KEY_STATE, IS_SCHEDULE = range(4)
 
 
 class TopicTable:
@@ -26,7 +30,6 @@ class TopicTable:
         self._ids: dict[bytes, int] = {}
         self._adding = threading.Lock()
         self.slots: NDArray[np.int32] = np.full(64, -1, np.int32)
-        # begin and length in `text`, state of the key hash behind `topic#`, whether it is the schedule topic
         self.entries: NDArray[np.int64] = np.zeros((32, 4), np.int64)
         self.text: NDArray[np.uint8] = np.zeros(1024, np.uint8)
         self._text_used = 0
@@ -85,6 +88,6 @@ class TopicTable:
         state = self.seed ^ len(topic)
         for at in range(0, len(topic), 8):
             word = int.from_bytes(topic[at : at + 8].ljust(8, b"\0"), "little")
-            state = (state ^ word) * _MULTIPLIER & _MASK
+            state = (state ^ word) * HASH_MULTIPLIER & _MASK
             state ^= state >> 32
         return state

@@ -70,12 +70,15 @@ def _next_known(queue: ConsumeQueue, begin: int, end: int, store_time: StoreTime
 
 def _previous_written(queue: ConsumeQueue, slot: int, min_offset: int) -> int:
     """The nearest slot at or before `slot` that points at something: a hole is no message."""
-    while slot > min_offset:
-        unit = queue.unit(slot)
-        if unit is not None and unit.is_written:
-            break
-        slot -= 1
-    return slot
+    unit = queue.unit(slot) if slot >= min_offset else None
+    if unit is not None and unit.is_written:
+        return slot
+    # forward over what is there: a missing file may leave more slots out than anyone could count backwards
+    found = min_offset
+    for earlier in queue.units(min_offset, slot):
+        if earlier.is_written:
+            found = earlier.queue_offset
+    return found
 
 
 def _in_batches(queue: BatchConsumeQueue, timestamp: int, boundary: Boundary, min_offset: int) -> int:

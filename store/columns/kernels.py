@@ -1,0 +1,68 @@
+"""Loads and tries the compiled kernels. Importing this module imports numba."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from formats.hosts import LOCAL_HOST
+from formats.message import Message, frame_bytes, prepare_frame
+from store.columns import compiling
+from store.columns.batch import INTS, LONGS, Columns
+from store.columns.engine import Engine, is_crc32
+from store.columns.kernel_crc import compile_crc_by_tables
+from store.columns.kernel_memory import PADDING
+from store.columns.kernel_walk import make_walk_window
+from store.columns.state import SCRATCH_SHAPE, STATE_SIZE, STOPPED, State
+from store.columns.topics import TopicTable
+
+
+def load(isal_crc: Any, isal_notice: str | None, announce: Callable[[], None]) -> Engine:
+    """The compiled walk with isal's CRC if there is one, else with tables; `announce` is called before compiling.
+
+    Raises whatever numba raises, and AssertionError for code that gives wrong answers.
+    """
+    with compiling.listening(announce):
+        if isal_crc is not None:
+            function, owner, notice = ctypes.cast(isal_crc, ctypes.c_void_p).value or 0, isal_crc, isal_notice
+        else:
+            owner = compile_crc_by_tables()
+            function, notice = owner.address, f"CRCs are computed slowly because {isal_notice}"
+            if not is_crc32(lambda address, length: int(owner.ctypes(0, address, length))):
+                raise AssertionError("the compiled CRC gives wrong results")
+        walk_window = make_walk_window(compiling.source_stamp())
+        try:
+            try_out(walk_window, function)
+        except Exception:  # noqa: BLE001 - a damaged cache or a full disk: what can be done without a cache is done
+            walk_window = compiling.uncached(walk_window)
+            try_out(walk_window, function)
+    if notice is None and not compiling.is_kept(walk_window):
+        notice = "compiled code cannot be kept for the next command: set NUMBA_CACHE_DIR to a writable directory"
+    return Engine(walk_window, function, notice, owner)
+
+
+def try_out(walk_window: Callable[..., int], crc_function: int) -> None:
+    """Walk over two messages, the second one damaged; AssertionError if that is not what comes out."""
+    topics = TopicTable()
+    topics.id_of(b"Topic")
+    message = Message("Topic", b"body" * 20, properties={"KEYS": "a b", "TAGS": "Tag", "UNIQ_KEY": "0A" * 16})
+    parts = prepare_frame(message, LOCAL_HOST, 1, with_property_crc=True)
+    first = frame_bytes(parts, 7, 0, 2)
+    second = bytearray(frame_bytes(parts, 8, len(first), 2))
+    second[100] ^= 1
+    data = first + second
+    window = np.frombuffer(data + bytes(PADDING), np.uint8).copy()
+    state = np.zeros(STATE_SIZE, np.int64)
+    state[State.WINDOW], state[State.LENGTH], state[State.STOP] = window.ctypes.data, len(data), len(data)
+    state[State.CRC_FUNCTION], state[State.ASKED] = crc_function, int(Columns.ALL)
+    state[State.TEXT], state[State.SEED], state[State.TOPIC_HINT] = topics.text.ctypes.data, topics.seed, -1
+    longs, ints = np.zeros((len(LONGS), 4), np.int64), np.zeros((len(INTS), 4), np.int32)
+    key_hash, key_row = np.zeros(100, np.int32), np.zeros(100, np.int32)
+    scratch = np.zeros(SCRATCH_SHAPE, np.int64)
+    status = walk_window(state, longs, ints, key_hash, key_row, topics.slots, topics.entries, scratch)
+    found = status, int(state[State.POSITION]), int(state[State.ROW]), int(state[State.KEYS]), int(longs[1, 0])
+    if found != (STOPPED, len(first), 1, 3, 7):
+        raise AssertionError(f"the compiled walk gives wrong results: {found}")

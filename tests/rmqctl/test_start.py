@@ -1,0 +1,167 @@
+"""The short way in: the same as click's, and without anything that takes long to import."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rmqctl.commands.query as query_module
+from rmqctl import quick
+from rmqctl.finding import Wanted
+from rmqctl.opening import StoreLocation, locate_store
+from rmqctl.output import Output
+from tests.goldens import truth
+from tests.opened import store_path
+
+ROOT = Path(__file__).parents[2]
+ROW = truth("clean").messages[1234]
+FORBIDDEN = (
+    "asyncio click construct crcmod csv ctypes dataclasses email importlib.metadata inspect logging lz4 "
+    "multiprocessing numba numpy pyarrow rich socket ssl subprocess tempfile zstandard"
+).split()
+
+WORDS = st.sampled_from(["-i", "--id", "-o", "--offset", "-s", "--store", "-t", "--topic", "--json", "-q", "--scan"])
+VALUES = st.sampled_from(
+    ["7F", "AbC", "0", "12", "007", "9" * 18, "9" * 19, "-1", "²", "", "x y", "--json", "/a/b", "."]
+)
+
+
+@pytest.fixture
+def clicked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[StoreLocation, str, Wanted]]:
+    """What click's command hands on, instead of doing it."""
+    got: list[tuple[StoreLocation, str, Wanted]] = []
+
+    def find(store: StoreLocation, output: Output, wanted: Wanted) -> int:
+        got.append((store, output.format, wanted))
+        return 0
+
+    monkeypatch.setattr(query_module, "find", find)
+    return got
+
+
+def by_click(arguments: list[str], got: list[Any]) -> tuple[StoreLocation, str, Wanted] | None:
+    got.clear()
+    try:
+        with query_module.query.make_context("query", list(arguments)) as context:
+            query_module.query.invoke(context)
+    except (click.ClickException, click.exceptions.Exit):
+        return None
+    return got[0]  # type: ignore[no-any-return]  # it is whatever the fake was given
+
+
+def meaning(short: quick.Short) -> tuple[StoreLocation, str, Wanted]:
+    location = locate_store(None if short.store is None else Path(short.store), None)
+    return location, "json" if short.as_json else "table", short.wanted
+
+
+def test_what_is_understood_is_what_click_makes_of_it(
+    clicked: list[tuple[StoreLocation, str, Wanted]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @given(
+        st.lists(st.one_of(WORDS, VALUES, st.text(max_size=3)), max_size=7), st.sampled_from([None, "", "/from/env"])
+    )
+    def same(arguments: list[str], variable: str | None) -> None:
+        monkeypatch.delenv("RMQCTL_STORE", raising=False)
+        if variable is not None:
+            monkeypatch.setenv("RMQCTL_STORE", variable)
+        short = quick.understood(["query", *arguments])
+        if short is not None:
+            assert meaning(short) == by_click(arguments, clicked)
+
+    same()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-i", "7F", "-s", "/a"],
+        ["--id", "7F", "--topic", "T", "--json"],
+        ["-o", "12", "--store", "/a", "--json"],
+    ],
+)
+def test_plain_lookups_are_understood(
+    arguments: list[str], clicked: list[tuple[StoreLocation, str, Wanted]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RMQCTL_STORE", raising=False)
+    short = quick.understood(["query", *arguments])
+    assert short is not None
+    assert meaning(short) == by_click(arguments, clicked)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["query"],
+        ["info", "-i", "7F"],
+        ["query", "-i"],
+        ["query", "-i", "7F", "-i", "80"],
+        ["query", "-i", "7F", "-o", "1"],
+        ["query", "-o", "-1"],
+        ["query", "-o", "1", "-t", "T"],
+        ["query", "-i7F"],
+        ["query", "--id=7F"],
+        ["query", "-i", "7F", "--help"],
+        ["query", "-i", "7F", "-c", "broker.conf"],
+        ["query", "-i", "7F", "--format", "csv"],
+    ],
+)
+def test_all_else_is_left_to_click(arguments: list[str]) -> None:
+    assert quick.understood(arguments) is None
+
+
+def test_completion_is_left_to_click(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(quick.COMPLETION_VARIABLE, "bash_complete")
+    assert quick.understood(["query", "-i", "7F"]) is None
+
+
+def started(*arguments: object, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "from rmqctl.start import main; code = main()\n"
+        f"heavy = {{name for name in {FORBIDDEN!r} if name in sys.modules and name not in before}}\n"
+        "print('imported', sorted(heavy), file=sys.stderr); sys.exit(code)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ["-i", ROW["msgId"]],
+        ["-o", ROW["phyOffset"]],
+        ["-i", ROW["properties"]["UNIQ_KEY"]],
+        ["-i", ROW["properties"]["UNIQ_KEY"], "-t", ROW["topic"]],
+        ["-i", ROW["msgId"], "--json"],
+    ],
+    ids=lambda how: " ".join(map(str, how))[:20],
+)
+def test_a_lookup_imports_nothing_that_takes_long(how: list[Any]) -> None:
+    ended = started("query", "-s", store_path("clean"), *how)
+    assert ended.returncode == 0
+    assert str(ROW["phyOffset"]) in ended.stdout
+    assert ended.stderr.splitlines()[-1] == "imported []"
+
+
+def test_its_failures_are_those_of_every_command(tmp_path: Path) -> None:
+    absent = started("query", "-i", "7F", environment={"RMQCTL_STORE": str(tmp_path / "none")})
+    assert absent.returncode == 3
+    assert absent.stderr.startswith(f"rmqctl: {tmp_path}/none: there is no such directory\n")
+    unknown = started("query", "-o", ROW["phyOffset"] + 1, "-s", store_path("clean"))
+    assert unknown.returncode == 1
+    assert "it lies inside the message of" in unknown.stderr

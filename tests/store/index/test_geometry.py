@@ -1,0 +1,123 @@
+"""Slots and entries of an index file found out from the file alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store.files import io
+from store.files.reading import Descriptors
+from store.index.geometry import fits, infer_geometry
+from store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
+from tests.goldens import GOLDENS, truth
+from tests.opened import reader
+
+RATIOS = [Geometry(300, 700), Geometry(1000, 1000), Geometry(1, 50), Geometry(700, 30), Geometry(500, 2000),
+          Geometry(100, 400), Geometry(97, 89)]  # fmt: skip
+
+
+def _file(path: Path, geometry: Geometry, count: int, step: int = 137, first: int = 1000) -> Path:
+    io.create_file(path, geometry.file_size)
+    file = IndexFile(path, geometry, Descriptors())
+    for number in range(count):
+        file.put((number * 7_919_317) % (1 << 31), first + number * step, 1_700_000_000_000 + number * 400)
+    file.close()
+    return path
+
+
+def _inferred(path: Path) -> Geometry | None:
+    return infer_geometry(path, path.stat().st_size, Descriptors())
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDENS if name != "index-garbage"])
+def test_goldens(name: str) -> None:
+    index = reader(name).files.index
+    assert {file.geometry for file in index.files} <= {Geometry(500, 2000)}
+    listed = [row["path"] for row in truth(name).summary["filesBefore"] if row["path"].startswith("index/")]
+    assert len(index.files) == len(listed)
+    assert index.problems == []
+
+
+@pytest.mark.parametrize("geometry", RATIOS)
+@pytest.mark.parametrize("share", [0.02, 0.3, 1.0])
+def test_ratios(tmp_path: Path, geometry: Geometry, share: float) -> None:
+    count = max(1, int((geometry.entries - 1) * share))
+    assert _inferred(_file(tmp_path / "file", geometry, count)) == geometry
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400), st.integers(5, 400), st.data())
+def test_any_geometry(tmp_path_factory: pytest.TempPathFactory, slots: int, entries: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, entries - 1))
+    geometry = Geometry(slots, entries)
+    path = _file(tmp_path_factory.mktemp("index") / "file", geometry, count)
+    assert _inferred(path) == geometry
+
+
+def test_keys_of_one_message_share_an_offset(tmp_path: Path) -> None:
+    path = _file(tmp_path / "file", Geometry(300, 700), 50, step=0)
+    assert _inferred(path) == Geometry(300, 700)
+
+
+def test_the_default_is_tried_first(tmp_path: Path) -> None:
+    default = Geometry(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+    assert default.file_size == 420_000_040  # as RocketMQ's own index files
+    path = _file(tmp_path / "file", default, 3)
+    assert _inferred(path) == default
+
+
+def test_default_size_with_another_ratio(tmp_path: Path) -> None:
+    """A file of just the default's length need not have its slots."""
+    other = Geometry(DEFAULT_SLOTS - 5 * 1000, DEFAULT_ENTRIES + 1000)
+    assert other.file_size == 420_000_040
+    assert _inferred(_file(tmp_path / "file", other, 10)) == other
+
+
+def test_an_empty_file_of_the_usual_ratio(tmp_path: Path) -> None:
+    assert _inferred(_file(tmp_path / "file", Geometry(100, 400), 0)) == Geometry(100, 400)
+
+
+def test_nothing_fits(tmp_path: Path) -> None:
+    for number, data in enumerate((b"", b"x" * 39, bytes(40), b"\xff" * 1000, bytes(range(256)) * 20, b"\x7f" * 42040)):
+        path = tmp_path / str(number)
+        path.write_bytes(data)
+        assert _inferred(path) is None, number
+
+
+@pytest.mark.parametrize("damage", ["first entry", "last entry", "header's end", "header's count"])
+def test_damaged_files_do_not_fit(tmp_path: Path, damage: str) -> None:
+    geometry = Geometry(100, 400)
+    path = _file(tmp_path / "file", geometry, 200)
+    place = {
+        "first entry": geometry.entry_position(1) + 4,
+        "last entry": geometry.entry_position(200) + 4,
+        "header's end": 24,
+        "header's count": 36,
+    }[damage]
+    assert fits(path, geometry, Descriptors())
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0x55
+    path.write_bytes(data)
+    assert not fits(path, geometry, Descriptors())
+    assert _inferred(path) is None
+
+
+def test_repeated_offsets_all_over_the_file_end_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hostile bytes: the offset that is looked for stands everywhere."""
+    path = tmp_path / "file"
+    header = (0).to_bytes(16, "big") + (5).to_bytes(8, "big") + (9).to_bytes(8, "big") + (0).to_bytes(4, "big")
+    path.write_bytes((header + (100).to_bytes(4, "big")).ljust(40, b"\0") + (9).to_bytes(8, "big") * 50_000)
+    reads = 0
+    real = Descriptors.read
+
+    def counting(descriptors: Descriptors, file: Path, position: int, length: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return real(descriptors, file, position, length)
+
+    monkeypatch.setattr(Descriptors, "read", counting)
+    assert _inferred(path) is None
+    assert reads < 3 * 50_000

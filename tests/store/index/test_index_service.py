@@ -1,0 +1,180 @@
+"""All index files together: loading, asking by key, and files that are made."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from formats.errors import CorruptError, UnreadableError
+from store.config import StoreConfig
+from store.files.reading import Descriptors
+from store.index.index_file import Geometry
+from store.index.index_service import IndexService, index_file_name
+from tests.goldens import properties, tree_state, truth
+from tests.opened import reader
+
+CONFIG = StoreConfig(max_hash_slot_num=10, max_index_num=20)
+LATE = 1 << 60
+
+
+def _service(folder: Path, config: StoreConfig = CONFIG) -> IndexService:
+    service = IndexService(folder, config, Descriptors())
+    service.load()
+    return service
+
+
+def _filled(folder: Path, count: int, config: StoreConfig = CONFIG) -> IndexService:
+    service = _service(folder, config)
+    for number in range(count):
+        service.put("T", f"key{number % 7}", number * 100, 1_700_000_000_000 + number)
+    service.close()
+    return service
+
+
+@pytest.mark.parametrize("name", ["clean", "v4-clean", "features", "broker-real"])
+def test_offsets_of_every_key_of_a_golden(name: str) -> None:
+    expected: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for row in truth(name).messages:
+        if row["sysFlag"] & 0xC == 0xC:
+            continue
+        keys = [row["properties"].get("UNIQ_KEY", ""), *row["properties"].get("KEYS", "").split(" ")]
+        for key in filter(None, keys):
+            expected[row["topic"], key].add(row["phyOffset"])
+    index = reader(name).files.index
+    for (topic, key), offsets in expected.items():
+        found = list(index.offsets(topic, key, 0, LATE))
+        assert found == sorted(found, reverse=True)
+        assert len(found) == len(set(found))
+        assert offsets <= set(found)
+    assert list(index.offsets("TopicTest", "no such key", 0, LATE)) == []
+
+
+def test_rocketmqs_own_answers() -> None:
+    """What RocketMQ finds by key, we find; it finds no more, duplicates aside."""
+    index = reader("clean").files.index
+    compared = 0
+    for row in truth("clean").queries:
+        offsets = row.get("offsets") or row.get("phyOffsets")
+        if offsets is None or row.get("begin", 0) > 0:
+            continue
+        found = set(index.offsets(row["topic"], row["key"], 0, LATE))
+        assert set(offsets) <= found
+        compared += bool(offsets)
+    assert compared > 20 or not any("offsets" in row or "phyOffsets" in row for row in truth("clean").queries)
+
+
+def test_files_roll_when_full(tmp_path: Path) -> None:
+    service = _service(tmp_path)
+    full = [number for number in range(45) if service.put("T", f"key{number % 7}", number * 100, 1_700_000_000_000)]
+    service.close()
+    assert full == [18, 37]  # entry 0 is never used: 19 of 20
+    assert [file.header.index_count for file in service.files] == [20, 20, 8]
+    names = [file.path.name for file in service.files]
+    assert names == sorted(set(names))
+    again = _service(tmp_path)
+    assert list(again.offsets("T", "key3", 0, LATE)) == [
+        number * 100 for number in range(44, -1, -1) if number % 7 == 3
+    ]
+
+
+def test_names_are_local_times_and_never_repeat(tmp_path: Path) -> None:
+    assert re.fullmatch(r"\d{17}", index_file_name(1_700_000_000_123))
+    assert index_file_name(1_700_000_000_123).endswith("123")
+    service = _service(tmp_path)
+    made = [service.create_file(1_700_000_000_999).path.name for _ in range(3)]
+    assert made == sorted(set(made))
+    service.close()
+
+
+def test_names_follow_the_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        assert index_file_name(1_700_000_000_005) == "20231114221320005"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_geometry_of_new_files(tmp_path: Path) -> None:
+    _filled(tmp_path, 30)
+    assert _service(tmp_path, StoreConfig()).geometry == Geometry(10, 20)  # that of the files
+    assert _service(tmp_path, StoreConfig(max_hash_slot_num=5, max_index_num=9)).geometry == Geometry(5, 9)
+    assert _service(tmp_path / "none", StoreConfig()).geometry == Geometry(5_000_000, 20_000_000)
+    assert _service(tmp_path, StoreConfig(max_index_num=9)).geometry == Geometry(5_000_000, 9)
+
+
+def test_a_wrong_configuration_does_not_read_garbage(tmp_path: Path) -> None:
+    _filled(tmp_path, 30)
+    # of the same length, with other slots
+    wrong = _service(tmp_path, StoreConfig(max_hash_slot_num=20, max_index_num=18))
+    assert Geometry(20, 18).file_size == Geometry(10, 20).file_size
+    assert {file.geometry for file in wrong.files} == {Geometry(10, 20)}
+    assert wrong.problems == []
+
+
+def test_an_empty_last_file_has_the_geometry_of_the_others(tmp_path: Path) -> None:
+    """Nothing in an empty file tells how many slots it has."""
+    config = StoreConfig(max_hash_slot_num=30, max_index_num=70)
+    service = _filled(tmp_path, 40, config)
+    service.create_file()
+    again = _service(tmp_path, StoreConfig())
+    assert [file.geometry for file in again.files] == [Geometry(30, 70)] * 2
+    assert again.problems == []
+
+
+def test_strange_files_are_named(tmp_path: Path) -> None:
+    _filled(tmp_path, 5)
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "20200101000000000").write_bytes(b"short")
+    (tmp_path / "20200101000000001").write_bytes(b"\xff" * 500)
+    (tmp_path / "20200101000000002").mkdir()
+    os.mkfifo(tmp_path / "20200101000000003")
+    (tmp_path / "20200101000000004").symlink_to("nowhere")
+    (tmp_path / "２0200101000000005").write_bytes(b"x")
+    before = tree_state(tmp_path)
+    service = _service(tmp_path)
+    assert len(service.files) == 1
+    assert len(service.problems) == 7
+    assert tree_state(tmp_path) == before
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "index").write_text("x")
+    with pytest.raises(UnreadableError, match="cannot be listed"):
+        _service(tmp_path / "index")
+    assert _service(tmp_path / "none").files == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_damage_is_not_absence(tmp_path: Path) -> None:
+    _filled(tmp_path, 15)
+    [path] = tmp_path.iterdir()
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">i", data, Geometry(10, 20).entry_position(15) + 16, 15)
+    path.write_bytes(data)
+    service = _service(tmp_path)
+    with pytest.raises(CorruptError):
+        list(service.offsets("T", "key0", 0, LATE))
+
+
+def test_files_on_their_way_out_are_passed_over(tmp_path: Path) -> None:
+    service = _filled(tmp_path, 30)
+    again = _service(tmp_path)
+    assert again.files[0].destroy(0)
+    assert list(again.offsets("T", "key1", 0, LATE)) == [
+        number * 100 for number in range(29, 18, -1) if number % 7 == 1
+    ]
+    assert len(service.files) == 2
+
+
+def test_golden_configuration_is_the_geometry() -> None:
+    assert properties("clean")["store.maxHashSlotNum"] == "500"
+    assert reader("clean").files.index.geometry == Geometry(500, 2000)
