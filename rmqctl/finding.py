@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from formats.message import StoredMessage
     from rmqctl.output import Output
     from store.queues.offset_by_time import Boundary
-    from store.reader import StoreReader
+    from store.read.reader import StoreReader
 
 KEY_LIMIT = 32
 _AT_COLUMNS = ("topic", "queue_id", "offset", "min_offset", "max_offset", "store_timestamp", "physical_offset")
@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
 
 def find(store: StoreLocation, output: Output, wanted: Wanted) -> int:
     """Find, show, and return the exit code; NotFoundError, CorruptError and what opening a store raises."""
-    from store.reader import StoreReader
+    from store.read.reader import StoreReader
 
     with open_store(store) as files:
         reader = StoreReader(files)
@@ -75,9 +75,9 @@ def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, sc
 
 def _by_key(reader: StoreReader, output: Output, key: str, wanted: Wanted) -> int:
     from rmqctl.progress import progress
-    from store.key_query import END_OF_TIME
-    from store.message_filter import newest_first
-    from store.topic_names import known_topics
+    from store.read.key_query import END_OF_TIME
+    from store.read.message_filter import newest_first
+    from store.read.topic_names import known_topics
 
     topic, limit = wanted.topic, wanted.limit or KEY_LIMIT
     topics = [topic] if topic is not None else known_topics(reader.files)

@@ -1,4 +1,4 @@
-"""What a message implies: its slots in consume queues and its keys in the index (spec/write-path.md 8, formats.md 5, 8)."""
+"""What a message implies: slots in consume queues and keys in the index (spec/write-path.md 8, formats.md 5, 8)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def unit_tags_code(message: StoredMessage, properties: dict[str, str], delay_lev
         level = _integer(properties[names.DELAY])
         if level > 0:
             level = min(level, len(delay_levels))
-            return message.store_timestamp + (delay_levels[level - 1] if level else 1000)
+            return _long(message.store_timestamp + (delay_levels[level - 1] if level else 1000))
     return tags_code(properties.get(names.TAGS))
 
 
@@ -46,6 +46,11 @@ def _integer(text: str) -> int:
         return int(text)
     except ValueError:
         return 0
+
+
+def _long(value: int) -> int:
+    """As Java's 64-bit addition wraps: a damaged store time can be anything."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def message_count(sys_flag: int, properties: dict[str, str], is_batch_queue: bool) -> int:

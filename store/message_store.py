@@ -11,19 +11,19 @@ from formats.errors import RefusedError, UsageError
 from formats.hosts import LOCAL_HOST, Host
 from formats.message import Message, StoredMessage
 from store.config import StoreConfig
-from store.put import PutResult, wall_clock
-from store.reader import StoreReader
+from store.read.reader import StoreReader
 from store.store_files import StoreFiles
+from store.write.put import PutResult, wall_clock
 
 if TYPE_CHECKING:
     from store.clean import CleanOptions, CleanReport
     from store.commitlog.walk import Progress
-    from store.get import GetResult
-    from store.key_query import QueryResult
     from store.queues.offset_by_time import Boundary
+    from store.read.get import GetResult
+    from store.read.key_query import QueryResult
     from store.rebuild import RebuildReport
     from store.recover import RecoverReport
-    from store.writer import StoreWriter
+    from store.write.writer import StoreWriter
 
 Mode = Literal["r", "rw"]
 
@@ -57,7 +57,7 @@ class MessageStore:
         progress: Progress | None = None,
     ) -> MessageStore:
         """The store at `path`. NotAStoreError, UnreadableError; for `rw` also StoreInUseError, RefusedError,
-        UnsupportedError and WriteFailedError (see `store.open_for_writing`): opening never repairs.
+        UnsupportedError and WriteFailedError (see `store.write.open_for_writing`): opening never repairs.
 
         The rest is for `rw`. `create`: make a missing or empty directory a new store. `full_check`: check the CRCs of
         the whole log, not of its last three files. `allocate_ahead`: let a thread create the next commitlog file early.
@@ -69,8 +69,8 @@ class MessageStore:
             return cls(StoreFiles(root, config), None)
         if mode != "rw":
             raise UsageError(f"mode {mode!r} is neither 'r' nor 'rw'")
-        from store.open_for_writing import open_for_writing
-        from store.writer import StoreWriter
+        from store.write.open_for_writing import open_for_writing
+        from store.write.writer import StoreWriter
 
         opened = open_for_writing(root, config, create=create, is_full_check=full_check, progress=progress)
         host = store_host or opened.end.last_store_host or LOCAL_HOST
@@ -130,7 +130,7 @@ class MessageStore:
 
     def lookup(self, message_id: str) -> StoredMessage:
         """The message that a broker's offset id names; NotFoundError, CorruptError, UsageError."""
-        from store.lookup import lookup_offset_id
+        from store.read.lookup import lookup_offset_id
 
         return lookup_offset_id(self.files, message_id)
 

@@ -64,8 +64,8 @@ def recover(
 ) -> RecoverReport:
     """Recover the store opened as `files`, which is stale afterwards: open it again.
 
-    `full` lets damage anywhere end the log, not only where a broker would look. `cut` ends the log at damage even where good
-    messages follow. RefusedError where a decision is needed; StoreInUseError; UnsupportedError for RocksDB queues.
+    `full` lets damage anywhere end the log, not only where a broker would look. `cut` ends the log at damage even where
+    good messages follow. RefusedError where a decision is needed; StoreInUseError; UnsupportedError for RocksDB queues.
     """
     if has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)

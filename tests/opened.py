@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from store.config import StoreConfig, read_broker_conf
-from store.reader import StoreReader
+from store.read.reader import StoreReader
 from store.store_files import StoreFiles
 from tests.goldens import base_of, broker_conf, golden, properties, truth
 

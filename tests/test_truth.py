@@ -23,10 +23,10 @@ from formats.layouts import MESSAGE_MAGIC_V1
 from formats.message import StoredMessage
 from store.commitlog.walk import Damage, walk
 from store.dispatch import unit_tags_code
-from store.get import QueueView
 from store.queues.queue_table import AnyConsumeQueue
 from store.queues.unit import QueueUnit
-from store.reader import StoreReader
+from store.read.get import QueueView
+from store.read.reader import StoreReader
 from tests.goldens import GOLDENS, Row, base_of, truth
 from tests.opened import damaged_messages, known_messages, reader, version_of
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from formats.message import Message
     from rmqctl.output import Output
     from store.message_store import MessageStore
-    from store.put import PutResult
+    from store.write.put import PutResult
 
 _CHUNK = 256
 _SPOOL_IN_MEMORY = 64 * 1024 * 1024

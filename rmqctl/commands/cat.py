@@ -27,8 +27,8 @@ from rmqctl.options import (
 if TYPE_CHECKING:
     from formats.message import StoredMessage
     from rmqctl.output import Output
-    from store.reader import StoreReader
-    from store.selection import Order
+    from store.read.reader import StoreReader
+    from store.read.selection import Order
 
 # beyond this, damage is only counted on stderr
 _TOLD = 20
@@ -99,9 +99,9 @@ def cat(
     A table shows the start of each body; --json prints whole messages, one a line, as they are read.
     """
     from rmqctl.opening import open_store
-    from store.message_filter import Criteria
-    from store.reader import StoreReader
-    from store.selection import Selection
+    from store.read.message_filter import Criteria
+    from store.read.reader import StoreReader
+    from store.read.selection import Selection
 
     criteria = Criteria(topic, queue_id, tag, key, begin, end)
     _ = criteria.tag_filter  # a malformed expression is said before anything is opened

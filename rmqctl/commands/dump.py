@@ -14,7 +14,7 @@ from rmqctl.options import OFFSET, limit_option, output_options
 
 if TYPE_CHECKING:
     from rmqctl.output import Output
-    from store.dump_items import DumpField, DumpItem
+    from store.dump.items import DumpField, DumpItem
 
 _ROW = 16
 _TEXTS = ("config", "text")
@@ -43,7 +43,7 @@ def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None)
     spans as far as they can be parsed; queues unit by unit; index files with header, slots in use and entries.
     """
     from formats.errors import UnsupportedError
-    from store.dump import dump_file
+    from store.dump.dump_file import dump_file
 
     try:
         kind, items = dump_file(file, at=at)

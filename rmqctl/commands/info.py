@@ -32,7 +32,7 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     """
     from rmqctl.opening import open_store
     from rmqctl.progress import progress
-    from store.summary import info as store_info
+    from store.read.summary import info as store_info
 
     with open_store(store) as files:
         total = sum(file.size for file in files.log.files)

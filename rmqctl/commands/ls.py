@@ -49,12 +49,12 @@ def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue
         what = "queues"
     with open_store(store) as files:
         if what == "files":
-            from store.summary import file_rows
+            from store.read.summary import file_rows
 
             return _shown(output, _FILE_COLUMNS, file_rows(files), "the store has no files")
         if what == "queues":
-            from store.reader import StoreReader
-            from store.summary import queue_rows
+            from store.read.reader import StoreReader
+            from store.read.summary import queue_rows
 
             return _shown(
                 output,
@@ -69,8 +69,8 @@ def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue
 
 def _topics(files: StoreFiles, output: Output, topic: str | None) -> Iterator[dict[str, Any]]:
     from rmqctl.progress import progress
-    from store.reader import StoreReader
-    from store.summary import has_queue_files, topic_rows, topic_rows_from_log
+    from store.read.reader import StoreReader
+    from store.read.summary import has_queue_files, topic_rows, topic_rows_from_log
 
     if has_queue_files(files) or not files.log.files:
         yield from topic_rows(StoreReader(files), topic)

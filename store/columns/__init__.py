@@ -6,11 +6,11 @@ for record in walk_columns(log, columns=Columns.DISPATCH):
 
 from __future__ import annotations
 
-from store.columns.batch import Columns, MessageColumns, NeedsPlain
+from store.columns.batch import ColumnRecord, Columns, MessageColumns, NeedsPlain
 from store.columns.engine import announce_compilation, speed_notice
 from store.columns.parallel import LogCheck, check_log, walk_parallel
 from store.columns.topics import TopicTable
-from store.columns.walk import ColumnRecord, walk_columns
+from store.columns.walk import walk_columns
 
 __all__ = [
     "ColumnRecord",

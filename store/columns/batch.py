@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from formats.layouts import TRANSACTION_MASK
 from formats.message import FrameDamage, Reason, StoredMessage, decode_message
 from formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NONE
+from store.commitlog.walk import Blank, Damage, Empty
 from store.files.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
@@ -95,18 +96,19 @@ class _Long:
 
     def __get__(self, batch: MessageColumns, owner: type | None = None) -> Int64s:
         batch.need(self._group, self._name)
-        return batch.longs[self._index]
+        column: Int64s = batch.longs[self._index]
+        return column
 
 
 class _Int:
     """A 32-bit column as an attribute."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._name, self._group, self._index = name, INTS[name], _INT_INDEX[name]
+        self._name, self._group = name, INTS[name]
 
     def __get__(self, batch: MessageColumns, owner: type | None = None) -> Int32s:
         batch.need(self._group, self._name)
-        return batch.ints[self._index]
+        return batch.column(self._name)
 
 
 class MessageColumns:
@@ -163,7 +165,7 @@ class MessageColumns:
         self.asked = asked
         self.longs = longs
         self.ints = ints
-        self.rows = longs.shape[1]
+        self.rows: int = longs.shape[1]
         self._key_hash = key_hash
         self._key_row = key_row
         self.window = window
@@ -175,6 +177,15 @@ class MessageColumns:
         """LookupError unless `group` was asked for."""
         if group & ~self.asked:
             raise LookupError(f"column {name} was not asked for: add {group.name}")
+
+    def column(self, name: str) -> Int32s:
+        """A 32-bit column by name, whether it was asked for or not."""
+        column: Int32s = self.ints[_INT_INDEX[name]]
+        return column
+
+    def set_keys(self, key_hash: Int32s, key_row: Int32s) -> None:
+        """Replace the index entries."""
+        self._key_hash, self._key_row = key_hash, key_row
 
     @property
     def key_hash(self) -> Int32s:
@@ -202,7 +213,8 @@ class MessageColumns:
     def has_queue_slot(self) -> Flags:
         """Whether each message takes a queue slot: prepared and rolled back ones do not."""
         transaction = self.sys_flag & TRANSACTION_MASK
-        return (transaction == TRANSACTION_NONE) | (transaction == TRANSACTION_COMMIT)
+        flags: Flags = (transaction == TRANSACTION_NONE) | (transaction == TRANSACTION_COMMIT)
+        return flags
 
     def unit_tags_code(self, delay_levels: Sequence[int]) -> Int64s:
         """What stands in the unit: the tag hash, or the delivery time in ms for a delayed message.
@@ -242,3 +254,6 @@ class MessageColumns:
         if len(frame) < size:
             raise FrameDamage(Reason.SIZE, f"only {len(frame)} bytes are left of {size}")
         return decode_message(frame, 0, size, offset, check_crc=False)
+
+
+ColumnRecord = MessageColumns | Blank | Empty | Damage

@@ -10,6 +10,9 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import event
 
+# modules whose constants are compiled into the kernels
+_CONSTANTS = ("batch.py", "compiling.py", "state.py", "topics.py")
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -37,11 +40,7 @@ def uncached(function: _Function) -> _Function:
 
 def is_kept(function: Callable[..., Any]) -> bool:
     """Whether the machine code of a kernel is kept for the next process."""
-    return bool(
-        getattr(function, "_cache_path", None)
-        or getattr(function, "stats", None)
-        and cast(Any, function).stats.cache_path
-    )
+    return bool(cast(Any, function).stats.cache_path)
 
 
 def source_stamp() -> int:
@@ -51,12 +50,13 @@ def source_stamp() -> int:
     that closes over this number is compiled anew in both cases.
     """
     digest = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    folder = Path(__file__).parent
+    for path in [*sorted(folder.glob("kernel_*.py")), *map(folder.joinpath, _CONSTANTS)]:
         digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:7], "big")
 
 
-class CompilationListener(event.Listener):  # type: ignore[misc]
+class CompilationListener(event.Listener):
     """Calls `announce` when something is about to be compiled, the first time only."""
 
     def __init__(self, announce: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """What kernels read memory with: big-endian loads by address, and calls of a CRC function by address.
 
 An address stands for a byte of a window. Nothing is checked here: a kernel compares every length with what is left of
-the window before it reads, and windows have `PADDING` spare bytes behind their end for loads of whole words.
+the window before it reads, and windows have `state.PADDING` spare bytes behind their end for loads of whole words.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-PADDING = 64
 _Load = Callable[[int], int]
 
 

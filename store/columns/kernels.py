@@ -14,9 +14,8 @@ from store.columns import compiling
 from store.columns.batch import INTS, LONGS, Columns
 from store.columns.engine import Engine, is_crc32
 from store.columns.kernel_crc import compile_crc_by_tables
-from store.columns.kernel_memory import PADDING
 from store.columns.kernel_walk import make_walk_window
-from store.columns.state import SCRATCH_SHAPE, STATE_SIZE, STOPPED, State
+from store.columns.state import PADDING, SCRATCH_SHAPE, STATE_SIZE, STOPPED, State
 from store.columns.topics import TopicTable
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from store.columns.batch import Columns, MessageColumns
+from store.columns.batch import ColumnRecord, Columns, MessageColumns
 from store.columns.topics import TopicTable
-from store.columns.walk import ColumnRecord, walk_columns
+from store.columns.walk import walk_columns
 from store.commitlog.walk import Blank, Damage, Empty, Progress
 from store.files.mapped_file_queue import MappedFileQueue
 

@@ -16,6 +16,8 @@ NEW_TOPIC = 3
 
 KEYS_OF_A_ROW = 32
 """As many keys of one message the kernel compares with one another; Python does it for messages with more."""
+PADDING = 64
+"""Spare bytes behind the end of a window: kernels load whole words."""
 SCRATCH_SHAPE = (2, KEYS_OF_A_ROW)
 
 

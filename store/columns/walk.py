@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from store.columns import plain
-from store.columns.batch import Columns, MessageColumns
+from store.columns.batch import ColumnRecord, Columns, MessageColumns
+from store.columns.compiled_walk import FileWalk, Request
+from store.columns.engine import Engine, engine
 from store.columns.topics import TopicTable
-from store.commitlog.frame_search import FrameSearch
-from store.commitlog.walk import Blank, Damage, Empty, Progress, Record, walk_file, walk_files
+from store.commitlog.walk import Progress, Record, walk_file, walk_files
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
-
-ColumnRecord = MessageColumns | Blank | Empty | Damage
 
 WINDOW = 1 << 20
 ROWS = 16384
@@ -37,18 +36,38 @@ def walk_columns(
     """
     topics = topics if topics is not None else TopicTable()
 
-    def one_file(file: MappedFile, start: int, stop: int) -> Iterator[ColumnRecord]:
-        found = walk_file(file, FrameSearch(file, stop), start, stop, crc_from - file.start_offset, progress)
-        return plain.batches(_before(found, end), log, topics, columns, rows)
+    request = Request(log, topics, columns, crc_from, end, progress, window, rows)
+    return walk_request(request, begin)
 
-    for record in walk_files(log, begin, one_file):
-        if end is not None and not isinstance(record, MessageColumns) and record.physical_offset >= end:
-            return
+
+def walk_request(request: Request, begin: int) -> Iterator[ColumnRecord]:
+    """The walk over all files, on the highest rung there is."""
+    used = engine()
+
+    def one_file(file: MappedFile, start: int, stop: int) -> Iterator[ColumnRecord]:
+        return file_records(used, request, file, start, stop)
+
+    for record in walk_files(request.log, begin, one_file):
+        if request.limit is not None and not isinstance(record, MessageColumns):
+            begins = record.physical_offset
+            if begins >= request.limit:
+                return
         yield record
 
 
-def _before(records: Iterator[Record], end: int | None) -> Iterator[Record]:
+def file_records(used: Engine, request: Request, file: MappedFile, begin: int, end: int) -> Iterator[ColumnRecord]:
+    """Records of the bytes [begin, end) of one file."""
+    if used.walk_window is not None:
+        return FileWalk(used, request, file).records(begin, end)
+    crc_from = request.crc_from - file.start_offset
+    found = walk_file(file, request.search(file, end), begin, end, crc_from, request.progress)
+    return plain.batches(_before(found, request), request.log, request.topics, request.asked, request.rows)
+
+
+def _before(records: Iterator[Record], request: Request) -> Iterator[Record]:
     for record in records:
-        if end is not None and record.physical_offset >= end:
+        if request.limit is not None and record.physical_offset >= request.limit:
             return
+        if request.stopped is not None:
+            request.stopped()
         yield record

@@ -26,6 +26,11 @@ class Blank(NamedTuple):
     physical_offset: int
     size: int
 
+    @property
+    def end(self) -> int:
+        """Physical offset behind the frame."""
+        return self.physical_offset + self.size
+
 
 class Empty(NamedTuple):
     """Zeros up to the end of a file: never written, or cleared."""
@@ -142,13 +147,9 @@ def walk_file(
         except FrameDamage as damage:
             record = _damage(file, search, position, end, size, damage)
         yield record
-        position = _end_of(record) - file.start_offset
+        position = record.end - file.start_offset
     if progress is not None:
         progress(max(0, end - reported))
-
-
-def _end_of(record: Record) -> int:
-    return record.physical_offset + record.size if isinstance(record, Blank) else record.end
 
 
 def _record(

@@ -10,6 +10,9 @@ from store.files.reading import Descriptors, end_of_nonzero
 from store.queues.batch_consumequeue import UNIT_SIZE, BatchConsumeQueue, pack_batch_unit
 from store.queues.unit import QueueUnit
 
+# the unit's batch size is a signed 16-bit integer
+_LARGEST_BATCH = 0x7FFF
+
 
 class BatchConsumeQueueMend:
     """One queue of 46-byte units, which stand one behind the other in the order of the log."""
@@ -34,7 +37,8 @@ class BatchConsumeQueueMend:
 
     def add(self, unit: QueueUnit) -> None:
         """The log implies `unit`."""
-        if self._wanted and unit.queue_offset < self._wanted[-1].next_queue_offset:
+        is_possible = unit.queue_offset >= 0 and 0 < unit.batch_size <= _LARGEST_BATCH
+        if not is_possible or (self._wanted and unit.queue_offset < self._wanted[-1].next_queue_offset):
             self.conflicts += 1
             return
         self._wanted.append(unit)

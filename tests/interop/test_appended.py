@@ -9,18 +9,18 @@ import pytest
 
 from formats.compression import compress
 from formats.hosts import Host
-from formats.message import Message
+from formats.message import Message, StoredMessage
 from formats.sys_flag import (
     COMPRESSION_ZLIB_LEGACY,
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from store.commitlog.walk import StoredMessage, walk
+from store.commitlog.walk import walk
 from store.config import config_from_properties, read_broker_conf
 from store.message_store import MessageStore
-from store.prepare import copy_of
 from store.store_files import StoreFiles
+from store.write.prepare import copy_of
 from tests import goldens
 from tests.goldens import broker_conf, properties
 from tests.interop import harness

@@ -54,6 +54,15 @@ def toolchain(version: str) -> Toolchain:
     return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
 
 
+def toolchain_with(version: str, label: str, sources: Path) -> Toolchain:
+    """The jars of `version` and, instead of the driver, the classes of all Java sources below the folder `sources`."""
+    tools = toolchain(version)
+    with _locked(cache_folder()) as cache:
+        jars = _jars(version, cache)
+        classes = _compiled(f"{label}-{version}", list(sources.rglob("*.java")), cache, jars, tools.java)
+    return Toolchain(version, tools.java, f"{classes}{os.pathsep}{jars}/*")
+
+
 def cache_folder() -> Path:
     """Where jars and classes are kept: RMQCTL_INTEROP_CACHE, else .interop in the repository, which git ignores."""
     given = os.environ.get("RMQCTL_INTEROP_CACHE")
@@ -136,11 +145,16 @@ def _jars(version: str, cache: Path) -> Path:
 
 
 def _classes(version: str, cache: Path, jars: Path, java: Path) -> Path:
-    sources = sorted([*(SOURCES / "common").rglob("*.java"), *(SOURCES / LINE_OF[version]).rglob("*.java")])
+    sources = [*(SOURCES / "common").rglob("*.java"), *(SOURCES / LINE_OF[version]).rglob("*.java")]
+    return _compiled(f"classes-{version}", sources, cache, jars, java)
+
+
+def _compiled(label: str, sources: Sequence[Path], cache: Path, jars: Path, java: Path) -> Path:
+    """The folder with the classes of `sources`, compiled unless they have been before."""
     digest = hashlib.sha256((jars / "pom.sha256").read_bytes())
-    for source in sources:
+    for source in sorted(sources):
         digest.update(source.read_bytes())
-    classes = cache / f"classes-{version}-{digest.hexdigest()[:16]}"
+    classes = cache / f"{label}-{digest.hexdigest()[:16]}"
     if classes.exists():
         return classes
     compiler = shutil.which("javac", path=java.parent) or shutil.which("javac")
@@ -151,7 +165,7 @@ def _classes(version: str, cache: Path, jars: Path, java: Path) -> Path:
     options = ["-nowarn", "-proc:none", "--release", str(OLDEST_JAVA), "-encoding", "UTF-8"]
     done = run([compiler, *options, "-d", unfinished, "-cp", f"{jars}/*", *sources], COMPILE_SECONDS)
     if done.returncode != 0:
-        raise HarnessError(f"the driver for RocketMQ {version} does not compile: {done.stderr}")
+        raise HarnessError(f"{label} does not compile: {done.stderr}")
     return unfinished.rename(classes)
 
 

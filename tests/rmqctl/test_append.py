@@ -251,7 +251,7 @@ def test_a_killed_writer_leaves_a_store_that_recover_completes(
     new_store: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, config = new_store
-    command = [
+    command: list[str | Path] = [
         sys.executable,
         "-m",
         "rmqctl",

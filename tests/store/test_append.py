@@ -12,8 +12,8 @@ from formats.message import Message, StoredMessage
 from formats.properties import encode_properties
 from formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from store.message_store import MessageStore
-from store.prepare import copy_of
 from store.status import PutStatus
+from store.write.prepare import copy_of
 from tests.goldens import GoldenStore
 from tests.store.writing import (
     FILE_SIZE,

@@ -8,9 +8,9 @@ import pytest
 
 from formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from store.config import StoreConfig
-from store.delay import Destination, schedule
-from store.put_checks import Refusal
 from store.status import PutStatus
+from store.write.delay import Destination, schedule
+from store.write.put_checks import Refusal
 from tests.goldens import truth
 
 NOW = 1_700_000_000_123

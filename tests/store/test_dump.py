@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from formats.errors import CorruptError, UnreadableError, UnsupportedError
-from store.dump import dump_file
-from store.dump_items import DumpItem
-from store.recognise import FileKind, recognise
+from store.dump.dump_file import dump_file
+from store.dump.items import DumpItem
+from store.dump.recognise import FileKind, recognise
 from tests.goldens import GOLDENS, GoldenStore, truth
 from tests.opened import store_path
 

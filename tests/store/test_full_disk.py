@@ -12,9 +12,9 @@ import pytest
 
 from formats.errors import WriteFailedError
 from store.files import io
-from store.headroom import UNIT_COST, Headroom
 from store.message_store import MessageStore
 from store.status import PutStatus
+from store.write.headroom import UNIT_COST, Headroom
 from tests.store.writing import SMALL, message, small, stored_messages
 
 

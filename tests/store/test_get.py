@@ -8,9 +8,9 @@ import pytest
 
 from formats.errors import UnsupportedError, UsageError
 from formats.hashing import java_hash
-from store.get import GetResult
-from store.message_filter import TagFilter
-from store.reader import StoreReader
+from store.read.get import GetResult
+from store.read.message_filter import TagFilter
+from store.read.reader import StoreReader
 from store.status import GetStatus
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, Row, truth

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from store.key_query import END_OF_TIME, NotIndexedError
-from store.reader import StoreReader
+from store.read.key_query import END_OF_TIME, NotIndexedError
+from store.read.reader import StoreReader
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, Row, base_of, truth
 from tests.opened import known_messages, reader
@@ -73,7 +73,7 @@ def _unreadable(look: StoreReader, name: str) -> set[int]:
 
 def _can_be_read(look: StoreReader, offset: int) -> bool:
     from formats.errors import CorruptError, NotFoundError
-    from store.frames import message_at
+    from store.read.frames import message_at
 
     try:
         message_at(look.files.log, offset)

@@ -9,8 +9,8 @@ import pytest
 
 from formats.errors import CorruptError, NotFoundError, UnsupportedError, UsageError
 from formats.ids import parse_offset_message_id
-from store.key_query import NotIndexedError
-from store.lookup import BY_OFFSET_ID, BY_UNIQUE_KEY, lookup_offset_id
+from store.read.key_query import NotIndexedError
+from store.read.lookup import BY_OFFSET_ID, BY_UNIQUE_KEY, lookup_offset_id
 from tests.goldens import GOLDENS, GoldenStore, base_of, truth
 from tests.opened import reader, store_path
 
@@ -161,7 +161,7 @@ def test_an_id_that_nobody_has() -> None:
 
 def test_an_unreadable_file_is_neither_absent_nor_damaged(golden_store: GoldenStore) -> None:
     from formats.errors import UnreadableError
-    from store.reader import StoreReader
+    from store.read.reader import StoreReader
     from store.store_files import StoreFiles
 
     store = golden_store("clean")
@@ -179,7 +179,7 @@ def test_a_lookup_by_physical_offset_loads_nothing_heavy() -> None:
     offset = truth("clean").messages[3]["phyOffset"]
     program = (
         "import sys; from pathlib import Path; from store.store_files import StoreFiles;"
-        "from store.reader import StoreReader;"
+        "from store.read.reader import StoreReader;"
         f"m = StoreReader(StoreFiles(Path({str(store_path('clean'))!r}))).lookup({offset});"
         "print(m.topic, sorted({'numpy', 'construct', 'rich', 'click', 'crcmod'} & sys.modules.keys()))"
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from store.message_store import MessageStore
-from store.prepare import copy_of
 from store.status import PutStatus
+from store.write.prepare import copy_of
 from tests.goldens import GoldenStore
 from tests.store.writing import SMALL, golden_config, message, small, stored_messages
 

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 import pytest
 
 from formats.errors import NotFoundError, UnsupportedError
-from store.reader import StoreReader
+from store.read.reader import StoreReader
 from store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.opened import reader

@@ -16,10 +16,10 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reading import Descriptors
 from store.message_store import MessageStore
 from store.queues.offset_table import OffsetTable
-from store.running_state import RunningState
 from store.status import PutStatus
 from store.store_files import StoreFiles
-from store.topic_types import TopicTypes
+from store.write.running_state import RunningState
+from store.write.topic_types import TopicTypes
 from tests.goldens import GoldenStore
 from tests.store.writing import SMALL, message, stored_messages, wait_until
 

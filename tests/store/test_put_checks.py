@@ -10,7 +10,8 @@ from formats.layouts import SYS_FLAG_INNER_BATCH
 from formats.message import Message
 from formats.properties import MAXIMUM_PROPERTIES_SIZE, encode_properties
 from formats.sys_flag import TRANSACTION_PREPARED
-from store.put_checks import (
+from store.status import PutStatus
+from store.write.put_checks import (
     StoreCondition,
     check_batch,
     check_fits_file,
@@ -20,7 +21,6 @@ from store.put_checks import (
     check_sizes,
     check_store,
 )
-from store.status import PutStatus
 from tests.goldens import truth
 from tests.store.writing import SMALL, message, small
 

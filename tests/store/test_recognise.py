@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.recognise import FileKind, recognise
+from store.dump.recognise import FileKind, recognise
 from tests.goldens import GOLDENS
 from tests.opened import reader, store_path
 

@@ -12,12 +12,12 @@ import pytest
 
 from formats.errors import RmqctlError, WriteFailedError
 from store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from store.checkpoint_keeper import CheckpointKeeper
 from store.files import io
 from store.message_store import MessageStore
 from store.queues.flush import QueueFlusher
 from store.status import PutStatus
 from store.store_files import StoreFiles
+from store.write.checkpoint_keeper import CheckpointKeeper
 from tests.goldens import GoldenStore
 from tests.store.writing import copy_store, golden_config, message, small, stored_messages, wait_until
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from formats.errors import CorruptError, NotFoundError, UnsupportedError
-from store.message_filter import Criteria
-from store.selection import Order, Selection
+from store.read.message_filter import Criteria
+from store.read.selection import Order, Selection
 from tests.goldens import GOLDENS, Row, is_broken, truth
 from tests.opened import reader
 

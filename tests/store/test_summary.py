@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from formats.errors import UnsupportedError
-from store.summary import count_log, file_rows, has_queue_files, info, queue_rows, topic_rows, topic_rows_from_log
+from store.read.summary import count_log, file_rows, has_queue_files, info, queue_rows, topic_rows, topic_rows_from_log
 from tests.goldens import GOLDENS, is_broken, truth
 from tests.opened import reader, store_path
 

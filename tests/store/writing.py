@@ -14,8 +14,8 @@ from store.commitlog.walk import walk
 from store.config import StoreConfig, config_from_properties
 from store.files.layout import file_name
 from store.message_store import MessageStore
-from store.prepare import copy_of
 from store.store_files import StoreFiles
+from store.write.prepare import copy_of
 from tests.goldens import properties
 
 FILE_SIZE = 65536

@@ -10,9 +10,9 @@ from formats.errors import CorruptError
 from formats.message import StoredMessage
 from store.commitlog.walk import Damage, Progress, walk
 from store.files.mapped_file_queue import MappedFileQueue
-from store.get import QueueView
-from store.key_query import damage_error
-from store.message_filter import Criteria
+from store.read.get import QueueView
+from store.read.key_query import damage_error
+from store.read.message_filter import Criteria
 
 Order = Literal["log", "queue"]
 OnDamage = Callable[[CorruptError], None]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from construct import Struct
 
 from formats.derive import explain
-from store.dump_values import meaning_of, plain_value
+from store.dump.values import meaning_of, plain_value
 from store.files.reading import Descriptors
 
 

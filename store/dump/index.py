@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from formats.errors import CorruptError
 from formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from formats.schemas import index
-from store.dump_items import DumpItem, Opened, explained
+from store.dump.items import DumpItem, Opened, explained
 from store.files.reading import data_extents
 from store.index.geometry import infer_geometry
 

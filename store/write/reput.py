@@ -15,8 +15,8 @@ from store.files.background import Background
 from store.files.mapped_file import MappedFile
 from store.queues.consumequeue import ConsumeQueue
 from store.queues.flush import QueueFlusher
-from store.running_state import RunningState
 from store.store_files import StoreFiles
+from store.write.running_state import RunningState
 
 _CHUNK = 256 * 1024
 # wakes are lost to nobody, so this only bounds how late an fsync of the log is noticed

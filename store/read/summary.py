@@ -13,12 +13,12 @@ from typing import Any
 from formats.errors import UnreadableError, UnsupportedError
 from formats.message import StoredMessage
 from store.commitlog.walk import Damage, Progress, walk
+from store.dump.recognise import FileKind, Recognised, recognise
 from store.files.layout import is_file_name
 from store.queues.consumequeue import ConsumeQueue
 from store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
 from store.queues.unit import QueueUnit
-from store.reader import StoreReader
-from store.recognise import FileKind, Recognised, recognise
+from store.read.reader import StoreReader
 from store.store_files import StoreFiles
 
 Row = dict[str, Any]

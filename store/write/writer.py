@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 
 from formats.hosts import Host
 from formats.message import Message
-from store.checkpoint_keeper import CheckpointKeeper
 from store.commitlog.append import DirectSink, LogAppender, PooledSink, Sink
 from store.commitlog.flush import FlushService, LogFlusher
 from store.files import io
 from store.files.allocate import Allocator
-from store.headroom import Headroom
-from store.open_for_writing import OpenedStore, unmark
-from store.prepare import Preparation
-from store.put import PutResult, PutServices, Putter
-from store.queue_flush_service import QueueFlushService
 from store.queues.flush import QueueFlusher
 from store.queues.offset_table import OffsetTable
-from store.reput import Follower
-from store.running_state import RunningState
-from store.topic_types import TopicTypes
+from store.write.checkpoint_keeper import CheckpointKeeper
+from store.write.headroom import Headroom
+from store.write.open_for_writing import OpenedStore, unmark
+from store.write.prepare import Preparation
+from store.write.put import PutResult, PutServices, Putter
+from store.write.queue_flush_service import QueueFlushService
+from store.write.reput import Follower
+from store.write.running_state import RunningState
+from store.write.topic_types import TopicTypes
 
 # the most that a transient pool keeps in memory before a put writes it by itself
 _POOL_BYTES = 64 * 1024 * 1024

@@ -58,7 +58,7 @@ def check_message(
     config: StoreConfig,
     is_batch_topic: bool,
 ) -> Refusal | None:
-    """Checks 4 to 9 of the message itself; the timer checks 10 and 11 belong to `store.delay`.
+    """Checks 4 to 9 of the message itself; the timer checks 10 and 11 belong to `store.write.delay`.
 
     Stricter than RocketMQ where it would store what nobody can read back: a topic that cannot be a directory, a
     negative queue, a property with a separator in it.

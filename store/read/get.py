@@ -17,13 +17,13 @@ from formats.errors import CorruptError, NotFoundError
 from formats.message import StoredMessage
 from store.dispatch import queue_slots
 from store.files.mapped_file_queue import MappedFileQueue
-from store.frames import message_at
-from store.message_filter import TagFilter
 from store.queues.batch_consumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
 from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from store.queues.consumequeue_ext import ConsumeQueueExt
 from store.queues.queue_table import AnyConsumeQueue
 from store.queues.unit import QueueUnit, ext_offset
+from store.read.frames import message_at
+from store.read.message_filter import TagFilter
 from store.status import GetStatus
 
 DEFAULT_LIMIT = 32

@@ -16,10 +16,10 @@ from formats.message import StoredMessage
 from store.commitlog.walk import Damage, Progress, walk
 from store.dispatch import index_keys
 from store.files.mapped_file_queue import MappedFileQueue
-from store.frames import message_at
 from store.index.index_file import IndexEntry, IndexFile
 from store.index.index_service import IndexService
-from store.message_filter import Criteria, newest_first
+from store.read.frames import message_at
+from store.read.message_filter import Criteria, newest_first
 
 DEFAULT_LIMIT = 32
 END_OF_TIME = (1 << 63) - 1

@@ -10,8 +10,8 @@ from formats import properties as names
 from formats.sys_flag import has_queue_slot
 from store.config import StoreConfig
 from store.dispatch import SCHEDULE_TOPIC
-from store.put_checks import Refusal
 from store.status import PutStatus
+from store.write.put_checks import Refusal
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TIMER_OUT_MS = "TIMER_OUT_MS"

@@ -10,16 +10,16 @@ from typing import NamedTuple
 from formats.errors import UsageError
 from formats.ids import format_offset_message_id
 from formats.message import FrameParts, Message, frame_bytes
-from store.checkpoint_keeper import CheckpointKeeper
 from store.commitlog.append import FileNotCreatedError, LogAppender
 from store.commitlog.flush import FlushService
 from store.config import StoreConfig
-from store.headroom import UNIT_COST, Headroom
-from store.prepare import Preparation, Prepared
-from store.put_checks import Refusal, StoreCondition, check_batch, check_fits_file, check_store
 from store.queues.offset_table import OffsetTable, QueueKey
-from store.running_state import RunningState
 from store.status import PutStatus
+from store.write.checkpoint_keeper import CheckpointKeeper
+from store.write.headroom import UNIT_COST, Headroom
+from store.write.prepare import Preparation, Prepared
+from store.write.put_checks import Refusal, StoreCondition, check_batch, check_fits_file, check_store
+from store.write.running_state import RunningState
 
 
 class PutResult(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError
 from formats.ids import is_message_id, parse_offset_message_id
 from formats.message import StoredMessage
-from store.frames import explain_absence, message_at
+from store.read.frames import explain_absence, message_at
 
 if TYPE_CHECKING:
     # a lookup by physical offset must stay short: queues and index are imported where they are needed
@@ -84,9 +84,9 @@ def find_unique(
 
     NotIndexedError without an index, unless `scan` allows to search the commitlog. The result may be empty.
     """
-    from store.key_query import END_OF_TIME, KeyQuery, NotIndexedError, query_index, query_scan
-    from store.message_filter import Criteria, newest_first
-    from store.topic_names import known_topics
+    from store.read.key_query import END_OF_TIME, KeyQuery, NotIndexedError, query_index, query_scan
+    from store.read.message_filter import Criteria, newest_first
+    from store.read.topic_names import known_topics
 
     result = FindResult(BY_UNIQUE_KEY, [])
     try:

@@ -13,9 +13,11 @@ from formats.message import FrameParts, Message, StoredMessage, prepare_frame
 from formats.properties import encode_properties, parse_properties, replace_property
 from formats.sys_flag import has_queue_slot, is_inner_batch
 from store.config import StoreConfig
-from store.delay import Destination, schedule
 from store.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, message_count
-from store.put_checks import (
+from store.queues.offset_table import QueueKey
+from store.status import PutStatus
+from store.write.delay import Destination, schedule
+from store.write.put_checks import (
     RETRY_PREFIX,
     Refusal,
     StoreCondition,
@@ -24,9 +26,7 @@ from store.put_checks import (
     check_ranges,
     check_sizes,
 )
-from store.queues.offset_table import QueueKey
-from store.status import PutStatus
-from store.topic_types import TopicTypes
+from store.write.topic_types import TopicTypes
 
 _SYSTEM_PREFIX = "rmq_sys_"
 _MAXIMUM_COUNT = 0x7FFF

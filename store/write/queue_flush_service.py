@@ -6,11 +6,11 @@ import contextlib
 import time
 
 from formats.errors import DiskFullError
-from store.checkpoint_keeper import CheckpointKeeper
 from store.commitlog.flush import LogFlusher
 from store.files.background import Background, Failure
 from store.queues.flush import QueueFlusher
-from store.reput import Follower
+from store.write.checkpoint_keeper import CheckpointKeeper
+from store.write.reput import Follower
 
 # flushConsumeQueueThoroughInterval
 _THOROUGH_SECONDS = 60.0

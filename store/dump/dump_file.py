@@ -19,15 +19,15 @@ from formats.layouts import (
 from formats.message import StoredMessage
 from formats.schemas import checkpoint, consumequeue, message
 from store.commitlog.walk import Blank, Damage, Empty, Record, walk
-from store.dump_index import index_items
-from store.dump_items import DumpField, DumpItem, Opened, empty_items, explained
+from store.dump.index import index_items
+from store.dump.items import DumpField, DumpItem, Opened, empty_items, explained
+from store.dump.recognise import FileKind, recognise
 from store.files.layout import is_file_name
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reading import Descriptors, end_of_nonzero
-from store.frames import span_of
 from store.queues.unit import PLACEHOLDER_SIZE, ext_offset
-from store.recognise import FileKind, recognise
+from store.read.frames import span_of
 
 # of a structure whose size nothing tells, at most this much is read
 _SHOWN_BYTES = 64 * 1024

@@ -1,0 +1,1 @@
+"""Any file of a store, recognised and shown field by field."""

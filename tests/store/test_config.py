@@ -1,0 +1,130 @@
+"""Settings from a broker.conf: what is understood, what is refused, and what follows from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from formats.errors import UnreadableError, UsageError
+from store.config import StoreConfig, config_from_properties, read_broker_conf
+from tests.goldens import GOLDENS, broker_conf, properties
+
+
+def _read(folder: Path, text: str) -> StoreConfig:
+    path = folder / "broker.conf"
+    path.write_text(text, encoding="utf-8")
+    return read_broker_conf(path)
+
+
+def test_what_a_broker_conf_looks_like(tmp_path: Path) -> None:
+    config = _read(
+        tmp_path,
+        "# a comment = no setting\n! another\n\n  brokerName = broker-a\nstorePathRootDir=/data/store  \n"
+        "mappedFileSizeCommitLog= 262144\r\nflushDiskType =SYNC_FLUSH\nenableLmq=TRUE\ndeleteWhen=04;16\n"
+        "aclEnable=perhaps\nmessageDelayLevel=1s 2s\nstorePathCommitLog=/a=b\n",
+    )
+    assert config.store_path_root_dir == "/data/store"
+    assert config.mapped_file_size_commit_log == 262144
+    assert config.flush_disk_type == "SYNC_FLUSH"
+    assert config.enable_lmq
+    assert config.delete_when == "04;16"
+    assert config.delay_levels() == (1000, 2000)
+    assert config.store_path_commit_log == "/a=b"
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_configurations_of_goldens(name: str, tmp_path: Path) -> None:
+    config = read_broker_conf(broker_conf(name, tmp_path))
+    given = properties(name)
+    assert config.store_path_root_dir == str(tmp_path / name)
+    assert str(config.mapped_file_size_commit_log) == given["store.mappedFileSizeCommitLog"]
+    assert str(config.mapped_file_size_consume_queue) == given["store.mappedFileSizeConsumeQueue"]
+    assert str(config.max_hash_slot_num) == given["store.maxHashSlotNum"]
+    assert config.message_index_enable == (given.get("store.messageIndexEnable", "true") == "true")
+    assert config.enable_consume_queue_ext == (given.get("store.enableConsumeQueueExt") == "true")
+
+
+def test_defaults_are_rocketmqs() -> None:
+    """MessageStoreConfig of 5.3.3; a geometry that is not given is taken from the files."""
+    config = StoreConfig()
+    assert config.mapped_file_size_commit_log is None
+    assert (config.flush_disk_type, config.flush_interval_commit_log, config.flush_commit_log_least_pages) == (
+        "ASYNC_FLUSH", 500, 4,
+    )  # fmt: skip
+    assert (config.file_reserved_time, config.delete_when, config.disk_max_used_space_ratio) == (72, "04", 75)
+    assert config.max_message_size == 4_194_304
+    assert config.destroy_maped_file_interval_forcibly == 120_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mappedFileSizeCommitLog=1GB",
+        "mappedFileSizeCommitLog=",
+        "mappedFileSizeCommitLog=-1",
+        "mappedFileSizeCommitLog=1_000",
+        "mappedFileSizeCommitLog=0",
+        "mappedFileSizeCommitLog=1.5",
+        "mappedFileSizeCommitLog=１２",
+        "mappedFileSizeConsumeQueue=0",
+        "mapperFileSizeBatchConsumeQueue=0",
+        "maxHashSlotNum=0",
+        "maxIndexNum=0",
+        "messageIndexEnable=yes",
+        "messageIndexEnable=1",
+        "fileReservedTime=a day",
+    ],
+)
+def test_wrong_values(tmp_path: Path, line: str) -> None:
+    with pytest.raises(UsageError) as error:
+        _read(tmp_path, "brokerName=a\n" + line)
+    assert line.partition("=")[0] in error.value.message
+    assert error.value.file == str(tmp_path / "broker.conf")
+
+
+def test_a_line_that_is_no_setting(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="line 2 "):
+        _read(tmp_path, "a=b\nnonsense\n")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(UnreadableError, match="cannot be read") as error:
+            read_broker_conf(path)
+        assert error.value.hint
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="UTF-8"):
+        read_broker_conf(tmp_path / "binary")
+
+
+def test_keys_of_others_are_passed_over() -> None:
+    assert config_from_properties({"brokerClusterName": "x", "mappedFileSize": "no number"}) == StoreConfig()
+    assert config_from_properties({"enabledAppendPropCRC": "true"}).enabled_append_prop_crc
+
+
+def test_delay_levels() -> None:
+    """ScheduleMessageService#parseDelayLevel: s, m, h and d."""
+    second, minute, hour = 1000, 60_000, 3_600_000
+    assert StoreConfig().delay_levels() == (
+        second, 5 * second, 10 * second, 30 * second, *(number * minute for number in range(1, 11)),
+        20 * minute, 30 * minute, hour, 2 * hour,
+    )  # fmt: skip
+    assert StoreConfig(message_delay_level="2d  1h").delay_levels() == (172_800_000, hour)
+    assert StoreConfig(message_delay_level="").delay_levels() == ()
+
+
+@pytest.mark.parametrize("text", ["1", "s", "1x", "1 s", "one s", "1.5s"])
+def test_unreadable_delay_levels(text: str) -> None:
+    with pytest.raises(UsageError, match="messageDelayLevel") as error:
+        StoreConfig(message_delay_level=text).delay_levels()
+    assert error.value.hint
+
+
+def test_commitlog_directories() -> None:
+    root = Path("/data")
+    assert StoreConfig().layout(root).commitlog == (root / "commitlog",)
+    assert StoreConfig(store_path_commit_log="/a").layout(root).commitlog == (Path("/a"),)
+    assert StoreConfig(store_path_commit_log="/b, /a,,").layout(root).commitlog == (Path("/b"), Path("/a"))
+    read_only = StoreConfig(store_path_commit_log="/a,/b", read_only_commit_log_store_paths="/b,/c")
+    assert read_only.layout(root).commitlog == (Path("/a"), Path("/b"), Path("/c"))
