@@ -15,8 +15,8 @@ help:
 	@echo "make install   the environment in .venv, with .venv/bin/rmqctl"
 	@echo "make demo      write a store, kill the writer, then info, recover, query, cat, clean"
 	@echo "make test      all tests that need no Java"
-	@echo "make lint      ruff (rules and format) and mypy"
-	@echo "make interop   the tests that start the real RocketMQ (Maven and Java 8+; skipped with a reason without)"
+	@echo "make lint      ruff (rules and format), mypy, and whether generated documents are fresh"
+	@echo "make interop   the tests that start the real RocketMQ (Maven and a JDK 11+; skipped with a reason without)"
 	@echo "make proof     lint, test and interop"
 	@echo "make bench     measure against the real RocketMQ"
 	@echo "make docs      write the generated part of docs/ and formats/"
@@ -52,6 +52,8 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m formats.generate --check
+	$(BIN)/python -m rmqctl.document --check
 
 interop: install
 	$(BIN)/python -m pytest -m interop $(ARGS)
