@@ -10,6 +10,7 @@ from rmqctl.times import format_time
 
 ELLIPSIS = "…"
 NOTHING = "-"
+GAP = "  "
 
 
 def width_of(text: str) -> int:
@@ -30,6 +31,15 @@ def cut(text: str, width: int) -> str:
     from rich.cells import set_cell_size
 
     return set_cell_size(text, width - 1) + ELLIPSIS
+
+
+def cut_start(text: str, width: int) -> str:
+    """`text` if it fits into `width` columns, else an ellipsis and its end: what tells one path from another."""
+    if width_of(text) <= width:
+        return text
+    while text and width_of(text) > width - 1:
+        text = text[1:]
+    return ELLIPSIS + text if width > 0 else ""
 
 
 def padded(text: str, width: int, *, right: bool) -> str:

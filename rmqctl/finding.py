@@ -168,10 +168,17 @@ def _show(
     *,
     many: bool = False,
 ) -> int:
-    from rmqctl.message_json import ALL_COLUMNS, TABLE_COLUMNS, message_json, message_listing, message_row
+    from rmqctl.message_json import (
+        ALL_COLUMNS,
+        DROPPABLE_COLUMNS,
+        TABLE_COLUMNS,
+        message_json,
+        message_listing,
+        message_row,
+    )
 
     if output.format == "table" and (many or len(messages) > 1):
-        output.rows(TABLE_COLUMNS, map(message_row, messages))
+        output.rows(TABLE_COLUMNS, map(message_row, messages), droppable=DROPPABLE_COLUMNS)
     elif output.format == "table":
         output.record(message_listing(messages[0]))
     else:

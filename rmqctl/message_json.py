@@ -25,6 +25,8 @@ TABLE_COLUMNS = (
     "body_size",
     "body",
 )
+# what a narrow terminal goes without, first first
+DROPPABLE_COLUMNS = ("keys", "body_size")
 ALL_COLUMNS = (
     "msg_id",
     "unique_key",

@@ -14,8 +14,9 @@ from pathlib import PurePath
 from typing import IO, Any, Literal
 
 from formats.errors import WriteFailedError
-from rmqctl.cells import cell, csv_value, cut, listed, padded, width_of
+from rmqctl.cells import GAP, cell, csv_value, listed, padded, width_of
 from rmqctl.sanitise import visible, visible_json
+from rmqctl.table import table_layout
 
 Format = Literal["table", "json", "csv"]
 Row = Mapping[str, Any]
@@ -23,10 +24,6 @@ Row = Mapping[str, Any]
 FORMATS: tuple[Format, ...] = ("table", "json", "csv")
 # Rows that settle the widths of a table's columns before the first line is printed.
 FIRST_PAGE = 200
-GAP = "  "
-NARROWEST = 6
-# A piped cell that is wider than this is printed whole, but the other rows are not padded to it.
-WIDEST_PIPED = 64
 
 
 class Output:
@@ -45,18 +42,25 @@ class Output:
         """Whether data goes out as JSON, so that a command can leave out what only people need."""
         return self.format == "json"
 
-    def rows(self, columns: Sequence[str], rows: Iterable[Row], *, all_columns: Sequence[str] | None = None) -> int:
+    def rows(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Row],
+        *,
+        all_columns: Sequence[str] | None = None,
+        droppable: Sequence[str] = (),
+    ) -> int:
         """Print a list, and say how many rows it had.
 
         `columns` are the keys that a table shows, in order. JSON Lines hold every key of every row; CSV has
         `all_columns`, else `columns`. A key that a row lacks is an empty cell. Nothing is printed for an empty list
-        but CSV's header.
+        but CSV's header. On a narrow terminal the `droppable` columns are left out, the first of them first.
         """
         if self.format == "json":
             return self._json_lines(rows)
         if self.format == "csv":
             return self._csv(all_columns or columns, rows)
-        return self._table(columns, rows)
+        return self._table(columns, rows, droppable)
 
     def record(self, record: Row) -> None:
         """Print one object: a listing for people with nested objects indented, one JSON object, or one CSV row.
@@ -117,35 +121,22 @@ class Output:
             count += 1
         return count
 
-    def _table(self, columns: Sequence[str], rows: Iterable[Row]) -> int:
+    def _table(self, columns: Sequence[str], rows: Iterable[Row], droppable: Sequence[str]) -> int:
         remaining = iter(rows)
         page = list(itertools.islice(remaining, FIRST_PAGE))
         if not page:
             return 0
-        on_terminal = self._is_terminal()
-        titles = [name.removesuffix("_timestamp").replace("_", " ") for name in columns]
-        right = [any(_is_number(row.get(name), name) for row in page) for name in columns]
-        # a number or a time that is cut is a wrong one: only texts give way
-        cuttable = [
-            on_terminal and not on_right and not name.endswith("_timestamp")
-            for name, on_right in zip(columns, right, strict=True)
-        ]
-        cells = [[cell(row.get(name), name) for name in columns] for row in page]
-        widths = [max(map(width_of, column)) for column in zip(titles, *cells, strict=True)]
-        if not on_terminal:
-            widths = [min(width, WIDEST_PIPED) for width in widths]
-        else:
-            widths = fitted(widths, self._terminal_width(), cuttable)
-        self._header(_table_line(titles, widths, right, cuttable), on_terminal)
+        layout = table_layout(columns, page, self._terminal_width() if self._is_terminal() else None, droppable)
+        for line in layout.header():
+            self._header(line)
         count = 0
-        later = ([cell(row.get(name), name) for name in columns] for row in remaining)
-        for texts in itertools.chain(cells, later):
-            self._write(_table_line(texts, widths, right, cuttable) + "\n")
+        for row in itertools.chain(page, remaining):
+            self._write(layout.line(row) + "\n")
             count += 1
         return count
 
-    def _header(self, line: str, on_terminal: bool) -> None:
-        if not on_terminal:
+    def _header(self, line: str) -> None:
+        if not self._is_terminal():
             self._write(line + "\n")
             return
         from rich.console import Console
@@ -176,37 +167,6 @@ def talk(line: str) -> None:
         sys.stderr.flush()
     except BrokenPipeError:
         return
-
-
-def fitted(widths: Sequence[int], available: int, cuttable: Sequence[bool]) -> list[int]:
-    """Column widths that fit into `available` with their gaps, as far as the `cuttable` columns allow.
-
-    The widest of them give way first, none below NARROWEST.
-    """
-    fitting = [
-        min(width, max(available, NARROWEST)) if cuts else width for width, cuts in zip(widths, cuttable, strict=True)
-    ]
-    excess = sum(fitting) + len(GAP) * (len(fitting) - 1) - available
-    while excess > 0:
-        candidates = [index for index, width in enumerate(fitting) if cuttable[index] and width > NARROWEST]
-        if not candidates:
-            break
-        widest = max(candidates, key=lambda index: fitting[index])
-        fitting[widest] -= 1
-        excess -= 1
-    return fitting
-
-
-def _table_line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool], cuttable: Sequence[bool]) -> str:
-    parts = [
-        padded(cut(text, width) if may_cut else text, width, right=on_right)
-        for text, width, on_right, may_cut in zip(texts, widths, right, cuttable, strict=True)
-    ]
-    return GAP.join(parts).rstrip(" ")
-
-
-def _is_number(value: Any, name: str) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not name.endswith("_timestamp")
 
 
 def _listing(record: Row, indent: str) -> Iterable[str]:

@@ -117,14 +117,14 @@ def cat(
 
 
 def _print(output: Output, messages: Iterator[StoredMessage], stored_bodies: bool) -> int:
-    from rmqctl.message_json import ALL_COLUMNS, TABLE_COLUMNS, message_json, message_row
+    from rmqctl.message_json import ALL_COLUMNS, DROPPABLE_COLUMNS, TABLE_COLUMNS, message_json, message_row
 
     rows: Iterator[dict[str, Any]]
     if output.format == "table":
         rows = map(message_row, messages)
     else:
         rows = (message_json(message, stored_body=stored_bodies) for message in messages)
-    return output.rows(TABLE_COLUMNS, rows, all_columns=ALL_COLUMNS)
+    return output.rows(TABLE_COLUMNS, rows, all_columns=ALL_COLUMNS, droppable=DROPPABLE_COLUMNS)
 
 
 def _nothing(reader: StoreReader, topic: str | None, damage: _Damage) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 else:
     _SpanParameter = click.ParamType  # older releases of click cannot be subscripted
 
+# what a narrow terminal goes without, first first
+_DROPPABLE = ("detail", "kind", "modified_timestamp")
 COLUMNS = ("kind", "file", "size", "modified_timestamp", "action", "reason", "detail")
 # Files of these kinds are few enough to be listed even where they stay.
 _ALWAYS_LISTED = ("commitlog", "index")
@@ -155,7 +157,7 @@ def _show(root: Path, report: CleanReport, output: Output) -> None:
         return
     _summarise(report, output)
     listed = [decision for decision in report.decisions if decision.goes or decision.kind in _ALWAYS_LISTED]
-    output.rows(COLUMNS, [_row(root, decision, report.dry_run) for decision in listed])
+    output.rows(COLUMNS, [_row(root, decision, report.dry_run) for decision in listed], droppable=_DROPPABLE)
 
 
 def _row(root: Path, decision: FileDecision, dry_run: bool) -> dict[str, Any]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _TIMES = ("first_store_timestamp", "last_store_timestamp")
 _TOPIC_COLUMNS = ("topic", "queues", "messages", "bytes", *_TIMES)
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", *_TIMES)
+# what a narrow terminal goes without, first first
+_DROPPABLE = ("detail", "on_disk_bytes", "last_offset", "min_offset")
 _FILE_COLUMNS = ("kind", "path", "size", "on_disk_bytes", "first_offset", "last_offset", "detail")
 
 
@@ -81,6 +83,6 @@ def _topics(files: StoreFiles, output: Output, topic: str | None) -> Iterator[di
 
 
 def _shown(output: Output, columns: tuple[str, ...], rows: Iterator[dict[str, Any]], otherwise: str) -> int:
-    if not output.rows(columns, rows):
+    if not output.rows(columns, rows, droppable=_DROPPABLE):
         raise NotFoundError(otherwise, hint="`rmqctl info` says what the store holds")
     return exit_codes.OK
