@@ -113,7 +113,7 @@ def _fitted(columns: Sequence[Column], page: Sequence[Mapping[str, Any]], availa
     )
     while layout.width > available:
         candidates = [
-            index for index, column in enumerate(layout.columns) if column.may_cut and column.width > NARROWEST
+            index for index, column in enumerate(layout.columns) if column.may_cut and column.width > _narrowest(column)
         ]
         if not candidates:
             break
