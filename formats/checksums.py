@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import zlib
 
+from formats.layouts import PROPERTY_CRC
+
 # The sign bit is masked off because RocketMQ keeps the value in a Java int and wants it non-negative.
 CRC_MASK = 0x7FFFFFFF
 
 PROPERTY_CRC_NAME = b"__CRC32#\x01"
-PROPERTY_CRC_DIGITS = 10
 # CommitLog.CRC32_RESERVED_LEN: name, 0x01, ten digits, 0x02
-PROPERTY_CRC_SIZE = len(PROPERTY_CRC_NAME) + PROPERTY_CRC_DIGITS + 1
+PROPERTY_CRC_SIZE = PROPERTY_CRC.size
+PROPERTY_CRC_DIGITS = PROPERTY_CRC_SIZE - len(PROPERTY_CRC_NAME) - 1
 
 
 def crc32_definition(data: bytes) -> int:

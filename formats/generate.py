@@ -9,7 +9,7 @@ from construct import Construct
 
 from formats.derive import derive_field, derive_layout, schema_fields
 from formats.layout import Layout
-from formats.schemas import checkpoint, consumequeue, ids, index, message
+from formats.schemas import checkpoint, consumequeue, ids, index, message, properties
 
 _HOSTS = ("born_host", "store_host")
 
@@ -23,6 +23,7 @@ FIXED: list[tuple[str, Construct, dict[str, bool]]] = [
     ("HOST_V4", message.host_v4, {}),
     ("HOST_V6", message.host_v6, {}),
     ("BATCH_ITEM_HEAD", message.batch_item, {}),
+    ("PROPERTY_CRC", properties.property_crc, {}),
     ("CONSUMEQUEUE_UNIT", consumequeue.consumequeue_unit, {}),
     ("CONSUMEQUEUE_EXT_UNIT_HEAD", consumequeue.consumequeue_ext_unit, {}),
     ("BATCH_CONSUMEQUEUE_UNIT", consumequeue.batch_consumequeue_unit, {}),
@@ -48,6 +49,8 @@ DOCUMENTED: list[tuple[str, str, Construct]] = [
     ("Commitlog frame", "`commitlog/<offset>`, messages back to back", message.message_frame),
     ("Blank frame", "fills a commitlog file to its end", message.blank_frame),
     ("Batch item", "one inner message in the body of an inner batch", message.batch_item),
+    ("Property", "one entry of the property string", properties.property_entry),
+    ("Frame checksum", "the last property of a frame written with `enabledAppendPropCRC`", properties.property_crc),
     ("Consumequeue unit", "`consumequeue/<topic>/<queue>/<offset>`", consumequeue.consumequeue_unit),
     ("Consumequeue ext unit", "`consumequeue_ext/<topic>/<queue>/<offset>`", consumequeue.consumequeue_ext_unit),
     ("Batch consumequeue unit", "`batchconsumequeue/<topic>/<queue>/<offset>`", consumequeue.batch_consumequeue_unit),

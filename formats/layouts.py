@@ -121,6 +121,15 @@ BATCH_ITEM_HEAD = Layout(
         ("body_length", "i", 16, 4),
     ),
 )
+PROPERTY_CRC = Layout(
+    "PROPERTY_CRC",
+    (
+        ("name", "8s", 0, 8),
+        ("name_separator", "1s", 8, 1),
+        ("digits", "10s", 9, 10),
+        ("property_separator", "1s", 19, 1),
+    ),
+)
 CONSUMEQUEUE_UNIT = Layout(
     "CONSUMEQUEUE_UNIT",
     (
