@@ -82,6 +82,7 @@ EXPECTED: dict[str, tuple[dict[str, int], int]] = {
         },
         40,
     ),
+    "PROPERTY_CRC": ({"name": 0, "name_separator": 8, "digits": 9, "property_separator": 19}, 20),
     "OFFSET_MESSAGE_ID_V4": ({"ip": 0, "port": 4, "physical_offset": 8}, 16),
     "OFFSET_MESSAGE_ID_V6": ({"ip": 0, "port": 16, "physical_offset": 20}, 28),
     "UNIQUE_ID_V4": ({"ip": 0, "process_id": 4, "class_loader_hash": 6, "time_difference": 10, "counter": 14}, 16),
