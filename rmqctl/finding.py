@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.errors import CorruptError, NotFoundError
+from formats.ids import is_message_id
 from rmqctl import exit_codes
 from rmqctl.opening import StoreLocation, open_store
 
@@ -65,12 +66,18 @@ def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, sc
         where = "in the commitlog" if result.scanned else f"in the index, of {result.topics} topics asked"
         _tell(output, result.damaged)
         raise NotFoundError(
-            f"no message has the id {text!r}: not at its offset, and not as a unique key {where}",
+            f"no message has the id {text!r}: {_as_offset_id(text)}, and it is no unique key {where}",
             hint=None if result.scanned else "--scan searches the commitlog itself",
         )
     if not output.is_json:
         output.talk(f"found by {result.how}")
     return _show(output, result.messages, result.damaged)
+
+
+def _as_offset_id(text: str) -> str:
+    if not is_message_id(text):
+        return "an offset id would have 32 or 56 hex digits"
+    return "there is none at the offset it names"
 
 
 def _by_key(reader: StoreReader, output: Output, key: str, wanted: Wanted) -> int:

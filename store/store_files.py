@@ -53,6 +53,15 @@ class StoreFiles:
         service.load()
         return service
 
+    def missing_log(self) -> str | None:
+        """What to say where there is no commitlog file although something of the store points into one; else None."""
+        if self.log.files or self.log.problems:
+            return None
+        queues = self.layout.consumequeue
+        if not (queues.is_dir() and any(queues.iterdir())) and not self.index.files:
+            return None
+        return f"there is no commitlog file below {self.layout.commitlog[0]}, but queues or index point into one"
+
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint as it is on disk now."""
         return read_checkpoint(self.layout.checkpoint)

@@ -130,5 +130,8 @@ def _print(output: Output, messages: Iterator[StoredMessage], stored_bodies: boo
 def _nothing(reader: StoreReader, topic: str | None, damage: _Damage) -> None:
     if topic is not None and reader.has_topic(topic) is False:
         raise NotFoundError(f"the store has no topic {topic!r}", hint="`rmqctl ls --topics` lists the topics")
+    missing = reader.files.missing_log()
+    if missing is not None:
+        raise NotFoundError(missing, hint="bring it back, or name its place: -c broker.conf with storePathCommitLog")
     found = f", and {damage.count} places are damaged" if damage.count else ""
     raise NotFoundError(f"no message matched{found}")

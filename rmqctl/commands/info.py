@@ -42,5 +42,7 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     log = row["commitlog"]
     if log["damaged_spans"]:
         output.talk(f"{log['damaged_spans']} damaged spans in the commitlog: `rmqctl cat` names them")
+    if files.missing_log() is not None:
+        output.talk("bring the commitlog back, or name its place: -c broker.conf with storePathCommitLog")
     problems = [*log["problems"], *row["consumequeue"]["problems"], *row["index"]["problems"]]
     return exit_codes.DAMAGE_OR_NOTHING if log["damaged_spans"] or problems else exit_codes.OK

@@ -82,7 +82,8 @@ def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None 
             "last_store_timestamp": numbers.last_store_timestamp if numbers else None,
             "damaged_spans": len(numbers.damages) if numbers else None,
             "damaged_bytes": sum(span.end - span.physical_offset for span in numbers.damages) if numbers else None,
-            "problems": [f"{problem.path.name}: {problem.detail}" for problem in log.problems],
+            "problems": [f"{problem.path.name}: {problem.detail}" for problem in log.problems]
+            + [missing for missing in (files.missing_log(),) if missing is not None],
         },
         "consumequeue": _queues_info(files),
         "index": {
