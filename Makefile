@@ -23,7 +23,9 @@ help:
 	@echo "make format    let ruff format the sources and mend what it can"
 	@echo "make clean     remove .venv and all caches"
 
+# compiled here, because an environment may keep Python from caching what it compiles (PYTHONDONTWRITEBYTECODE)
 install: $(STAMP)
+	@$(BIN)/python -m compileall -q $(wildcard formats store pipeline rmqctl)
 
 # editable_mode=compat: a plain path entry, where the default is an import hook that every start of rmqctl waits for
 $(STAMP): pyproject.toml constraints.txt
@@ -39,7 +41,6 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--config-settings editable_mode=compat -e '.[dev,fast]'
-	$(BIN)/python -m compileall -q $(wildcard formats store pipeline rmqctl)
 	@touch $@
 
 demo: install

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from rmqctl import quick
@@ -12,10 +13,18 @@ def main() -> int:
     """Run the process's command line and return its exit code."""
     short = quick.understood(sys.argv[1:])
     if short is not None:
-        return concluded(lambda: quick.run(short))
+        return leave(concluded(lambda: quick.run(short)))
     from rmqctl.main import main as run
 
     return run()
+
+
+def leave(code: int) -> int:
+    """End the process without the interpreter's tidying up, which would take a sixth of the whole lookup.
+
+    All output is flushed by then, and a lookup has no threads and nothing to be closed.
+    """
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,9 @@ def engine() -> Engine:
         return _load(os.environ.get(NO_NUMBA) == "1", os.environ.get(NO_ISAL) == "1")
 
 
-def _say_compiling() -> None:
+def say_compiling() -> None:
+    """Tell whoever asked for it that kernels are about to be compiled."""
+    """Tell whoever asked to be told (`announce_compilation`) that kernels are about to be compiled."""
     for announce in _announce:
         announce("compiling the fast path for this machine, about 10 seconds, once")
 
@@ -64,7 +66,7 @@ def _load(no_numba: bool, no_isal: bool) -> Engine:
         return Engine(None, 0, f"whole logs are read slowly because {why}: {_INSTALL}")
     function, notice = (None, f"{NO_ISAL}=1 is set") if no_isal else _isal_crc()
     try:
-        return kernels.load(function, notice, _say_compiling)
+        return kernels.load(function, notice, say_compiling)
     except Exception as error:  # noqa: BLE001 - numba and LLVM raise anything; the plain rung does the same work
         detail = str(error).partition("\n")[0][:200]
         why = f"its kernels cannot be compiled here ({type(error).__name__}: {detail})"

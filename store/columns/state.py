@@ -14,7 +14,7 @@ FULL = 2
 NEW_TOPIC = 3
 """The topic of the next message is not in the table: come back with its id as TOPIC_HINT."""
 
-KEYS_OF_A_ROW = 32
+KEYS_OF_A_ROW = 64
 """As many keys of one message the kernel compares with one another; Python does it for messages with more."""
 PADDING = 64
 """Spare bytes behind the end of a window: kernels load whole words."""

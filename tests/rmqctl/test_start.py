@@ -126,7 +126,7 @@ def test_completion_is_left_to_click(monkeypatch: pytest.MonkeyPatch) -> None:
 def started(*arguments: object, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from rmqctl.start import main; code = main()\n"
+        "from rmqctl import start; start.leave = int; code = start.main()\n"
         f"heavy = {{name for name in {FORBIDDEN!r} if name in sys.modules and name not in before}}\n"
         "print('imported', sorted(heavy), file=sys.stderr); sys.exit(code)"
     )
@@ -156,6 +156,25 @@ def test_a_lookup_imports_nothing_that_takes_long(how: list[Any]) -> None:
     assert ended.returncode == 0
     assert str(ROW["phyOffset"]) in ended.stdout
     assert ended.stderr.splitlines()[-1] == "imported []"
+
+
+@pytest.mark.parametrize(("offset", "code"), [(ROW["phyOffset"], 0), (ROW["phyOffset"] + 1, 1)])
+def test_all_is_said_before_the_process_ends(offset: int, code: int) -> None:
+    command = [sys.executable, "-m", "rmqctl", "query", "-o", str(offset), "-s", str(store_path("clean")), "--json"]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ended = subprocess.run(command, cwd=ROOT, env=buffered, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == code
+    assert [line[:1] for line in ended.stdout.splitlines()] == ["{"] * (code == 0)
+    assert ended.stderr.startswith("rmqctl: ") == (code == 1)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_full_disk_under_stdout_is_loud() -> None:
+    command = [sys.executable, "-m", "rmqctl", "query", "-o", str(ROW["phyOffset"]), "-s", str(store_path("clean"))]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert ended.returncode == 6
+    assert "No space left on device" in ended.stderr
 
 
 def test_its_failures_are_those_of_every_command(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from formats.hosts import Host
@@ -32,10 +32,10 @@ def frame(
     with_property_crc: bool = False,
     store_timestamp: int = 1_700_000_000_000,
     sys_flag: int = 0,
-    **properties: str,
+    properties: Mapping[str, str] | None = None,
 ) -> bytes:
     """A good IPv4 frame that says it stands at `physical_offset`."""
-    message = Message(topic, body, queue_id, properties=properties, sys_flag=sys_flag)
+    message = Message(topic, body, queue_id, properties=properties or {}, sys_flag=sys_flag)
     return frame_of(
         message,
         STORE_HOST,

@@ -1,0 +1,1 @@
+"""The commitlog's walk."""

@@ -68,7 +68,7 @@ def _verdict(check: Any) -> tuple[Reason, str] | None:
     return None
 
 
-LARGE = frame(50, bytes(range(256)) * 700, with_property_crc=True, TAGS="a")
+LARGE = frame(50, bytes(range(256)) * 700, with_property_crc=True, properties={"TAGS": "a"})
 
 
 @settings(max_examples=120, deadline=None)
@@ -262,6 +262,10 @@ def test_random_damage(tmp_path_factory: pytest.TempPathFactory, data: bytes) ->
     original, places = _original()
     log = log_of(tmp_path_factory.mktemp("log"), data)
     records = list(walk(log))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walk_module, "_WINDOW", 500)
+        patch.setattr(frame_search, "_FIRST_WINDOW", 64)
+        assert list(walk(log)) == records
     assert is_tiling([span(record) for record in records], 0, len(data))
     found: dict[int, StoredMessage] = {}
     for record in records:

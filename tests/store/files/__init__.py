@@ -1,0 +1,1 @@
+"""Files, plans, journal and lock."""

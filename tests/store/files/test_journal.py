@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +14,9 @@ from formats.errors import RefusedError, WriteFailedError
 from store.files import io
 from store.files.journal import Journal
 from store.files.layout import StoreLayout
-from store.files.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
+from store.files.plan import ClearRange, CreateFile, Plan, Resize, WriteRange
 from tests.goldens import TreeState, tree_state
+from tests.store.files.changing import content, expected, plan_of_everything, small_store
 from tests.store.files.undoing import undo
 
 
@@ -30,91 +30,15 @@ def no_observer() -> Iterator[None]:
     io.observer = None
 
 
-def _fill(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-
-
-def _store(folder: Path) -> StoreLayout:
-    root = folder / "store"
-    _fill(root / "commitlog" / "0", bytes(range(256)) * 40)
-    with (root / "commitlog" / "1").open("wb") as file:  # data, a hole, data
-        file.write(b"head" * 100)
-        file.seek(300_000)
-        file.write(b"tail" * 100)
-    _fill(root / "queues" / "T" / "0" / "a", b"a" * 3000)
-    _fill(root / "queues" / "T" / "1" / "b", b"b" * 3000)
-    _fill(root / "queues" / "U" / "0" / "c", b"c" * 100)
-    _fill(root / "index" / "one", b"1" * 500)
-    _fill(root / "checkpoint", b"k" * 100)
-    _fill(root / "abort", b"")
-    for number, path in enumerate(sorted(root.rglob("*"), reverse=True)):
-        os.utime(path, ns=(10**18 + number, 10**18 + 10**9 * number + 7))
-    os.utime(root, ns=(10**18, 10**18))
-    return StoreLayout(root, (root / "commitlog",))
-
-
-def _plan(layout: StoreLayout, journal: Journal) -> Plan:
-    root = layout.root
-    staged_file, staged_folder = journal.staging / "one", journal.staging / "folder"
-    _fill(staged_file, b"new index")
-    _fill(journal.staging / "two", b"second index")
-    _fill(staged_folder / "0" / "unit", b"units")
-    return Plan(
-        [
-            WriteRange(root / "commitlog" / "0", 100, b"X" * 50),
-            WriteRange(root / "commitlog" / "0", 120, b"Y" * 50),
-            ClearRange(root / "commitlog" / "0", 90, 2000),
-            WriteRange(root / "commitlog" / "1", 390, b"into the hole" * 9),
-            ClearRange(root / "commitlog" / "1", 200, 300_100),
-            Resize(root / "checkpoint", 4096),
-            WriteRange(root / "checkpoint", 0, b"C" * 4096),
-            Resize(root / "queues" / "T" / "0" / "a", 1000),
-            ClearRange(root / "queues" / "T" / "0" / "a", 500, 500),
-            CreateFile(root / "queues" / "V" / "3" / "d", 2000),
-            WriteRange(root / "queues" / "V" / "3" / "d", 20, b"unit" * 5),
-            MoveAway(root / "queues" / "U"),
-            MoveAway(root / "queues" / "T" / "1" / "b"),
-            Install(staged_file, root / "index" / "one"),
-            Install(journal.staging / "two", root / "index" / "two"),
-            Install(staged_folder, root / "batch" / "W"),
-            MoveAway(root / "abort"),
-        ]
-    )
-
-
-def _expected(before: dict[str, bytes]) -> dict[str, bytes]:
-    """The files of the store when the plan is carried out."""
-    after = dict(before)
-    log = bytearray(before["commitlog/0"])
-    log[90:2090] = bytes(2000)
-    after["commitlog/0"] = bytes(log)
-    second = bytearray(before["commitlog/1"])
-    second[200:300_300] = bytes(300_100)
-    after["commitlog/1"] = bytes(second)
-    after["checkpoint"] = b"C" * 4096
-    after["queues/T/0/a"] = b"a" * 500 + bytes(500)
-    after["queues/V/3/d"] = bytes(20) + b"unit" * 5 + bytes(1960)
-    after["index/one"], after["index/two"] = b"new index", b"second index"
-    after["batch/W/0/unit"] = b"units"
-    for gone in ("queues/U/0/c", "queues/T/1/b", "abort"):
-        del after[gone]
-    return after
-
-
-def _content(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
 Observed = tuple[str, str, int, int]
 
 
 def _run(folder: Path, how: Callable[[Observed], None]) -> tuple[StoreLayout, Journal, TreeState, BaseException | None]:
     """Carry out the plan on a new store; `how` meets every change of a file first, and may raise."""
-    layout = _store(folder)
+    layout = small_store(folder)
     before = tree_state(layout.root)
     journal = Journal(layout, "test")
-    plan = _plan(layout, journal)
+    plan = plan_of_everything(layout, journal)
     io.observer = lambda *observed: how(observed)
     try:
         journal.apply(plan)
@@ -150,11 +74,11 @@ def _is_prepared(journal: Journal) -> bool:
 
 
 def test_a_plan_is_carried_out(tmp_path: Path) -> None:
-    layout = _store(tmp_path)
-    before = _content(layout.root)
+    layout = small_store(tmp_path)
+    before = content(layout.root)
     journal = Journal(layout, "test", ["--flag"])
-    journal.apply(_plan(layout, journal))
-    assert _content(layout.root) == _expected(before)
+    journal.apply(plan_of_everything(layout, journal))
+    assert content(layout.root) == expected(before)
     head = json.loads((journal.folder / "journal.json").read_text())
     assert (head["state"], head["verb"], head["arguments"]) == ("applied", "test", ["--flag"])
     assert head["store"] == str(layout.root)
@@ -166,17 +90,17 @@ def test_a_plan_is_carried_out(tmp_path: Path) -> None:
 
 
 def test_an_applied_plan_can_be_undone(tmp_path: Path) -> None:
-    layout = _store(tmp_path)
+    layout = small_store(tmp_path)
     before = tree_state(layout.root)
     journal = Journal(layout, "test")
-    journal.apply(_plan(layout, journal))
+    journal.apply(plan_of_everything(layout, journal))
     assert tree_state(layout.root) != before
     undo(journal.folder)
     assert tree_state(layout.root) == before
 
 
 def test_holes_are_not_copied(tmp_path: Path) -> None:
-    layout = _store(tmp_path)
+    layout = small_store(tmp_path)
     big = layout.root / "commitlog" / "big"
     with big.open("wb") as file:
         file.truncate(1 << 40)
@@ -301,7 +225,7 @@ def test_full_disk_says_what_to_do(tmp_path: Path) -> None:
 def test_what_reads_back_differently_is_an_error(
     tmp_path: Path, operation: Callable[[Path], WriteRange | ClearRange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layout = _store(tmp_path)
+    layout = small_store(tmp_path)
     changed = operation(layout.root)
     real = io.write_at
 
@@ -318,7 +242,7 @@ def test_what_reads_back_differently_is_an_error(
 
 
 def test_clearing_is_verified_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = _store(tmp_path)
+    layout = small_store(tmp_path)
     long = layout.root / "commitlog" / "long"
     long.write_bytes(b"x" * 3_000_000)
     real = io.write_at
@@ -333,7 +257,7 @@ def test_clearing_is_verified_to_its_end(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_file_that_came_up_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
-    layout = _store(tmp_path)
+    layout = small_store(tmp_path)
     before = tree_state(layout.root)
     with pytest.raises(RefusedError, match="exists") as refused:
         Journal(layout, "test").apply(Plan([CreateFile(layout.root / "checkpoint", 10)]))
@@ -342,7 +266,7 @@ def test_a_file_that_came_up_meanwhile_is_not_overwritten(tmp_path: Path) -> Non
 
 
 def test_discard_leaves_nothing_but_the_journals_of_others(tmp_path: Path) -> None:
-    layout = _store(tmp_path)
+    layout = small_store(tmp_path)
     journal = Journal(layout, "test")
     assert journal.staging.is_dir()
     journal.discard()
@@ -356,6 +280,6 @@ def test_discard_leaves_nothing_but_the_journals_of_others(tmp_path: Path) -> No
 
 
 def test_a_journal_that_was_never_used_makes_nothing(tmp_path: Path) -> None:
-    layout = _store(tmp_path)
+    layout = small_store(tmp_path)
     Journal(layout, "test").discard()
     assert not layout.kept.exists()

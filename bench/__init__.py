@@ -1,0 +1,1 @@
+"""Measures rmqctl against the real RocketMQ, and both against what the machine can do: `make bench`."""

@@ -1,0 +1,125 @@
+"""`python -m bench`: runs the benchmarks, prints one JSON line a measurement and a table at the end."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bench import append, child, growth, lookup, machine, memory, rebuild, recover, rocketmq, walk
+from bench.measure import Measurement, say, table, tell
+from bench.stores import BODIES, GIGABYTE, BenchStore, write_store
+
+_SIZE = 1.6
+_LOOKUP_SIZE = 0.05
+_WARM_UP_SIZE = 0.002
+
+
+class Bench:
+    """One run: its folder, its stores, which are written when first needed, and whether there is a RocketMQ."""
+
+    def __init__(self, folder: Path, scale: float, with_rocketmq: bool) -> None:
+        self.folder = folder
+        self.scale = scale
+        self.with_rocketmq = with_rocketmq
+        self._stores: dict[str, BenchStore] = {}
+
+    def stores(self) -> Iterator[BenchStore]:
+        """The common stores, one of small and one of large messages."""
+        for kind in BODIES:
+            if kind not in self._stores:
+                self._stores[kind] = write_store(self.folder, kind, int(_SIZE * GIGABYTE * self.scale))
+                one = self._stores[kind]
+                say(f"store {kind}: {one.messages} messages, {one.bytes} bytes, {one.bytes // one.messages} a frame")
+            yield self._stores[kind]
+
+    def warm_up(self) -> None:
+        """Let everything be compiled that is compiled once on a machine."""
+        store = write_store(self.folder, "small", int(_WARM_UP_SIZE * GIGABYTE), "warm-up")
+        for work in ("check", "scan", "recover", "rebuild"):
+            store.reset(crashed=work == "recover")
+            child.run(work, store.path)
+        store.reset()
+
+    def walk(self) -> Iterator[Measurement]:
+        """One thread against RocketMQ, both cores against the memory."""
+        with rocketmq.running() if self.with_rocketmq else contextlib.nullcontext() as jvm:
+            for store in self.stores():
+                yield from walk.one_thread(store, jvm)
+                yield from walk.both_cores(store)
+
+    def recover(self) -> Iterator[Measurement]:
+        """After a crash."""
+        for store in self.stores():
+            yield from recover.after_a_crash(store, self.with_rocketmq)
+
+    def rebuild(self) -> Iterator[Measurement]:
+        """Queues and index from nothing."""
+        for store in self.stores():
+            yield from rebuild.from_nothing(store, self.with_rocketmq)
+
+    def append(self) -> Iterator[Measurement]:
+        """One at a time, and in bulk."""
+        yield from append.one_at_a_time(self.folder, self.scale, self.with_rocketmq)
+        yield from append.in_bulk(self.folder, self.scale, self.with_rocketmq)
+
+    def lookup(self) -> Iterator[Measurement]:
+        """Short commands."""
+        yield from lookup.short_commands(
+            write_store(self.folder, "small", int(_LOOKUP_SIZE * GIGABYTE), "lookup"),
+        )
+
+    def memory(self) -> Iterator[Measurement]:
+        """Peaks."""
+        for store in self.stores():
+            yield from memory.peaks(store)
+
+    def growth(self) -> Iterator[Measurement]:
+        """Logs of several sizes."""
+        yield from growth.over_sizes(self.folder, self.scale)
+
+
+THEMES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
+    "lookup": Bench.lookup,
+    "walk": Bench.walk,
+    "recover": Bench.recover,
+    "rebuild": Bench.rebuild,
+    "append": Bench.append,
+    "memory": Bench.memory,
+    "growth": Bench.growth,
+}
+
+
+def main() -> int:
+    """Run what the arguments ask for."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the stores, 1.0 being 1.6 GB each")
+    parser.add_argument("--only", action="append", choices=list(THEMES), help="only this theme; may be repeated")
+    parser.add_argument("--folder", type=Path, help="where to put the stores (default: the temporary folder)")
+    parser.add_argument("--no-rocketmq", action="store_true", help="measure our side alone")
+    asked = parser.parse_args()
+    # a terminated run removes its stores and ends its processes as an interrupted one does
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for name, text in machine.described().items():
+        say(f"{name}: {text}")
+    reason = "not wanted" if asked.no_rocketmq else rocketmq.missing()
+    if reason is not None:
+        say(f"skipped, the comparisons with RocketMQ: {reason}")
+    taken = []
+    with tempfile.TemporaryDirectory(prefix="rmqctl-bench-", dir=asked.folder) as folder:
+        bench = Bench(Path(folder), asked.scale, reason is None)
+        bench.warm_up()
+        for name in asked.only or THEMES:
+            for measurement in THEMES[name](bench):
+                tell(measurement)
+                taken.append(measurement)
+    print(f"\n{table(taken)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Storing messages with asynchronous flush: one put at a time, and in bulk with queues and index included."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import child, rocketmq
+from bench.measure import Measurement, in_turns, rates
+from bench.stores import BODIES
+
+_ONE_BY_ONE = 200_000
+_MANY = 500_000
+_ROCKETMQ_ONE_BY_ONE = 600_000
+_ROCKETMQ_MANY = 1_500_000
+_BATCH = 100
+_LEAST = 10_000
+
+
+def one_at_a_time(folder: Path, scale: float, with_rocketmq: bool) -> Iterator[Measurement]:
+    """Messages/s of put() in one thread while another dispatches, against putMessage."""
+    for kind, body in BODIES.items():
+
+        def ours(body: int = body) -> float:
+            outcome = child.run("put", _empty(folder), _scaled(_ONE_BY_ONE, scale), body)
+            return outcome.messages / outcome.seconds
+
+        def theirs(body: int = body) -> float:
+            with rocketmq.running() as jvm:
+                answer = jvm.put(_empty(folder), _scaled(_ROCKETMQ_ONE_BY_ONE, scale), body)
+            return answer.messages / answer.seconds
+
+        pair = in_turns(ours, theirs if with_rocketmq else None)
+        yield rates(f"put-{kind}", pair, "messages/s", "putMessage, 1 thread", 1, 2)
+    _empty(folder)
+
+
+def in_bulk(folder: Path, scale: float, with_rocketmq: bool) -> Iterator[Measurement]:
+    """Messages/s until queues and index are complete: put_many against putMessages of 100."""
+    for kind, body in BODIES.items():
+
+        def ours(body: int = body) -> float:
+            outcome = child.run("put_many", _empty(folder), _scaled(_MANY, scale), body)
+            return outcome.messages / outcome.drained
+
+        def theirs(body: int = body) -> float:
+            with rocketmq.running() as jvm:
+                answer = jvm.put_batches(_empty(folder), _scaled(_ROCKETMQ_MANY, scale), body, _BATCH)
+            return answer.messages / answer.drained
+
+        pair = in_turns(ours, theirs if with_rocketmq else None)
+        yield rates(f"append-bulk-{kind}", pair, "messages/s", f"putMessages of {_BATCH}, dispatched", 2, 5)
+    _empty(folder)
+
+
+def _scaled(count: int, scale: float) -> int:
+    return max(_LEAST, int(count * scale) // _BATCH * _BATCH)
+
+
+def _empty(folder: Path) -> Path:
+    store = folder / "append"
+    shutil.rmtree(store, ignore_errors=True)
+    shutil.rmtree(store.with_name(store.name + ".rmqctl"), ignore_errors=True)
+    store.mkdir()
+    return store

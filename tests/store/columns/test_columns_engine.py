@@ -1,0 +1,125 @@
+"""The ladder: which rung is taken, what is said about it, and that nothing is needed that may be missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store.columns import Columns, announce_compilation, engine, speed_notice, walk_columns
+from store.commitlog.walk import walk
+from tests.opened import reader
+from tests.store.columns.comparing import assert_same, use_rung
+
+ROOT = Path(__file__).parents[3]
+WALK = """
+import sys
+from pathlib import Path
+from store.columns import Columns, MessageColumns, walk_columns, speed_notice, announce_compilation
+from store.files.mapped_file_queue import MappedFileQueue
+from store.files.reading import Descriptors
+announce_compilation(lambda said: print("said:", said))
+log = MappedFileQueue([Path(sys.argv[1])], None, Descriptors())
+log.load()
+print(sum(len(one) for one in walk_columns(log) if isinstance(one, MessageColumns)), speed_notice())
+"""
+
+
+def _run(code: str, environment: dict[str, str]) -> str:
+    commitlog = reader("clean").files.log.directories[0]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(commitlog)],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+def _messages() -> int:
+    return sum(1 for record in walk(reader("clean").files.log) if hasattr(record, "topic"))
+
+
+def test_what_each_rung_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("isal")
+    use_rung("isal", monkeypatch)
+    assert speed_notice() is None
+    use_rung("tables", monkeypatch)
+    assert "CRC" in str(speed_notice())
+    assert engine.engine().walk_window is not None
+    use_rung("plain", monkeypatch)
+    assert "RMQCTL_NO_NUMBA" in str(speed_notice())
+    assert engine.engine().walk_window is None
+
+
+def test_store_and_columns_import_no_compiler() -> None:
+    heavy = "numba", "llvmlite", "isal", "pyarrow"
+    code = f"import sys, store, store.columns; print(sorted(set({heavy}) & set(sys.modules)))"
+    assert _run(code, {}) == "[]\n"
+
+
+def test_without_the_extra() -> None:
+    blocked = "import sys\nsys.modules['numba'] = None\nsys.modules['isal'] = None\n"
+    out = _run(blocked + WALK, {})
+    assert out.startswith(f"{_messages()} whole logs are read slowly because numba")
+    assert out.count("\n") == 1
+    pytest.importorskip("numba")
+    out = _run("import sys\nsys.modules['isal'] = None\n" + WALK, {})
+    assert "isal is missing" in out
+
+
+def test_first_compilation_is_announced_and_its_code_is_kept(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    assert _run(WALK, environment).startswith("said: compiling")
+    assert _run(WALK, environment) == f"{_messages()} None\n"
+
+
+def test_a_damaged_cache_does_not_matter(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    _run(WALK, environment)
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept
+    for path in kept:
+        path.write_bytes(b"damaged")
+    assert f"{_messages()} " in _run(WALK, environment)
+
+
+def test_a_cache_that_cannot_be_written() -> None:
+    pytest.importorskip("numba")
+    without = """
+import numba.core.caching as caching
+caching.CacheImpl._locator_classes = []
+"""
+    out = _run(without + WALK, {})
+    assert f"{_messages()} compiled code cannot be kept" in out
+
+
+def test_a_compiler_that_fails() -> None:
+    pytest.importorskip("numba")
+    out = _run(WALK, {"NUMBA_DISABLE_JIT": "1"})
+    assert out.startswith(f"{_messages()} whole logs are read slowly because")
+
+
+def test_wrong_results_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = pytest.importorskip("store.columns.kernels")
+    used = engine.engine()
+    kernels.try_out(used.walk_window, used.crc_function)
+    with pytest.raises(AssertionError, match="wrong results"):
+        kernels.try_out(lambda *arguments: 1, used.crc_function)
+    monkeypatch.setattr(engine, "is_crc32", lambda crc: False)
+    assert engine._isal_crc()[0] is None
+
+
+def test_nobody_needs_to_listen() -> None:
+    announce_compilation(print)
+    announce_compilation(None)
+    engine.say_compiling()
+    log = reader("clean").files.log
+    assert_same(walk_columns(log, columns=Columns.TOPIC), walk(log))

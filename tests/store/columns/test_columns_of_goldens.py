@@ -1,0 +1,87 @@
+"""The walk in columns on every golden store, on every rung: the same records and values as the plain walk."""
+
+from __future__ import annotations
+
+import pytest
+
+from store.columns import Columns, MessageColumns, TopicTable, walk_columns
+from store.commitlog.walk import walk
+from store.files.mapped_file_queue import MappedFileQueue
+from tests.goldens import GOLDENS
+from tests.opened import reader
+from tests.store.columns.comparing import RUNGS, assert_same, use_rung
+
+
+def _log(name: str) -> MappedFileQueue:
+    return reader(name).files.log
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("name", GOLDENS)
+def test_golden(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_rung(rung, monkeypatch)
+    assert_same(walk_columns(_log(name), columns=Columns.ALL), walk(_log(name)))
+
+
+@pytest.mark.parametrize(("window", "rows"), [(1, 50), (100, 7), (1000, 1), (50_000, 20), (1 << 20, 3)])
+@pytest.mark.parametrize("name", ["features", "longtopic", "propcrc", "torn-zero", "short-middle"])
+def test_windows_and_rows_do_not_matter(name: str, window: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_rung("isal", monkeypatch)
+    for columns in (Columns.ALL, Columns.DISPATCH):
+        assert_same(walk_columns(_log(name), columns=columns, window=window, rows=rows), walk(_log(name)))
+
+
+@pytest.mark.parametrize("rung", ["isal", "plain"])
+@pytest.mark.parametrize("columns", [*Columns, Columns.NONE, Columns.HEAD | Columns.TAGS], ids=str)
+def test_groups_of_columns(columns: Columns, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_rung(rung, monkeypatch)
+    for name in ("features", "crc-flip-third"):
+        assert_same(walk_columns(_log(name), columns=columns), walk(_log(name)))
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_columns_that_were_not_asked_for(rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_rung(rung, monkeypatch)
+    batch = next(iter(walk_columns(_log("clean"), columns=Columns.TAGS)))
+    assert isinstance(batch, MessageColumns)
+    for name in ("queue_id", "topic_id", "body_position", "key_row", "key_hash", "store_timestamp"):
+        with pytest.raises(LookupError, match="not asked for"):
+            getattr(batch, name)
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("name", ["clean", "crc-flip-third", "gap", "short-middle"])
+def test_a_part_of_the_log(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_rung(rung, monkeypatch)
+    whole = list(walk(_log(name)))
+    places = [record.physical_offset for record in whole[::211]] + [whole[-1].end]
+    for begin in places[::5]:
+        for end in (*places[::4], begin + 1, 0):
+            expected = [record for record in whole if begin <= record.physical_offset < end]
+            assert_same(walk_columns(_log(name), begin, end), expected)
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_crc_is_checked_from_a_given_offset_on(rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_rung(rung, monkeypatch)
+    log = _log("crc-flip-third")
+    for crc_from in (0, 1695806, 1695807, 1 << 64):
+        assert_same(walk_columns(log, crc_from=crc_from), walk(log, crc_from=crc_from))
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("name", ["clean", "gap", "short-middle", "multipath"])
+def test_progress_adds_up_to_the_bytes_read(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_rung(rung, monkeypatch)
+    passed: list[int] = []
+    for _ in walk_columns(_log(name), window=50_000, progress=passed.append):
+        pass
+    assert sum(passed) == sum(file.size for file in _log(name).files)
+    assert min(passed) >= 0
+
+
+def test_topics_of_several_walks_share_a_table() -> None:
+    topics = TopicTable()
+    for name in ("clean", "features", "clean"):
+        assert_same(walk_columns(_log(name), topics=topics), walk(_log(name)))
+    assert len(set(topics.names)) == len(topics.names) == len(topics)

@@ -1,0 +1,150 @@
+"""The walk in several threads: the same records in the same order, guesses put right, and an end when asked."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from formats.errors import UnreadableError
+from store.columns import ColumnRecord, Columns, MessageColumns, TopicTable, check_log, walk_columns, walk_parallel
+from store.columns.compiled_walk import Request
+from store.columns.pieces import pieces
+from store.commitlog.walk import Blank, Damage, Empty, walk
+from store.files.mapped_file_queue import MappedFileQueue
+from tests.goldens import GOLDENS
+from tests.opened import reader
+from tests.store.columns.comparing import RUNGS, assert_same, use_rung
+from tests.store.columns.test_columns_of_damage import frame
+from tests.store.logs import log_of
+
+
+def _log(name: str) -> MappedFileQueue:
+    return reader(name).files.log
+
+
+def _together(log: MappedFileQueue, piece: int, threads: int = 2, end: int | None = None) -> list[ColumnRecord]:
+    return [
+        record
+        for part in walk_parallel(log, list, end=end, threads=threads, columns=Columns.ALL, piece=piece)
+        for record in part
+    ]
+
+
+@pytest.mark.parametrize("piece", [5000, 70_000, 1 << 26])
+@pytest.mark.parametrize(
+    "name", ["clean", "features", "gap", "short-middle", "crc-flip-third", "torn-zero", "log-gone"]
+)
+def test_same_records(name: str, piece: int) -> None:
+    assert_same(_together(_log(name), piece), walk(_log(name)))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("rung", RUNGS)
+def test_rungs_and_threads(rung: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_rung(rung, monkeypatch)
+    assert_same(_together(_log("gap"), 20_000, threads), walk(_log("gap")))
+
+
+def test_an_end() -> None:
+    whole = list(walk(_log("gap")))
+    for record in whole[::151]:
+        expected = [one for one in whole if one.physical_offset < record.physical_offset]
+        assert_same(_together(_log("gap"), 30_000, end=record.physical_offset), expected)
+
+
+def test_guesses_that_are_wrong(tmp_path: Path) -> None:
+    """A frame inside a body, right for its place, is where a piece begins: the walk before it passes it by."""
+    inner = frame(1104, b"decoy")
+    outer = frame(0, b"." * 1016 + inner + b"." * 900)
+    log = log_of(tmp_path, outer + frame(len(outer), b"after") + bytes(100))
+    request = Request(log, TopicTable(), Columns.ALL, 0, None, None, 1 << 20, 100)
+    assert [piece.begin for piece in pieces(request, 0, 1000)][1] == 1104
+    assert_same(_together(log, 1000), walk(log))
+
+
+def test_damage_over_the_edges_of_pieces(tmp_path: Path) -> None:
+    frames = b""
+    while len(frames) < 20_000:
+        frames += frame(len(frames), b"x" * 50)
+    for begin, end in ((500, 9000), (3000, 3001), (900, 1100), (0, 15_000)):
+        broken = frames[:begin] + b"\xee" * (end - begin) + frames[end:]
+        log = log_of(tmp_path / f"{begin}-{end}", broken)
+        for piece in (1000, 4000):
+            assert_same(_together(log, piece), walk(log))
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_check(name: str) -> None:
+    passed: list[int] = []
+    check = check_log(_log(name), progress=passed.append)
+    records = list(walk(_log(name)))
+    assert check.others == [record for record in records if isinstance(record, Blank | Empty | Damage)]
+    assert check.messages == len(records) - len(check.others)
+    assert check.message_bytes == sum(one.end - one.physical_offset for one in records if one not in check.others)
+    assert sum(passed) == sum(file.size for file in _log(name).files)
+
+
+def test_errors_of_the_work_and_of_files_reach_the_caller(tmp_path: Path) -> None:
+    def fail(records: Iterator[ColumnRecord]) -> None:
+        raise ArithmeticError("of the work")
+
+    with pytest.raises(ArithmeticError, match="of the work"):
+        list(walk_parallel(_log("clean"), fail))
+    log = log_of(tmp_path, frame(0), frame(len(frame(0))))
+    log.files[1].path.unlink()
+    with pytest.raises(UnreadableError):
+        check_log(log)
+
+
+def test_the_work_need_not_take_all_records() -> None:
+    def first(records: Iterator[ColumnRecord]) -> int:
+        record = next(records)
+        return record.begin if isinstance(record, MessageColumns) else record.physical_offset
+
+    starts = list(walk_parallel(_log("clean"), first, piece=30_000))
+    assert len(starts) > 10
+    assert starts == sorted(set(starts))
+
+
+def _many_megabytes(folder: Path) -> MappedFileQueue:
+    data = bytearray()
+    while len(data) < 8_000_000:
+        data += frame(len(data), b"z" * 50_000)
+    return log_of(folder, bytes(data))
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_an_interrupt_ends_it_soon(tmp_path: Path, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_rung(rung, monkeypatch)
+    log = _many_megabytes(tmp_path)
+    windows = 0
+
+    def slow(records: Iterator[ColumnRecord]) -> None:
+        nonlocal windows
+        for _ in records:
+            windows += 1
+            time.sleep(0.05)
+
+    timer = threading.Timer(0.2, _thread.interrupt_main)
+    timer.start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(walk_parallel(log, slow, columns=Columns.BYTES, window=60_000, rows=1))
+    timer.join()
+    assert time.monotonic() - begun < 2
+    assert windows < 50
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("walk")]
+
+
+def test_a_caller_that_stops_leaves_no_threads(tmp_path: Path) -> None:
+    log = _many_megabytes(tmp_path)
+    results = walk_parallel(log, list, piece=100_000)
+    next(results)
+    del results
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("walk")]
+    assert sum(len(one) for one in walk_columns(log) if isinstance(one, MessageColumns)) > 100
