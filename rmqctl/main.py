@@ -37,10 +37,11 @@ VERBS: dict[str, Verb] = {
     "cat": Verb("rmqctl.commands.cat:cat", "look", "Print messages, in commitlog or queue order."),
     "dump": Verb("rmqctl.commands.dump:dump", "look", "Any store file, field by field, with byte offsets."),
     "query": Verb("rmqctl.commands.query:query", "look", "Find messages by key, id, offset or time."),
-    "append": Verb("rmqctl.commands.append:append", "change", "Store one message, or many from JSON Lines."),
+    "append": Verb("rmqctl.commands.append:append", "change", "Store one message, or many from a file."),
     "recover": Verb("rmqctl.commands.recover:recover", "change", "Mend a store after a crash."),
     "rebuild": Verb("rmqctl.commands.rebuild:rebuild", "change", "Make queues and index anew from the commitlog."),
     "clean": Verb("rmqctl.commands.clean:clean", "change", "Remove expired files, as the broker would."),
+    "export": Verb("rmqctl.commands.export:export", "many", "Messages into Parquet, Arrow, CSV or JSONL."),
     "completion": Verb("rmqctl.commands.completion:completion", "more", "Print a completion script for your shell."),
 }
 

@@ -35,6 +35,18 @@ def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
+def messages_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[tuple[int, int, Message | UsageError]]:
+    """(line number, bytes of the line, the message or what is wrong with it) of every line that is not blank.
+
+    UsageError for a line of more than 64 MiB.
+    """
+    for number, line in numbered_lines(stream):
+        try:
+            yield number, len(line), message_from_line(line, as_stored)
+        except UsageError as error:
+            yield number, len(line), error
+
+
 def message_from_line(line: bytes, as_stored: bool) -> Message:
     """The message of one line of JSON. UsageError that says what is wrong with it.
 
@@ -121,8 +133,8 @@ def _host(record: Mapping[str, Any], name: str) -> Host:
 
 def _base64(record: Mapping[str, Any], name: str) -> bytes | None:
     value = record.get(name)
-    if value is None:
-        return None
+    if value is None or isinstance(value, bytes):  # bytes: from where they need no base64
+        return value
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, TypeError, ValueError) as error:

@@ -56,6 +56,8 @@ ALL_COLUMNS = (
     "body",
     "body_base64",
 )
+EXACT_COLUMNS = ("properties_base64", "stored_body_base64", "body_error")
+"""Fields that only some messages have: what an exact copy needs, and why a body could not be unpacked."""
 _PREVIEW_BYTES = 120
 
 

@@ -129,6 +129,19 @@ def output_options(command: Command) -> Command:
     return _json_option(_format_option(printing))  # type: ignore[return-value]
 
 
+def summary_options(command: Command) -> Command:
+    """Add --json; the command gets its argument `output: Output`, for verbs whose data goes elsewhere."""
+
+    @functools.wraps(command)
+    def printing(*args: Any, as_json: bool, **options: Any) -> Any:
+        output = Output(as_json)
+        result = command(*args, output=output, **options)
+        output.flush()
+        return result
+
+    return _json_option.but(help="The summary as one JSON object.")(printing)  # type: ignore[return-value]
+
+
 def time_options(command: Command) -> Command:
     """Add -b/--begin and -e/--end; the command gets `begin` and `end`, each milliseconds or None, begin <= end."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from formats.message import Reason, StoredMessage
 from store.checkpoint import Checkpoint
-from store.commitlog.walk import Damage, Empty, Progress, walk
+from store.commitlog.walk import Blank, Damage, Empty, Progress, walk
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 
@@ -57,28 +57,56 @@ def survey_log(
     From `survey.start_offset` on the first damage ends the valid log. Damage before it is noted and passed over: a
     broker would not look there. `tolerant` passes over damage everywhere.
     """
-    start_offset = survey.start_offset
     for record in walk(log, progress=progress):
-        if isinstance(record, Damage | Empty):
-            _note(survey, record, tolerant)
-            continue
-        if isinstance(survey.stop, Empty) and (tolerant or survey.stop.physical_offset < start_offset):
-            # zeros in the middle: whatever stood there is gone, and good records follow
-            hole = survey.stop
-            survey.tolerated.append(Damage(hole.physical_offset, hole.end, Reason.MAGIC, "zeros inside the log", ""))
-            survey.stop = None
         if not isinstance(record, StoredMessage):
-            if survey.stop is None:
-                survey.end_offset = record.physical_offset + record.size
-        elif survey.stop is not None:
-            survey.behind_messages += 1
-            survey.behind_bytes += record.total_size
-        else:
-            survey.messages += 1
-            survey.end_offset = record.end
-            survey.last_message_offset = record.physical_offset
-            survey.last_store_timestamp = record.store_timestamp
+            pass_other(survey, record, tolerant)
+        elif pass_messages(
+            survey, record.physical_offset, record.end, 1, record.physical_offset, record.store_timestamp, tolerant
+        ):
             on_message(record)
+    end_survey(survey, tolerant)
+
+
+def pass_messages(
+    survey: LogSurvey, begin: int, end: int, messages: int, last_offset: int, last_timestamp: int, tolerant: bool
+) -> bool:
+    """The walk came to `messages` good ones at [begin, end): whether they belong to the valid log."""
+    _close_hole(survey, tolerant)
+    if survey.stop is not None:
+        survey.behind_messages += messages
+        survey.behind_bytes += end - begin
+        return False
+    survey.messages += messages
+    survey.end_offset = end
+    survey.last_message_offset = last_offset
+    survey.last_store_timestamp = last_timestamp
+    return True
+
+
+def pass_other(survey: LogSurvey, record: Blank | Empty | Damage, tolerant: bool) -> None:
+    """The walk came to a record that is no message."""
+    if isinstance(record, Blank):
+        _close_hole(survey, tolerant)
+        if survey.stop is None:
+            survey.end_offset = record.end
+    elif survey.stop is not None:
+        pass
+    elif isinstance(record, Damage) and (tolerant or record.physical_offset < survey.start_offset):
+        survey.tolerated.append(record)
+    else:
+        survey.stop = record
+
+
+def _close_hole(survey: LogSurvey, tolerant: bool) -> None:
+    """A good record follows zeros: whatever stood there is gone."""
+    hole = survey.stop
+    if isinstance(hole, Empty) and (tolerant or hole.physical_offset < survey.start_offset):
+        survey.tolerated.append(Damage(hole.physical_offset, hole.end, Reason.MAGIC, "zeros inside the log", ""))
+        survey.stop = None
+
+
+def end_survey(survey: LogSurvey, tolerant: bool) -> None:
+    """The walk is over."""
     if tolerant and survey.tolerated and survey.tolerated[-1].physical_offset >= survey.end_offset:
         # nothing good follows the last damage: it is the torn tail, not a span inside the log
         survey.stop = survey.tolerated.pop()
@@ -87,15 +115,6 @@ def survey_log(
 def new_survey(log: MappedFileQueue, start_offset: int) -> LogSurvey:
     """A survey still to be made."""
     return LogSurvey(start_offset, max(log.min_offset, 0))
-
-
-def _note(survey: LogSurvey, record: Damage | Empty, tolerant: bool) -> None:
-    if survey.stop is not None:
-        return
-    if isinstance(record, Damage) and (tolerant or record.physical_offset < survey.start_offset):
-        survey.tolerated.append(record)
-    else:
-        survey.stop = record
 
 
 def files_with_data(log: MappedFileQueue) -> list[MappedFile]:

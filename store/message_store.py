@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,14 +13,19 @@ from formats.message import Message, StoredMessage
 from store.config import StoreConfig
 from store.read.reader import StoreReader
 from store.store_files import StoreFiles
-from store.write.put import PutResult, wall_clock
+from store.write.put import wall_clock
+from store.write.result import PutResult
 
 if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
     from store.clean import CleanOptions, CleanReport
     from store.commitlog.walk import Progress
     from store.queues.offset_by_time import Boundary
     from store.read.get import GetResult
     from store.read.key_query import QueryResult
+    from store.read.message_filter import Criteria
+    from store.read.selection import OnDamage
     from store.rebuild import RebuildReport
     from store.recover import RecoverReport
     from store.write.writer import StoreWriter
@@ -40,6 +45,7 @@ class MessageStore:
         self.files = files
         self.reader = StoreReader(files)
         self._writer = writer
+        self._put_ordinary = None if writer is None else writer.put_ordinary
 
     @classmethod
     def open(
@@ -96,6 +102,10 @@ class MessageStore:
         `as_stored`: a copy of a stored message that keeps its store time and host and its properties byte for byte;
         only what its place in this store decides is made anew: queue and physical offset, and properties with those.
         """
+        if not as_stored and self._put_ordinary is not None:
+            result = self._put_ordinary(message)
+            if result is not None:
+                return result
         return self._writing.put(message, as_stored)
 
     def put_many(self, messages: Sequence[Message], *, batch: bool = False, as_stored: bool = False) -> list[PutResult]:
@@ -137,6 +147,29 @@ class MessageStore:
     def offset_at(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = "lower") -> int:
         """Queue offset for a time in ms; see StoreReader.offset_at."""
         return self.reader.offset_at(topic, queue_id, timestamp, boundary)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        begin: int = 0,
+        end: int | None = None,
+        *,
+        criteria: Criteria | None = None,
+        views: bool = True,
+        on_damage: OnDamage | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[RecordBatch]:
+        """Messages in the order they were stored as pyarrow.RecordBatch, with these columns (None: all, see
+        store.scan.schema), of physical offsets [begin, end). A column that is not asked for costs nothing.
+
+        `criteria`: only messages that meet them. `views`: bodies as `binary_view` over the memory they were read
+        into; else as `binary`. Damage is told to `on_damage` and passed; without it the first is raised in its place.
+        UnsupportedError without pyarrow, UsageError for a name of no column.
+        """
+        from store.scan.scan import Scan
+
+        scan = Scan(self.files.log, columns, begin, end, criteria=criteria, views=views)
+        return scan.batches(on_damage, progress)
 
     # ---- changing
 

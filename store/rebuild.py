@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from formats.errors import NotFoundError, RefusedError, UsageError
-from formats.layouts import CONSUMEQUEUE_UNIT
-from formats.message import StoredMessage
 from store.commitlog.walk import Progress
-from store.dispatch import QueueSlot, queue_slots
+from store.dispatch import QueueSlot
 from store.files import io
 from store.files.journal import Journal
-from store.files.layout import file_name, is_safe_topic, topic_directory
+from store.files.layout import topic_directory
 from store.files.lock import take_lock
 from store.files.plan import Install, MoveAway, Plan
-from store.log_survey import new_survey, survey_log
-from store.mend.index import IndexMend
-from store.queues.batch_consumequeue import BatchConsumeQueue, pack_batch_unit
+from store.log_runs import Digest, QueueRun, Run, route
+from store.log_survey import new_survey
+from store.mend.index_build import IndexBuilder
+from store.mend.queue_writer import QueueWriter
+from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.queues.queue_table import QueueTable, has_rocksdb_queues, rocksdb_error
-from store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
+from store.run_survey import survey_runs
 from store.store_files import StoreFiles
 
-_PLACEHOLDER = CONSUMEQUEUE_UNIT.struct.pack(0, PLACEHOLDER_SIZE, 0)
-_BUFFER = 256 * 1024
+# units that all queues together hold in memory at most before they are written
+_HELD_UNITS = 1 << 20
 
 
 @dataclass(slots=True)
@@ -47,92 +47,53 @@ class RebuildReport:
     topics: list[str] = field(default_factory=list)
 
 
-class _QueueWriter:
-    """One queue written to a staging folder, file by file, in the order of the log."""
-
-    def __init__(self, directory: Path, slot: QueueSlot, file_size: int) -> None:
-        self.directory = directory
-        self.units = 0
-        self.conflicts = 0
-        self._file_size = file_size
-        self._is_batch = slot.is_batch
-        unit_size = len(self._pack(slot.unit))
-        self._per_file = file_size // unit_size
-        self._file_bytes = self._per_file * unit_size
-        first = 0 if slot.is_batch else slot.unit.queue_offset - slot.unit.queue_offset % self._per_file
-        self._next_offset = first
-        self._position = first * unit_size
-        self._buffer = bytearray()
-        self._file: Path | None = None
-
-    def _pack(self, unit: QueueUnit) -> bytes:
-        if self._is_batch:
-            return pack_batch_unit(unit)
-        return CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code)
-
-    def add(self, unit: QueueUnit) -> None:
-        if unit.queue_offset < self._next_offset:
-            self.conflicts += 1
-            return
-        while not self._is_batch and self._next_offset < unit.queue_offset:
-            self._put(_PLACEHOLDER)
-            self._next_offset += 1
-        self._put(self._pack(unit))
-        self._next_offset = unit.next_queue_offset
-        self.units += 1
-
-    def _put(self, packed: bytes) -> None:
-        if self._file is None:
-            start = self._position // self._file_bytes * self._file_size
-            self._file = self.directory / file_name(start)
-            io.make_directories(self.directory)
-            io.create_file(self._file, self._file_size)
-        self._buffer += packed
-        self._position += len(packed)
-        if self._position % self._file_bytes == 0:
-            self.flush()
-            self._file = None
-        elif len(self._buffer) >= _BUFFER:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._file is not None and self._buffer:
-            position = self._position % self._file_bytes or self._file_bytes
-            io.write_range(self._file, position - len(self._buffer), self._buffer)
-        self._buffer = bytearray()
-
-
 class _QueuesRebuild:
-    """All queues of the chosen topics (None for all)."""
+    """All queues of the chosen topics (None for all); written to `staging`, None to count only."""
 
     def __init__(self, queues: QueueTable, staging: Path | None, topics: frozenset[str] | None) -> None:
         self._queues = queues
         self._staging = staging
         self._topics = topics
         self._batch = {(queue.topic, queue.queue_id) for queue in queues.all() if isinstance(queue, BatchConsumeQueue)}
-        self._writers: dict[tuple[str, int], _QueueWriter] = {}
+        self._writers: dict[tuple[str, int], QueueWriter] = {}
+        self._held = 0
         self.counted: dict[tuple[str, int], int] = {}
 
-    def add(self, message: StoredMessage, levels: tuple[int, ...]) -> None:
-        batch = (message.topic, message.queue_id) in self._batch
-        for slot in queue_slots(message, levels, batch):
-            if self._topics is not None and slot.topic not in self._topics:
-                continue
-            key = (slot.topic, slot.queue_id)
-            self.counted[key] = self.counted.get(key, 0) + 1
-            if self._staging is None:
-                continue
-            writer = self._writers.get(key)
-            if writer is None:
-                writer = self._writers[key] = self._writer(slot)
+    def is_batch_topic(self, topic: str, queue_id: int) -> bool:
+        """Whether the store has this queue with 46-byte units."""
+        return (topic, queue_id) in self._batch
+
+    def add(self, slot: QueueSlot) -> None:
+        """The log implies this slot."""
+        writer = self._counted(slot.topic, slot.queue_id, slot.is_batch, 1)
+        if writer is not None:
             writer.add(slot.unit)
 
-    def _writer(self, slot: QueueSlot) -> _QueueWriter:
-        assert self._staging is not None
-        name = "batchconsumequeue" if slot.is_batch else "consumequeue"
-        directory = topic_directory(self._staging / name, slot.topic) / str(slot.queue_id)
-        size = self._queues.batch_file_size() if slot.is_batch else self._queues.consumequeue_file_size()
-        return _QueueWriter(directory, slot, size)
+    def add_units(self, run: QueueRun) -> None:
+        """The log implies these units of a queue with 20-byte units."""
+        writer = self._counted(run.topic, run.queue_id, False, len(run.slots))
+        if writer is not None:
+            writer.add_units(run.slots, run.units)
+
+    def _counted(self, topic: str, queue_id: int, is_batch: bool, units: int) -> QueueWriter | None:
+        if self._topics is not None and topic not in self._topics:
+            return None
+        key = (topic, queue_id)
+        self.counted[key] = self.counted.get(key, 0) + units
+        if self._staging is None:
+            return None
+        self._held += units
+        if self._held > _HELD_UNITS:
+            self._held = 0
+            for writer in self._writers.values():
+                writer.flush()
+        found = self._writers.get(key)
+        if found is None:
+            name = "batchconsumequeue" if is_batch else "consumequeue"
+            directory = topic_directory(self._staging / name, topic) / str(queue_id)
+            size = self._queues.batch_file_size() if is_batch else self._queues.consumequeue_file_size()
+            found = self._writers[key] = QueueWriter(directory, is_batch, size)
+        return found
 
     def finish(self, plan: Plan, report: RebuildReport, log_min_offset: int) -> None:
         """Plan the swaps. A queue without messages in the log stays if its own have expired, else goes."""
@@ -187,12 +148,13 @@ def rebuild(
     journal = Journal(files.layout, "rebuild", arguments)
     plan = Plan()
     try:
-        report = _rebuild(files, journal, plan, queues, index, topics, progress)
+        try:
+            report = _rebuild(files, journal, plan, queues, index, topics, progress)
+        except BaseException:  # refused, interrupted: nothing of the store was touched, so nothing is to be undone
+            journal.discard()
+            raise
         journal.apply(plan)
         report.journal = str(journal.folder)
-    except (NotFoundError, RefusedError):
-        journal.discard()
-        raise
     finally:
         lock.release()
     return report
@@ -211,18 +173,26 @@ def _rebuild(
     staging = None if journal is None else journal.staging
     chosen = frozenset(topics) if topics else None
     made = _QueuesRebuild(files.queues, staging, chosen) if with_queues else None
-    keys = IndexMend(files.index, files.descriptors) if with_index else None
     levels = files.config.delay_levels()
+    geometry = files.index.geometry
+    folder = None if staging is None else staging / "index"
+    keys = IndexBuilder(geometry, None if folder is None else lambda: folder)
+    if folder is not None and with_index:
+        io.make_directories(folder)
 
-    def on_message(message: StoredMessage) -> None:
+    def on_run(run: Run) -> None:
         if made is not None:
-            made.add(message, levels)
-        if keys is not None:
-            keys.add(message)
-        report.unplaceable_messages += not is_safe_topic(message.topic)
+            route(run, files.log, levels, made)
+        keys.add(run.key_hashes, run.key_offsets, run.key_timestamps)
+        report.unplaceable_messages += run.unplaceable
 
     survey = new_survey(files.log, 0)
-    survey_log(survey, files.log, on_message, tolerant=True, progress=progress)
+    digest = Digest(levels, queues=with_queues, keys=with_index)
+    try:
+        survey_runs(survey, files.log, digest, on_run, tolerant=True, progress=progress)
+        keys.finish()
+    finally:
+        keys.close()
     report.messages = survey.messages
     report.damaged_spans = len(survey.tolerated)
     if made is not None:
@@ -232,20 +202,11 @@ def _rebuild(
                 f"the commitlog holds no message of topic {missing[0]!r}", hint="`rmqctl ls --topics` lists the topics"
             )
         made.finish(plan, report, files.log.min_offset)
-    if keys is not None:
-        report.index_files_rebuilt = _plan_index(files, keys, staging, plan)
+    if with_index:
+        if folder is not None:
+            plan.add(Install(folder, files.layout.index))
+        report.index_files_rebuilt = keys.file_count
     return report
-
-
-def _plan_index(files: StoreFiles, keys: IndexMend, staging: Path | None, plan: Plan) -> int:
-    geometry = files.index.geometry
-    if staging is None:
-        return keys.file_count(geometry)
-    folder = staging / "index"
-    io.make_directories(folder)
-    made = keys.stage(folder, geometry)
-    plan.add(Install(folder, files.layout.index))
-    return len(made)
 
 
 def report_row(report: RebuildReport) -> dict[str, Any]:

@@ -5,25 +5,26 @@ Better than the broker's where that one loses or doubles things: see docs/recove
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from formats.errors import RefusedError
-from formats.message import StoredMessage
 from store.checkpoint import Checkpoint, checkpoint_bytes
 from store.commitlog.walk import Damage, Progress
-from store.dispatch import queue_slots
 from store.files.journal import Journal
-from store.files.layout import file_name, is_safe_topic
+from store.files.layout import file_name
 from store.files.lock import take_lock
 from store.files.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange, describe
 from store.files.reading import end_of_nonzero
-from store.index.index_file import Geometry
-from store.log_survey import LogSurvey, new_survey, start_after_clean_stop, start_after_crash, survey_log
-from store.mend.index import IndexMend
+from store.log_runs import Digest, Run, route
+from store.log_survey import LogSurvey, new_survey, start_after_clean_stop, start_after_crash
+from store.mend.gone import Gone
+from store.mend.index_mend import IndexRecovery
 from store.mend.queues import QueuesMend
 from store.queues.queue_table import has_rocksdb_queues, rocksdb_error
+from store.run_survey import survey_runs
 from store.store_files import StoreFiles
 
 
@@ -75,15 +76,16 @@ def recover(
     journal = Journal(files.layout, "recover", arguments)
     try:
         recovery = _Recovery(files, journal)
-        report = recovery.plan(cut, full, progress)
+        try:
+            report = recovery.plan(cut, full, progress)
+        except BaseException:  # refused, interrupted: nothing of the store was touched, so nothing is to be undone
+            journal.discard()
+            raise
         if recovery.operations:
             journal.apply(recovery.operations)
             report.journal = str(journal.folder)
         else:
             journal.discard()
-    except RefusedError:
-        journal.discard()
-        raise
     finally:
         lock.release()
     return report
@@ -97,8 +99,6 @@ class _Recovery:
         self.log = files.log
         self.journal = journal
         self.operations = Plan()
-        self.survey: LogSurvey | None = None
-        self._unplaceable = 0
 
     def plan(self, cut: bool, full: bool, progress: Progress | None) -> RecoverReport:
         """Decide everything; nothing of the store is touched (index files may be staged in the journal)."""
@@ -110,23 +110,44 @@ class _Recovery:
             start = start_after_crash(self.log, checkpoint) if crashed else start_after_clean_stop(self.log)
         if not self.log.files:
             return self._without_log(cut, crashed)
-        queues = QueuesMend(self.files.queues, self.files.descriptors, self._is_gone)
-        index = IndexMend(self.files.index, self.files.descriptors)
+        survey = new_survey(self.log, start)
+        is_gone = Gone(self.log.min_offset, survey)
+        queues = QueuesMend(self.files.queues, self.files.descriptors, is_gone)
+        index = self._index_recovery(is_gone)
+        try:
+            return self._plan(survey, queues, index, cut, progress)
+        finally:
+            index.close()
+
+    def _plan(
+        self,
+        survey: LogSurvey,
+        queues: QueuesMend,
+        index: IndexRecovery,
+        cut: bool,
+        progress: Progress | None,
+    ) -> RecoverReport:
+        crashed = self.files.has_abort()
+        checkpoint = self.files.checkpoint()
+        unplaceable = 0
         levels = self.files.config.delay_levels()
 
-        def on_message(message: StoredMessage) -> None:
-            batch = queues.is_batch_topic(message.topic, message.queue_id)
-            for slot in queue_slots(message, levels, batch):
-                queues.add(slot)
-            self._unplaceable += not is_safe_topic(message.topic)
-            index.add(message)
+        def on_run(run: Run) -> None:
+            nonlocal unplaceable
+            route(run, self.log, levels, queues)
+            unplaceable += run.unplaceable
+            index.add(run)
 
-        survey = self.survey = new_survey(self.log, start)
-        survey_log(survey, self.log, on_message, progress=progress)
+        survey_runs(survey, self.log, Digest(levels), on_run, progress=progress)
         if survey.has_damage_inside and not cut:
             raise _inside_damage(survey, self.files.layout.kept)
         report = RecoverReport(
-            not crashed, file_name(start), start, survey.end_offset, survey.messages, dry_run=self.journal is None
+            not crashed,
+            file_name(survey.start_offset),
+            survey.start_offset,
+            survey.end_offset,
+            survey.messages,
+            dry_run=self.journal is None,
         )
         report.damaged = [_damage_row(span) for span in survey.tolerated]
         report.messages_cut = survey.behind_messages
@@ -134,18 +155,18 @@ class _Recovery:
         queues.finish(self.operations)
         report.queues_changed, report.units_added = queues.changed, queues.added
         report.units_removed, report.slot_conflicts = queues.removed, queues.conflicts
-        report.unplaceable_messages = self._unplaceable
-        geometry = self.files.index.geometry
-        report.index_files_rebuilt = self._mend_index(index, geometry)
+        report.unplaceable_messages = unplaceable
+        report.index_files_rebuilt = self._mend_index(index, survey.start_offset)
         if self.operations or crashed or checkpoint is None:
-            self._finish(survey, checkpoint, index.full_file_end_timestamp(geometry), crashed)
+            self._finish(survey, checkpoint, index.full_file_end_timestamp, crashed)
         report.operations = [describe(operation, self.files.root) for operation in self.operations.operations]
         return report
 
-    def _is_gone(self, physical_offset: int) -> bool:
-        if physical_offset < self.log.min_offset:
-            return True
-        return self.survey is not None and self.survey.is_in_damage(physical_offset)
+    def _index_recovery(self, is_gone: Gone) -> IndexRecovery:
+        journal = self.journal
+        directory = None if journal is None else lambda: journal.staging
+        is_wanted = self.files.config.message_index_enable
+        return IndexRecovery(self.files.index, self.files.descriptors, is_gone, directory, is_wanted)
 
     def _refuse_strangers(self) -> None:
         for problem in self.log.problems:
@@ -182,20 +203,23 @@ class _Recovery:
                 self.operations.add(ClearRange(file.path, begin, stop - begin))
         return removed
 
-    def _mend_index(self, index: IndexMend, geometry: Geometry) -> int:
+    def _mend_index(self, index: IndexRecovery, start: int) -> int:
         """Plan new index files if the present ones are not complete and sound; returns how many."""
         service = self.files.index
-        if not self.files.config.message_index_enable or index.is_intact(self._is_gone):
+
+        def read_again(on_run: Callable[[Run], None]) -> None:
+            survey_runs(new_survey(self.log, start), self.log, Digest((), queues=False), on_run)
+
+        if index.finish(read_again):
             return 0
         present = [*(file.path for file in service.files), *(path for path, _ in service.problems)]
-        staged = [] if self.journal is None else index.stage(self.journal.staging, geometry)
-        targets = [self.files.layout.index / path.name for path in staged]
+        targets = [self.files.layout.index / path.name for path in index.staged]
         for path in present:
             if path not in targets:
                 self.operations.add(MoveAway(path))
-        for path, target in zip(staged, targets, strict=True):
+        for path, target in zip(index.staged, targets, strict=True):
             self.operations.add(Install(path, target))
-        return index.file_count(geometry)
+        return index.file_count
 
     def _finish(self, survey: LogSurvey, checkpoint: Checkpoint | None, index_timestamp: int, crashed: bool) -> None:
         """Checkpoint as after a clean stop with everything flushed; no abort file."""

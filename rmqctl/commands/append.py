@@ -1,12 +1,7 @@
-"""`rmqctl append`: stores one message given by flags, or many from JSON Lines."""
+"""`rmqctl append`: stores one message given by flags, or many from JSON Lines, Parquet or Arrow."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -17,13 +12,13 @@ from rmqctl.options import StoreLocation, key_option, output_options, queue_opti
 
 if TYPE_CHECKING:
     from formats.message import Message
+    from rmqctl.message_source import MessageSource
     from rmqctl.output import Output
     from store.message_store import MessageStore
-    from store.write.put import PutResult
+    from store.write.result import PutResult
 
 _CHUNK = 256
-_SPOOL_IN_MEMORY = 64 * 1024 * 1024
-# beyond this, bad lines are only counted on stderr
+# beyond this, bad lines and rows are only counted on stderr
 _TOLD = 20
 
 
@@ -32,7 +27,7 @@ _TOLD = 20
 Examples:
   rmqctl append -s /data/store -t Orders -q 1 --tags paid -k order-7 --body '{"id":7}'
   rmqctl cat -s old --json | rmqctl append -s new --create --from -
-  rmqctl cat -s old --json --stored-bodies | rmqctl append -s new --create --from - --as-stored
+  rmqctl export -s old all.parquet && rmqctl append -s new --create --from all.parquet --as-stored
 
 The store must be whole and not in use: append never repairs. Exit code 5 names what to do first."""
 )
@@ -45,7 +40,13 @@ The store must be whole and not in use: append never repairs. Exit code 5 names 
 @click.option("--flag", type=int, default=0, metavar="N", help="The producer's own flag.")
 @click.option("--body", metavar="TEXT", help="The body, as UTF-8.")
 @click.option("--body-file", type=click.File("rb"), metavar="FILE", help="The body from a file, `-` for stdin.")
-@click.option("--from", "source", type=click.File("rb"), metavar="FILE", help="JSON Lines, as cat --json prints.")
+@click.option(
+    "--from",
+    "source",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="JSON Lines as cat --json prints, Parquet or Arrow as export writes.",
+)
 @click.option("--as-stored", is_flag=True, help="With --from: keep store time and store host too (an exact copy).")
 @click.option("--keep-going", is_flag=True, help="With --from: leave out bad lines, else one of them stops it all.")
 @click.option("--create", is_flag=True, help="Make a new store if there is none.")
@@ -66,7 +67,7 @@ def append(
     keep_going: bool,
     create: bool,
 ) -> int:
-    """Store one message, or many from JSON Lines.
+    """Store one message, or many from JSON Lines, Parquet or Arrow.
 
     What a producer sets is kept: topic, queue, flag, properties, body, born time and host. The message ends in the
     commitlog, its consume queue and the index, flushed to disk, before the command returns.
@@ -81,13 +82,16 @@ def append(
         raise click.UsageError(
             "--from takes whole messages: no -t, -q, -k, --tags, --property, --flag or --body with it"
         )
-    with _rereadable(source, keep_going) as lines, _open(store, create) as opened:
-        bad = 0 if keep_going else _check_all(opened, lines, as_stored, output)
+    from rmqctl.message_source import message_source
+
+    with message_source(source, once=keep_going) as messages, _open(store, create) as opened:
+        bad = 0 if keep_going else _check_all(opened, messages, as_stored, output)
         if bad:
             raise UsageError(
-                f"{bad} bad lines: nothing was written", hint="mend them, or leave them out with --keep-going"
+                f"{bad} bad {messages.item}s: nothing was written",
+                hint="mend them, or leave them out with --keep-going",
             )
-        return _put_all(opened, lines, as_stored, output)
+        return _put_all(opened, messages, as_stored, output)
 
 
 def _one_message(
@@ -147,59 +151,45 @@ def _put_one(opened: MessageStore, message: Message, output: Output) -> int:
     return exit_codes.OK
 
 
-def _require_stored(result: PutResult, line: int | None = None) -> None:
+def _require_stored(result: PutResult, place: str = "") -> None:
     """UsageError for a message RocketMQ does not take, WriteFailedError for a store that cannot take it."""
     from store.status import PutStatus
 
     if result.status.is_stored:
         return
-    place = f"line {line}: " if line is not None else ""
-    text = f"{place}{result.status}: {result.detail}"
+    text = f"{result.status}: {result.detail}"
     if result.status in (PutStatus.DISK_FULL, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED):
-        raise WriteFailedError(text, hint="what was stored before it stays; free some space, then go on with the rest")
+        raise WriteFailedError(place + text, hint="what was stored before it stays; free some space, then go on with the rest")
     raise UsageError(text)
 
 
-@contextlib.contextmanager
-def _rereadable(source: IO[bytes], keep_going: bool) -> Iterator[IO[bytes]]:
-    """`source`, or a copy of it that can be read twice: once to check everything, once to store it."""
-    if keep_going or source.seekable():
-        yield source
-        return
-    with tempfile.SpooledTemporaryFile(max_size=_SPOOL_IN_MEMORY) as spool:
-        while chunk := source.read(1 << 20):
-            spool.write(chunk)
-        spool.seek(0)
-        yield spool
-
-
-def _check_all(opened: MessageStore, lines: IO[bytes], as_stored: bool, output: Output) -> int:
-    """Number of lines that cannot be stored; each is named."""
-    from rmqctl.message_input import message_from_line, numbered_lines
-
-    start = lines.tell()
+def _check_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output) -> int:
+    """Number of messages that cannot be stored; each is named."""
     bad = 0
-    for number, line in numbered_lines(lines):
-        try:
-            refused = opened.check_message(message_from_line(line, as_stored), as_stored=as_stored)
-            if refused is not None:
-                raise UsageError(f"{refused.status}: {refused.detail}")
-        except UsageError as error:
+    for number, _, message in source.messages(as_stored):
+        error = message if isinstance(message, UsageError) else _refusal(opened, message, as_stored)
+        if error is not None:
             bad += 1
-            _tell(output, number, error, bad)
-    lines.seek(start)
+            _tell(output, source.item, number, error, bad)
     return bad
 
 
-def _tell(output: Output, number: int, error: UsageError, count: int) -> None:
+def _refusal(opened: MessageStore, message: Message, as_stored: bool) -> UsageError | None:
+    try:
+        refused = opened.check_message(message, as_stored=as_stored)
+    except UsageError as error:
+        return error
+    return UsageError(f"{refused.status}: {refused.detail}") if refused is not None else None
+
+
+def _tell(output: Output, item: str, number: int, error: UsageError, count: int) -> None:
     if count <= _TOLD:
-        output.talk(f"line {number}: {error.message}")
+        output.talk(f"{item} {number}: {error.message}")
     elif count == _TOLD + 1:
-        output.talk("further bad lines are only counted")
+        output.talk(f"further bad {item}s are only counted")
 
 
-def _put_all(opened: MessageStore, lines: IO[bytes], as_stored: bool, output: Output) -> int:
-    from rmqctl.message_input import message_from_line, numbered_lines
+def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output) -> int:
     from rmqctl.progress import progress
 
     summary: dict[str, Any] = {"stored": 0, "bad_lines": 0, "first_physical_offset": None, "end_physical_offset": None}
@@ -208,21 +198,20 @@ def _put_all(opened: MessageStore, lines: IO[bytes], as_stored: bool, output: Ou
     def store_pending() -> None:
         results = opened.put_many([message for _, message in pending], as_stored=as_stored)
         for (number, _), result in zip(pending, results, strict=True):
-            _note(summary, result, number, output)
+            _note(summary, result, source.item, number, output)
         pending.clear()
 
-    size = _size_of(lines)
     try:
-        with progress("storing", size, "bytes") as bar:
-            for number, line in numbered_lines(lines):
-                try:
-                    pending.append((number, message_from_line(line, as_stored)))
-                except UsageError as error:
+        with progress("storing", source.size, "bytes") as bar:
+            for number, size, message in source.messages(as_stored):
+                if isinstance(message, UsageError):
                     summary["bad_lines"] += 1
-                    _tell(output, number, error, summary["bad_lines"])
+                    _tell(output, source.item, number, message, summary["bad_lines"])
+                else:
+                    pending.append((number, message))
                 if len(pending) >= _CHUNK:
                     store_pending()
-                bar.advance(len(line))
+                bar.advance(size)
             if pending:
                 store_pending()
         opened.flush()
@@ -234,20 +223,13 @@ def _put_all(opened: MessageStore, lines: IO[bytes], as_stored: bool, output: Ou
     return exit_codes.USAGE if summary["bad_lines"] else exit_codes.OK
 
 
-def _note(summary: dict[str, Any], result: PutResult, number: int, output: Output) -> None:
+def _note(summary: dict[str, Any], result: PutResult, item: str, number: int, output: Output) -> None:
     try:
-        _require_stored(result, number)
+        _require_stored(result, f"{item} {number}: ")
     except UsageError as error:
         summary["bad_lines"] += 1
-        _tell(output, number, error, summary["bad_lines"])
+        _tell(output, item, number, error, summary["bad_lines"])
         return
     summary["stored"] += 1
     if summary["first_physical_offset"] is None:
         summary["first_physical_offset"] = result.physical_offset
-
-
-def _size_of(lines: IO[bytes]) -> int | None:
-    try:
-        return Path(lines.name).stat().st_size if lines is not sys.stdin.buffer else None
-    except (OSError, AttributeError, TypeError):
-        return None

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from formats.errors import CorruptError, NotFoundError
+from formats.errors import NotFoundError
 from rmqctl import exit_codes
+from rmqctl.damage import ToldDamage
 from rmqctl.options import (
     OFFSET,
     StoreLocation,
@@ -29,24 +30,6 @@ if TYPE_CHECKING:
     from rmqctl.output import Output
     from store.read.reader import StoreReader
     from store.read.selection import Order
-
-# beyond this, damage is only counted on stderr
-_TOLD = 20
-
-
-class _Damage:
-    """Tells damage as it is met, and counts it."""
-
-    def __init__(self, output: Output) -> None:
-        self.count = 0
-        self._output = output
-
-    def __call__(self, error: CorruptError) -> None:
-        self.count += 1
-        if self.count <= _TOLD:
-            self._output.talk(f"damage: {error}")
-        elif self.count == _TOLD + 1:
-            self._output.talk("damage: more of it follows, which is only counted")
 
 
 @click.command(
@@ -106,7 +89,7 @@ def cat(
     criteria = Criteria(topic, queue_id, tag, key, begin, end)
     _ = criteria.tag_filter  # a malformed expression is said before anything is opened
     selection = Selection(criteria, offset or 0, to_offset)
-    damage = _Damage(output)
+    damage = ToldDamage(output)
     with open_store(store) as files:
         reader = StoreReader(files)
         messages = reader.messages(selection, order, on_damage=damage)
@@ -127,7 +110,7 @@ def _print(output: Output, messages: Iterator[StoredMessage], stored_bodies: boo
     return output.rows(TABLE_COLUMNS, rows, all_columns=ALL_COLUMNS, droppable=DROPPABLE_COLUMNS)
 
 
-def _nothing(reader: StoreReader, topic: str | None, damage: _Damage) -> None:
+def _nothing(reader: StoreReader, topic: str | None, damage: ToldDamage) -> None:
     if topic is not None and reader.has_topic(topic) is False:
         raise NotFoundError(f"the store has no topic {topic!r}", hint="`rmqctl ls --topics` lists the topics")
     missing = reader.files.missing_log()

@@ -12,7 +12,7 @@ import numba
 from numba.core import event
 
 # modules whose constants are compiled into the kernels
-_CONSTANTS = ("batch.py", "compiling.py", "state.py", "topics.py")
+_CONSTANTS = ("batch.py", "compiling.py", "frame_columns.py", "state.py", "topics.py")
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

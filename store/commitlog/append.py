@@ -107,6 +107,12 @@ class LogAppender:
         files = self._log.files
         return files[-1].start_offset + files[-1].wrote_position if files else 0
 
+    @property
+    def last_file(self) -> MappedFile | None:
+        """The file that is being appended to; None where there is none, or it is full."""
+        files = self._log.files
+        return files[-1] if files and not files[-1].is_full else None
+
     def reserve(self, length: int) -> Room:
         """Room for `length` bytes in one file: the current one, or a new one if they and the 8 bytes of a blank frame
         do not fit any more. `length` + 8 must not exceed a file."""
@@ -135,7 +141,13 @@ class LogAppender:
 
     def append(self, room: Room, data: bytes, store_timestamp: int) -> None:
         """Append `data` where `reserve` made room for it, the blank frame of the file before it first."""
-        file = room.file
+        self.enter(room)
+        self._sink.append(room.file, data, len(data), store_timestamp)
+        self.leave(room)
+
+    def enter(self, room: Room) -> None:
+        """Close the file before the room, and make the room's file the last one: `append` begins so. Who calls this
+        instead writes into the room, publishes what it wrote (MappedFile.publish) and calls `leave`."""
         if room.full_file is not None:
             left = room.full_file.size - room.full_file.wrote_position
             try:
@@ -144,7 +156,9 @@ class LogAppender:
                 self.cancel(room)
                 raise
         if room.is_new_file:
-            self._log.files.append(file)
-        self._sink.append(file, data, len(data), store_timestamp)
-        if file.wrote_position * 2 > file.size:
-            self._allocator.ask(file.end_offset)
+            self._log.files.append(room.file)
+
+    def leave(self, room: Room) -> None:
+        """The room is used: let the next file be made ahead if it is time to."""
+        if room.file.wrote_position * 2 > room.file.size:
+            self._allocator.ask(room.file.end_offset)

@@ -13,13 +13,25 @@ class Background:
 
     `interval_ms` is the longest pause between two steps. A `wake` ends the pause at once, unless `is_timed`: then
     every pause lasts the whole interval.
+
+    With `linger_ms`, a step that says it found work to do (True) is followed by the next one after that time. Nobody
+    needs to `wake` it then: `is_idle` tells who brings work whether to.
     """
 
     def __init__(
-        self, name: str, step: Callable[[], None], interval_ms: int, on_failure: Failure, *, is_timed: bool = False
+        self,
+        name: str,
+        step: Callable[[], object],
+        interval_ms: int,
+        on_failure: Failure,
+        *,
+        is_timed: bool = False,
+        linger_ms: int = 0,
     ) -> None:
         self._step = step
         self._seconds = interval_ms / 1000
+        self._linger = linger_ms / 1000
+        self.is_idle = True
         self._on_failure = on_failure
         self._is_timed = is_timed
         self._signal = threading.Event()
@@ -44,13 +56,19 @@ class Background:
             self._thread.join()
 
     def _run(self) -> None:
+        is_busy = False
         while True:
-            self._signal.wait(self._seconds)
+            self._signal.wait(self._linger if is_busy else self._seconds)
             if self._stopping:
                 return
             self._signal.clear()
             try:
-                self._step()
+                is_busy = self._step() is True and self._linger > 0
+                if self._linger and not is_busy:
+                    # first the mark, then another look: what comes after the look sees the mark
+                    self.is_idle = True
+                    is_busy = self._step() is True
+                self.is_idle = not is_busy
             except Exception as error:  # noqa: BLE001 - whatever it is, the store must learn of it
                 self._on_failure(error)
                 return

@@ -62,10 +62,16 @@ class Journal:
         io.make_directories(self.folder)
         entries = self._prepare(plan)
         self._save(entries, "prepared")
+        unflushed: dict[Path, None] = {}
         for operation, entry in zip(plan.operations, entries, strict=True):
+            if isinstance(operation, MoveAway | Install):
+                _flush(unflushed, _at_or_below(operation.path, unflushed))
             self._carry_out(operation, entry)
             # at once: a later operation of the plan may change the same bytes or move the file away
             _verify(operation)
+            if isinstance(operation, WriteRange | ClearRange | Resize | CreateFile):
+                unflushed[operation.path] = None
+        _flush(unflushed, list(unflushed))
         for directory in _directories(plan, self.layout.root):
             io.flush_directory(directory)
         self._save(entries, "applied")
@@ -93,11 +99,9 @@ class Journal:
                 _write(operation.path, operation.offset, _zeros(operation.length))
             case Resize():
                 io.truncate(operation.path, operation.size)
-                io.flush_file(operation.path)
             case CreateFile():
                 io.make_directories(operation.path.parent)
                 io.create_file(operation.path, operation.size)
-                io.flush_file(operation.path)
             case MoveAway():
                 self._keep(operation.path, entry["moved"])
             case Install():
@@ -210,9 +214,21 @@ def _write(path: Path, offset: int, pieces: Iterator[bytes] | list[bytes]) -> No
         for piece in pieces:
             io.write_at(descriptor, path, offset, piece)
             offset += len(piece)
-        io.flush_descriptor(descriptor, path)
     finally:
         os.close(descriptor)
+
+
+def _flush(unflushed: dict[Path, None], paths: list[Path]) -> None:
+    """Flush files that were written to: once each, however many operations did."""
+    for path in paths:
+        io.flush_file(path)
+        del unflushed[path]
+
+
+def _at_or_below(top: Path, paths: dict[Path, None]) -> list[Path]:
+    if top in paths:
+        return [top]
+    return [path for path in paths if path.is_relative_to(top)] if paths and top.is_dir() else []
 
 
 def _directories(plan: Plan, root: Path) -> list[Path]:

@@ -79,14 +79,24 @@ class MappedFile:
             self._map = io.WritableMap(self.path, self.size, reserved)
         self._map.reserve(self.wrote_position + length)
 
+    @property
+    def writable_map(self) -> io.WritableMap:
+        """The map of a file that room was reserved in. Who writes there calls `publish` then."""
+        if self._map is None:
+            raise AssertionError("the file is not being appended to")
+        return self._map
+
+    def publish(self, end: int, store_timestamp: int) -> None:
+        """What was written up to position `end` is readable from now on."""
+        self.wrote_position = self.committed_position = end
+        self.store_timestamp = store_timestamp
+
     def append(self, data: bytes | bytearray | memoryview, store_timestamp: int) -> None:
         """Append `data`, which must fit and be reserved."""
         if self._map is None:
             raise AssertionError("append before reserve")
         self._map.write(self.wrote_position, data)
-        self.wrote_position += len(data)
-        self.committed_position = self.wrote_position
-        self.store_timestamp = store_timestamp
+        self.publish(self.wrote_position + len(data), store_timestamp)
 
     def defer(self, length: int) -> None:
         """Count `length` reserved bytes as written although they are still on their way: not readable yet."""

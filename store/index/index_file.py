@@ -113,6 +113,11 @@ class IndexFile:
             number, key_hash, physical_offset, self.header.begin_timestamp + difference * _SECOND, previous
         )
 
+    def read_slots(self) -> bytes:
+        """Bytes of all slots; zeros where the file ends before them."""
+        length = self.geometry.slots * INDEX_SLOT.size
+        return self._descriptors.read(self.path, self.geometry.slot_position(0), length).ljust(length, b"\0")
+
     def read_entries(self, number: int, count: int) -> bytes:
         """Bytes of `count` entries from `number` on; fewer where the file ends."""
         return self._descriptors.read(self.path, self.geometry.entry_position(number), count * INDEX_ENTRY.size)
@@ -167,12 +172,22 @@ class IndexFile:
             header.hash_slot_count + (previous == 0),
             number + 1,
         )
+        # entry before slot before header: a reader never follows a number to bytes not yet written
+        self._write(self.geometry.entry_position(number), entry)
+        self._write(self.geometry.slot_position(key_hash), INDEX_SLOT.struct.pack(number))
+        self._write(0, INDEX_HEADER.struct.pack(*self.header))
+
+    def put_entries(self, entries: bytes | memoryview, header: IndexHeader) -> None:
+        """Append whole entries and then the header that counts them; who calls this sets their slots afterwards. A
+        reader that comes between finds all entries but these."""
+        self._write(self.geometry.entry_position(self.header.index_count), entries)
+        self._write(0, INDEX_HEADER.struct.pack(*header))
+        self.header = header
+
+    def _write(self, position: int, data: bytes | memoryview) -> None:
         if self._writer is None:
             self._writer = io.open_for_writing(self.path)
-        # entry before slot before header: a reader never follows a number to bytes not yet written
-        io.write_at(self._writer, self.path, self.geometry.entry_position(number), entry)
-        io.write_at(self._writer, self.path, self.geometry.slot_position(key_hash), INDEX_SLOT.struct.pack(number))
-        io.write_at(self._writer, self.path, 0, INDEX_HEADER.struct.pack(*self.header))
+        io.write_at(self._writer, self.path, position, data)
 
     def flush(self) -> None:
         """fsync what was put."""

@@ -17,11 +17,25 @@ from store.index.geometry import fits, infer_geometry
 from store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
 
 _NAME_DIGITS = 17
+# some day of the last year with four digits
+_LATEST_MS = 253_370_764_800_000
+_TRIED_NAMES = 10_000
 
 
 def index_file_name(now_ms: int) -> str:
     """Name of an index file created at `now_ms`: local time as yyyyMMddHHmmssSSS."""
     return time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000)) + f"{now_ms % 1000:03d}"
+
+
+def index_file_name_after(now_ms: int, before: str) -> str:
+    """The same, later than the name `before` (empty for none). A damaged time may be anything: it is brought into
+    the years that the name can say."""
+    moment = min(max(now_ms, 0), _LATEST_MS)
+    for later in range(_TRIED_NAMES):
+        name = index_file_name(moment + later)
+        if name > before:
+            return name
+    return f"{int(before) + 1:0{_NAME_DIGITS}d}"
 
 
 class IndexService:
@@ -104,18 +118,20 @@ class IndexService:
 
     def put(self, topic: str, key: str, physical_offset: int, store_timestamp: int) -> bool:
         """Add one key of a message; True if a file became full with it (its times may go to the checkpoint)."""
+        file = self.open_file(store_timestamp)
+        file.put(key_hash(topic, key), physical_offset, store_timestamp)
+        return file.is_full
+
+    def open_file(self, store_timestamp: int) -> IndexFile:
+        """The file that takes the next key, a new one if need be. (IndexService#retryGetAndCreateIndexFile)"""
         if not self.files or self.files[-1].is_full:
             self.create_file(store_timestamp)
-        self.files[-1].put(key_hash(topic, key), physical_offset, store_timestamp)
-        return self.files[-1].is_full
+        return self.files[-1]
 
     def create_file(self, now_ms: int | None = None) -> IndexFile:
         """A new last file, named by the time given or now, later than every other name."""
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        name = index_file_name(now)
-        while self.files and name <= self.files[-1].path.name:
-            now += 1
-            name = index_file_name(now)
+        name = index_file_name_after(now, self.files[-1].path.name if self.files else "")
         io.make_directories(self.directory)
         path = self.directory / name
         io.create_file(path, self.geometry.file_size)

@@ -2,70 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from formats.errors import RefusedError
 from formats.layouts import CONSUMEQUEUE_UNIT
 from formats.message import MINIMUM_FRAME_SIZE
-from store.files.layout import file_name
-from store.files.mapped_file import MappedFile
-from store.files.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
-from store.files.reading import Descriptors, end_of_nonzero
+from store.columns.batch import Flags, Int64s
+from store.files.plan import MoveAway, Plan
+from store.files.reading import Descriptors
+from store.log_runs import UNIT, Units, consecutive
+from store.mend.gone import IsGone, gone_mask
+from store.mend.queue_files import QueueFiles
 from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from store.queues.consumequeue_ext import ConsumeQueueExt
-from store.queues.unit import PLACEHOLDER_SIZE, QueueUnit, ext_offset
+from store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueUnit, ext_offset
 
 _FLUSH_UNITS = 8192
-_PLACEHOLDER = CONSUMEQUEUE_UNIT.struct.pack(0, PLACEHOLDER_SIZE, 0)
-_EMPTY = bytes(UNIT_SIZE)
+_PLACEHOLDER = np.array((0, PLACEHOLDER_SIZE, 0), UNIT)
 
 
-class QueueFiles:
-    """The files of one queue as they will be: existing ones, and those the plan creates."""
+def is_plausible(unit: QueueUnit, next_offset: int, end_of_previous: int, per_file: int) -> bool:
+    """Whether a message can stand so far on in its queue. No checksum covers queueOffset: a flipped bit must not
+    fill the disk with placeholders and leave no slot for the messages behind it.
 
-    def __init__(self, directory: Path, file_size: int, existing: list[MappedFile], plan: Plan) -> None:
-        self.directory = directory
-        self.file_size = file_size
-        self._files = {file.start_offset: file for file in existing}
-        self._created: set[int] = set()
-        self._plan = plan
-        for file in existing:
-            if file.start_offset % file_size:
-                raise RefusedError(
-                    f"the name is no multiple of the file size {file_size}",
-                    file=file.path,
-                    hint="give the broker's configuration with -c, or rebuild the queues with `rmqctl rebuild`",
-                )
-            if file.size != file_size:
-                plan.add(Resize(file.path, file_size))
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Bytes of one file; zeros where there is no file or it is short."""
-        start = offset - offset % self.file_size
-        file = self._files.get(start)
-        data = file.read(offset - start, length) if file is not None else b""
-        return data.ljust(length, b"\0")
-
-    def write(self, offset: int, data: bytes) -> None:
-        """Plan to put `data`, all of one file."""
-        start = offset - offset % self.file_size
-        path = self.directory / file_name(start)
-        if start not in self._files and start not in self._created:
-            self._plan.add(CreateFile(path, self.file_size))
-            self._created.add(start)
-        self._plan.add(WriteRange(path, offset - start, data))
-
-    def clear_from(self, end: int, descriptors: Descriptors) -> None:
-        """Plan that nothing is left at or behind byte `end`."""
-        for start, file in sorted(self._files.items()):
-            if start >= end:
-                self._plan.add(MoveAway(file.path))
-            elif start + self.file_size > end:
-                begin = end - start
-                stop = end_of_nonzero(descriptors, file.path, begin, min(file.size, self.file_size))
-                if stop > begin:
-                    self._plan.add(ClearRange(file.path, begin, stop - begin))
+    Every message takes a frame's room in the log. What a broker is known to skip beyond that (units that came back
+    after a truncation, phantom units) is less than a file of the queue.
+    """
+    room = max(0, unit.physical_offset - end_of_previous) // MINIMUM_FRAME_SIZE
+    return 0 <= unit.queue_offset <= next_offset + room + per_file
 
 
 class ConsumeQueueMend:
@@ -80,7 +46,7 @@ class ConsumeQueueMend:
         ext_directory: Path,
         file_size: int,
         descriptors: Descriptors,
-        is_gone: Callable[[int], bool],
+        is_gone: IsGone,
     ) -> None:
         self.queue = queue
         self.plan = Plan()
@@ -104,6 +70,7 @@ class ConsumeQueueMend:
         self._next: int | None = None
         self._end_of_previous = 0
         self._buffer: list[bytes] = []
+        self._buffered = 0
         self._buffer_start = 0
         self._ext: ConsumeQueueExt | None = None
 
@@ -127,61 +94,84 @@ class ConsumeQueueMend:
             self._keep(self._next, unit.queue_offset)
         self._put(CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code))
 
-    def _is_plausible(self, unit: QueueUnit) -> bool:
-        """Whether a message can stand so far on in its queue. No checksum covers queueOffset: a flipped bit must not
-        fill the disk with placeholders and leave no slot for the messages behind it.
+    def add_units(self, slots: Int64s, units: Units) -> None:
+        """`add` for many units, in their order."""
+        for begin, end in consecutive(slots):
+            at = begin
+            while at < end and slots[at] != self._next:
+                self.add(QueueUnit(int(slots[at]), *units[at].item()))
+                at += 1
+            if at < end:
+                # what follows one another without a gap stands where it should
+                last = units[end - 1]
+                self._end_of_previous = int(last["physical_offset"]) + int(last["size"])
+                self._put(units[at:end].tobytes())
 
-        Every message takes a frame's room in the log. What a broker is known to skip beyond that (units that came back
-        after a truncation, phantom units) is less than a file of the queue.
-        """
-        room = max(0, unit.physical_offset - self._end_of_previous) // MINIMUM_FRAME_SIZE
-        limit = max((self._next or 0) + room + self._per_file, self.queue.max_offset)
-        if not 0 <= unit.queue_offset <= limit:
+    def _is_plausible(self, unit: QueueUnit) -> bool:
+        known = 0 <= unit.queue_offset <= self.queue.max_offset
+        if not known and not is_plausible(unit, self._next or 0, self._end_of_previous, self._per_file):
             return False
         self._end_of_previous = unit.end
         return True
 
     def _put(self, packed: bytes) -> None:
-        self._buffer.append(packed)
-        self._next = (self._next or 0) + 1
-        if len(self._buffer) >= _FLUSH_UNITS or self._next % self._per_file == 0:
-            self._flush()
+        """Units for the next slots."""
+        at = 0
+        while at < len(packed):
+            first = self._next or 0
+            room = min(_FLUSH_UNITS - self._buffered, self._per_file - first % self._per_file)
+            piece = packed[at : at + room * UNIT_SIZE]
+            count = len(piece) // UNIT_SIZE
+            self._buffer.append(piece)
+            self._buffered += count
+            self._next = first + count
+            if count == room:
+                self._flush()
+            at += len(piece)
 
     def _keep(self, begin: int, end: int) -> None:
         """Slots that no message implies: what stands there stays if its message is gone, else a placeholder."""
-        for slot in range(begin, end):
-            existing = self._existing(slot)
-            unit = QueueUnit(slot, *CONSUMEQUEUE_UNIT.unpack_from(existing, 0))
-            stays = unit.is_placeholder or (unit.is_written and self._is_gone(unit.physical_offset))
-            self._put(existing if stays else _PLACEHOLDER)
+        while begin < end:
+            existing = self._existing(begin, end)
+            is_placeholder = (existing["size"] == PLACEHOLDER_SIZE) & (existing["physical_offset"] == 0)
+            kept = existing.copy()
+            kept[~(is_placeholder | self._points_at_gone(existing))] = _PLACEHOLDER
+            self._put(kept.tobytes())
+            begin += len(existing)
 
-    def _existing(self, slot: int) -> bytes:
-        return self._files.read(slot * UNIT_SIZE, UNIT_SIZE)
+    def _existing(self, begin: int, end: int) -> Units:
+        """Some of the units that stand in the slots [begin, end) now."""
+        count = min(end - begin, _FLUSH_UNITS, self._per_file - begin % self._per_file)
+        return np.frombuffer(self._files.read(begin * UNIT_SIZE, count * UNIT_SIZE), UNIT)
+
+    def _points_at_gone(self, existing: Units) -> Flags:
+        points = (existing["physical_offset"] >= 0) & (existing["size"] > 0) & (existing["size"] < PLACEHOLDER_SIZE)
+        if points.any():
+            points[points] = gone_mask(self._is_gone, existing["physical_offset"][points].astype(np.int64))
+        return points
 
     def _flush(self) -> None:
         """Compare the buffered units with the file; plan one write from the first to the last that differ."""
         wanted = b"".join(self._buffer)
-        start, self._buffer = self._buffer_start, []
+        start, self._buffer, self._buffered = self._buffer_start, [], 0
         self._buffer_start = self._next or 0
         existing = self._files.read(start * UNIT_SIZE, len(wanted))
         if existing == wanted:
             return
-        differing = [
-            position
-            for position in range(0, len(wanted), UNIT_SIZE)
-            if not self._is_same(existing[position : position + UNIT_SIZE], wanted[position : position + UNIT_SIZE])
-        ]
-        if not differing:
+        there, implied = np.frombuffer(existing, UNIT), np.frombuffer(wanted, UNIT)
+        differs = there != implied
+        for number in np.flatnonzero(differs & (there["tags_code"] <= MAXIMUM_EXT_ADDRESS)).tolist():
+            differs[number] = not self._is_same(there[number].tobytes(), implied[number].tobytes())
+        places = np.flatnonzero(differs)
+        if not len(places):
             return
-        for position in differing:
-            _, size, _ = CONSUMEQUEUE_UNIT.unpack_from(existing, position)
-            self.removed += 0 < size < PLACEHOLDER_SIZE
-        self.added += len(differing)
-        begin, end = differing[0], differing[-1] + UNIT_SIZE
-        data = bytearray(existing[begin:end])
-        for position in differing:
-            data[position - begin : position - begin + UNIT_SIZE] = wanted[position : position + UNIT_SIZE]
-        self._files.write(start * UNIT_SIZE + begin, bytes(data))
+        size = there["size"]
+        self.removed += int(np.count_nonzero(differs & (size > 0) & (size < PLACEHOLDER_SIZE)))
+        self.added += len(places)
+        begin, end = int(places[0]), int(places[-1]) + 1
+        data = there.copy()
+        data[differs] = implied[differs]
+        self._files.write((start + begin) * UNIT_SIZE, data[begin:end].tobytes())
 
     def _is_same(self, existing: bytes, wanted: bytes) -> bool:
         """Equal, or equal but for a tags code that addresses an ext unit with the wanted code."""
@@ -204,11 +194,12 @@ class ConsumeQueueMend:
             self._next = self._buffer_start = self.queue.first_slot
         end = self.queue.max_offset
         while self._next < end:
-            existing = self._existing(self._next)
-            unit = QueueUnit(self._next, *CONSUMEQUEUE_UNIT.unpack_from(existing, 0))
-            if not unit.is_written or not self._is_gone(unit.physical_offset):
+            existing = self._existing(self._next, end)
+            gone = self._points_at_gone(existing)
+            count = len(gone) if gone.all() else int(np.argmin(gone))
+            self._put(existing[:count].tobytes())
+            if count < len(gone):
                 break
-            self._put(existing)
         if self._buffer:
             self._flush()
         self.removed += sum(unit.is_written for unit in self.queue.units(self._next))

@@ -1,4 +1,4 @@
-"""Compares the key index with what the log implies; where it is not complete and sound, makes it anew."""
+"""The key index against what the log implies, said plainly: what `index_compare` and `index_build` must agree with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from store.dispatch import index_keys
 from store.files import io
 from store.files.reading import Descriptors
 from store.index.index_file import Geometry, IndexFile
-from store.index.index_service import IndexService, index_file_name
+from store.index.index_service import IndexService, index_file_name_after
 
 if TYPE_CHECKING:
     import numpy
@@ -71,10 +71,7 @@ class IndexMend:
         name = ""
         for begin in range(0, len(self._hashes), geometry.entries - 1):
             end = min(len(self._hashes), begin + geometry.entries - 1)
-            moment = self._timestamps[begin]
-            while index_file_name(moment) <= name:
-                moment += 1
-            name = index_file_name(moment)
+            name = index_file_name_after(self._timestamps[begin], name)
             self._write_file(directory / name, geometry, begin, end)
             made.append(directory / name)
         return made

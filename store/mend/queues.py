@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from store.dispatch import QueueSlot
 from store.files.layout import topic_directory
 from store.files.plan import Plan
 from store.files.reading import Descriptors
+from store.log_runs import QueueRun
 from store.mend.batch_consumequeue import BatchConsumeQueueMend
 from store.mend.consumequeue import ConsumeQueueMend
+from store.mend.gone import IsGone
 from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.queues.queue_table import AnyConsumeQueue, QueueTable
 
@@ -19,7 +19,7 @@ AnyMend = ConsumeQueueMend | BatchConsumeQueueMend
 class QueuesMend:
     """`is_gone(physical_offset)`: the message is expired or lies in damage that stays, so a unit of it may stay."""
 
-    def __init__(self, queues: QueueTable, descriptors: Descriptors, is_gone: Callable[[int], bool]) -> None:
+    def __init__(self, queues: QueueTable, descriptors: Descriptors, is_gone: IsGone) -> None:
         self._queues = queues
         self._descriptors = descriptors
         self._is_gone = is_gone
@@ -40,11 +40,19 @@ class QueuesMend:
 
     def add(self, slot: QueueSlot) -> None:
         """The log implies this slot."""
-        mend = self._mends.get((slot.topic, slot.queue_id))
+        self._of(slot.topic, slot.queue_id, slot.is_batch).add(slot.unit)
+
+    def add_units(self, run: QueueRun) -> None:
+        """The log implies these units of a queue that is no batch queue."""
+        mend = self._of(run.topic, run.queue_id, False)
+        assert isinstance(mend, ConsumeQueueMend)
+        mend.add_units(run.slots, run.units)
+
+    def _of(self, topic: str, queue_id: int, is_batch: bool) -> AnyMend:
+        mend = self._mends.get((topic, queue_id))
         if mend is None:
-            queue = self._queues.absent(slot.topic, slot.queue_id, slot.is_batch)
-            mend = self._mends[(slot.topic, slot.queue_id)] = self._mend(queue)
-        mend.add(slot.unit)
+            mend = self._mends[(topic, queue_id)] = self._mend(self._queues.absent(topic, queue_id, is_batch))
+        return mend
 
     def finish(self, plan: Plan) -> None:
         """Add the changes of all queues to `plan`."""

@@ -100,20 +100,27 @@ class ConsumeQueue:
 
     def units(self, begin: int, end: int | None = None) -> Iterator[QueueUnit]:
         """Units of slots [begin, end), zeros and placeholders too; slots of missing files are left out."""
+        for slot, data in self.unit_bytes(begin, end):
+            for number, fields in enumerate(CONSUMEQUEUE_UNIT.struct.iter_unpack(data)):
+                yield QueueUnit(slot + number, *fields)
+
+    def unit_bytes(
+        self, begin: int, end: int | None = None, chunk_units: int = _CHUNK_UNITS
+    ) -> Iterator[tuple[int, bytes]]:
+        """The same as runs of whole units as stored, each with the slot of its first."""
         end = self.max_offset if end is None else min(end, self.max_offset)
         for file in self.files.files:
             file_begin = file.start_offset // UNIT_SIZE
             slot = max(begin, file_begin)
             stop = min(end, file_begin + file.size // UNIT_SIZE)
             while slot < stop:
-                count = min(_CHUNK_UNITS, stop - slot)
+                count = min(chunk_units, stop - slot)
                 data = file.read((slot - file_begin) * UNIT_SIZE, count * UNIT_SIZE)
                 whole = len(data) - len(data) % UNIT_SIZE
                 if not whole:
                     break
-                for fields in CONSUMEQUEUE_UNIT.struct.iter_unpack(data[:whole]):
-                    yield QueueUnit(slot, *fields)
-                    slot += 1
+                yield slot, data[:whole]
+                slot += whole // UNIT_SIZE
 
     def units_in_same_file(self, begin: int) -> Iterator[QueueUnit]:
         """Units from `begin` to the end of its file: what one iterator of the broker gives (spec/reading.md 2)."""
@@ -121,31 +128,42 @@ class ConsumeQueue:
         return self.units(begin, (begin // per_file + 1) * per_file if per_file else None)
 
     def append(self, unit: QueueUnit) -> None:
-        """Write `unit` at the slot of its queue offset, which must be the end of the queue or behind it.
+        """Write `unit` at the slot of its queue offset, as `append_run` does."""
+        packed = CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code)
+        self.append_run(unit.queue_offset, packed)
+
+    def append_run(self, queue_offset: int, packed: bytes | memoryview) -> None:
+        """Write units at consecutive slots from `queue_offset` on, the end of the queue or behind it. `packed`: their
+        bytes.
 
         Slots between are filled with placeholders, as the broker does for a queue that begins later; missing files
         are created. Not flushed.
         """
         end = self.max_offset
-        if unit.queue_offset < end:
+        if queue_offset < end:
             raise WriteFailedError(
-                f"unit of slot {unit.queue_offset} does not follow the queue's end {end}", file=self.directory
+                f"unit of slot {queue_offset} does not follow the queue's end {end}", file=self.directory
             )
         if not self.files.file_size:
             self.files.file_size = DEFAULT_FILE_SIZE
         per_file = self.files.file_size // UNIT_SIZE
-        if unit.queue_offset > end:
+        if queue_offset > end:
             self._min_offset = None  # it may have been the queue's end, where now there is no unit
-        first = end if self.files.files else unit.queue_offset - unit.queue_offset % per_file
-        while first < unit.queue_offset:
-            count = min(unit.queue_offset, (first // per_file + 1) * per_file) - first
+        first = end if self.files.files else queue_offset - queue_offset % per_file
+        while first < queue_offset:
+            count = min(queue_offset, (first // per_file + 1) * per_file) - first
             self._write(first, _PLACEHOLDER * count)
             first += count
-        packed = CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code)
-        self._write(unit.queue_offset, packed)
-        self._end = unit.queue_offset + 1
+        written = 0
+        while written < len(packed):
+            count = min(len(packed), written + (per_file - first % per_file) * UNIT_SIZE) - written
+            self._write(first, packed[written : written + count])
+            written += count
+            first += count // UNIT_SIZE
+            # what is written counts, should the rest fail
+            self._end = first
 
-    def _write(self, slot: int, data: bytes) -> None:
+    def _write(self, slot: int, data: bytes | memoryview) -> None:
         offset = slot * UNIT_SIZE
         start = offset - offset % self.files.file_size
         file = self.files.find(offset)

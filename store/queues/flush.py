@@ -21,10 +21,10 @@ class QueueFlusher:
         self._dirty: dict[Path, int] = {}
         self._known_directories: set[Path] = set()
 
-    def wrote(self, path: Path) -> None:
-        """One unit was written to `path`."""
+    def wrote(self, path: Path, units: int = 1) -> None:
+        """Units were written to `path`."""
         with self._lock:
-            self._dirty[path] = self._dirty.get(path, 0) + 1
+            self._dirty[path] = self._dirty.get(path, 0) + units
 
     def flush(self, is_thorough: bool) -> bool:
         """fsync the dirty files; without `is_thorough` only those worth it. Whether nothing of what was written before

@@ -7,7 +7,7 @@ from typing import NamedTuple
 # ConsumeQueue#fillPreBlank: what stands in slots before the first message of a queue that began later
 PLACEHOLDER_SIZE = 0x7FFFFFFF
 # ConsumeQueueExt: a tags code at or below this is the address of an ext unit
-_MAXIMUM_EXT_ADDRESS = -0x80000001
+MAXIMUM_EXT_ADDRESS = -0x80000001
 _EXT_ADDRESS_BASE = -(1 << 63)
 
 
@@ -48,7 +48,7 @@ class QueueUnit(NamedTuple):
 
 def ext_offset(tags_code: int) -> int | None:
     """Byte offset in the ext queue that `tags_code` addresses, None if it is a plain code."""
-    return tags_code - _EXT_ADDRESS_BASE if tags_code <= _MAXIMUM_EXT_ADDRESS else None
+    return tags_code - _EXT_ADDRESS_BASE if tags_code <= MAXIMUM_EXT_ADDRESS else None
 
 
 def ext_address(offset: int) -> int:

@@ -78,6 +78,12 @@ class Criteria:
         self.begin_time = begin_time
         self.end_time = end_time
 
+    @property
+    def matches_all(self) -> bool:
+        """Whether every message is meant."""
+        chosen = (self.topic, self.queue_id, self.key, self.begin_time, self.end_time)
+        return all(one is None for one in chosen) and self.tag_filter.is_all
+
     @cached_property
     def tag_filter(self) -> TagFilter:
         """The tag expression, parsed."""

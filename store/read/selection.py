@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from formats.errors import CorruptError
-from formats.message import StoredMessage
+from formats.message import FrameDamage, StoredMessage
 from store.commitlog.walk import Damage, Progress, walk
 from store.files.mapped_file_queue import MappedFileQueue
 from store.read.get import QueueView
 from store.read.key_query import damage_error
 from store.read.message_filter import Criteria
 
+if TYPE_CHECKING:
+    from store.columns import MessageColumns
+
 Order = Literal["log", "queue"]
+PLAIN_BYTES = 8 * 1024 * 1024
+"""So much of the log is walked plainly before the compiled walk is loaded: a look at its start need not wait for it."""
+
 OnDamage = Callable[[CorruptError], None]
 
 
@@ -43,14 +49,49 @@ def in_log_order(
     """
     file = log.find(selection.begin)
     start = file.start_offset if file is not None else selection.begin
+    plain_end = max(selection.begin, start) + PLAIN_BYTES
     for record in walk(log, start, progress=progress):
         if selection.end is not None and record.physical_offset >= selection.end:
             return
         if isinstance(record, StoredMessage):
+            if record.physical_offset >= plain_end:
+                yield from _on_columns(log, selection, record.physical_offset, on_damage, progress)
+                return
             if record.physical_offset >= selection.begin and selection.criteria.matches(record):
                 yield record
         elif isinstance(record, Damage) and record.end > selection.begin:
             on_damage(damage_error(record))
+
+
+def _on_columns(
+    log: MappedFileQueue, selection: Selection, begin: int, on_damage: OnDamage, progress: Progress | None
+) -> Iterator[StoredMessage]:
+    """The rest of in_log_order from the message at `begin` on: what does not match never becomes an object."""
+    from store.columns import Columns, MessageColumns, walk_columns
+    from store.read.choose_rows import RowChooser
+
+    chooser = RowChooser(selection.criteria)
+    for record in walk_columns(log, begin, selection.end, columns=chooser.needs | Columns.HEAD, progress=progress):
+        if isinstance(record, Damage):
+            on_damage(damage_error(record))
+        elif isinstance(record, MessageColumns):
+            rows = chooser.rows(record)
+            for row in range(record.rows) if rows is None else rows.tolist():
+                try:
+                    message = record.message(row)
+                except FrameDamage as damage:
+                    on_damage(changed_error(record, row, damage))
+                    continue
+                yield message
+
+
+def changed_error(batch: MessageColumns, row: int, damage: FrameDamage) -> CorruptError:
+    """A message that is no longer what it was when the walk passed it."""
+    return CorruptError(
+        f"changed while it was read: {damage.detail}",
+        physical_offset=int(batch.physical_offset[row]),
+        hint="somebody writes to this store or removes files of it: try again",
+    )
 
 
 def in_queue_order(views: Iterator[QueueView], selection: Selection, on_damage: OnDamage) -> Iterator[StoredMessage]:

@@ -4,59 +4,29 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from formats.errors import UnreadableError, UnsupportedError
-from formats.message import StoredMessage
-from store.commitlog.walk import Damage, Progress, walk
+from store.commitlog.walk import Progress
 from store.dump.recognise import FileKind, Recognised, recognise
 from store.files.layout import is_file_name
 from store.queues.consumequeue import ConsumeQueue
 from store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
-from store.queues.unit import QueueUnit
+from store.read import log_numbers
+from store.read.log_numbers import LogNumbers
+from store.read.queue_numbers import count_queue
 from store.read.reader import StoreReader
 from store.store_files import StoreFiles
 
 Row = dict[str, Any]
 _SECTOR = 512
-# the last of these that leads to a message nearly always is the very last one
-_LATEST_UNITS = 64
-
-
-@dataclass(slots=True)
-class LogNumbers:
-    """What a walk over the commitlog counts. `end`: physical offset behind the last message."""
-
-    messages: int = 0
-    bytes: int = 0
-    end: int = 0
-    first_store_timestamp: int | None = None
-    last_store_timestamp: int | None = None
-    damages: list[Damage] = field(default_factory=list)
-
-    def add(self, message: StoredMessage) -> None:
-        """Count one message."""
-        self.messages += 1
-        self.bytes += message.total_size
-        self.end = message.end
-        if self.first_store_timestamp is None:
-            self.first_store_timestamp = message.store_timestamp
-        self.last_store_timestamp = message.store_timestamp
 
 
 def count_log(files: StoreFiles, progress: Progress | None = None) -> LogNumbers:
     """Walk the whole log, CRCs checked, and count."""
-    numbers = LogNumbers(end=max(files.log.min_offset, 0))
-    for record in walk(files.log, progress=progress):
-        if isinstance(record, StoredMessage):
-            numbers.add(record)
-        elif isinstance(record, Damage):
-            numbers.damages.append(record)
-    return numbers
+    return log_numbers.count_log(files.log, progress)
 
 
 def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None = None) -> Row:
@@ -131,40 +101,19 @@ def queue_row(reader: StoreReader, queue: AnyConsumeQueue) -> Row:
     The times are those of its first and last message that can be read; None if there is none.
     """
     minimum = queue.min_offset(reader.files.log.min_offset)
-    messages = size = 0
-    first: int | None = None
-    latest: deque[QueueUnit] = deque(maxlen=_LATEST_UNITS)
-    for unit in queue.units(minimum):
-        if unit.is_written:
-            messages += unit.batch_size
-            size += unit.size
-            latest.append(unit)
-            if first is None:
-                first = reader.unit_store_time(unit)
+    numbers = count_queue(queue, minimum, reader.unit_store_time)
     return {
         "topic": queue.topic,
         "queue_id": queue.queue_id,
         "kind": queue.kind,
         "min_offset": minimum,
         "max_offset": queue.max_offset,
-        "messages": messages,
-        "bytes": size,
-        "first_store_timestamp": first,
-        "last_store_timestamp": _last_time(reader, latest) or _last_time(reader, queue.units(minimum)),
+        "messages": numbers.messages,
+        "bytes": numbers.bytes,
+        "first_store_timestamp": numbers.first_store_timestamp,
+        "last_store_timestamp": numbers.last_store_timestamp,
         "problems": [f"{problem.path.name}: {problem.detail}" for problem in queue.files.problems],
     }
-
-
-def _last_time(reader: StoreReader, units: Iterable[QueueUnit]) -> int | None:
-    """Store time of the last message that can be read; from the end where `units` can be taken from there."""
-    if isinstance(units, deque):
-        times = map(reader.unit_store_time, reversed(units))
-        return next((time for time in times if time is not None), None)
-    last = None
-    for unit in units:
-        time = reader.unit_store_time(unit)
-        last = time if time is not None else last
-    return last
 
 
 def queue_rows(reader: StoreReader, topic: str | None = None, queue_id: int | None = None) -> Iterator[Row]:
@@ -187,19 +136,15 @@ def topic_rows(reader: StoreReader, topic: str | None = None) -> Iterator[Row]:
 
 def topic_rows_from_log(files: StoreFiles, topic: str | None = None, progress: Progress | None = None) -> Iterator[Row]:
     """The same counted from the commitlog itself: for stores whose queues are lost or cannot be read."""
-    rows: dict[str, Row] = {}
-    queues: set[tuple[str, int]] = set()
-    for record in walk(files.log, progress=progress):
-        if isinstance(record, StoredMessage) and topic in (None, record.topic):
-            row = rows.setdefault(record.topic, _new_topic(record.topic, "commitlog"))
-            row["messages"] += 1
-            row["bytes"] += record.total_size
-            if (record.topic, record.queue_id) not in queues:
-                queues.add((record.topic, record.queue_id))
-                row["queues"] += 1
-            _widen(row, record.store_timestamp, record.store_timestamp)
-    for name in sorted(rows):
-        yield rows[name]
+    topics = log_numbers.count_topics(files.log, progress)
+    for name in sorted(topics):
+        if topic in (None, name):
+            numbers = topics[name]
+            row = _new_topic(name, "commitlog")
+            row["queues"] = len(numbers.queue_ids)
+            row["messages"], row["bytes"] = numbers.messages, numbers.bytes
+            _widen(row, numbers.first_store_timestamp, numbers.last_store_timestamp)
+            yield row
 
 
 def _new_topic(topic: str, source: str) -> Row:

@@ -14,7 +14,8 @@ from store.files.layout import StoreLayout
 from store.files.lock import StoreLock, take_lock
 from store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from store.store_files import StoreFiles
-from store.write.writing_checks import LogEnd, check_for_writing, refusal
+from store.write.queue_check import refusal
+from store.write.writing_checks import LogEnd, check_for_writing
 
 DEFAULT_COMMITLOG_FILE_SIZE = 1024 * 1024 * 1024
 # what a directory may hold and still count as empty

@@ -58,6 +58,7 @@ class Prepared(NamedTuple):
     `key`: its queue, None if it takes no slot; `slots`: queue offsets it takes. A late message has properties that
     depend on queue offsets: `multi` are the names and keys of further queues (None: a name that gets no offset).
     `units`: how much of queues and index it will take. `is_waiting`: it wants to be on disk before the answer.
+    `is_simple`: it gets one unit of 20 bytes.
     """
 
     parts: FrameParts
@@ -70,6 +71,7 @@ class Prepared(NamedTuple):
     message: Message | None = None
     multi: tuple[QueueKey | None, ...] = ()
     is_copy: bool = False
+    is_simple: bool = False
 
     @property
     def is_late(self) -> bool:
@@ -184,6 +186,7 @@ class Preparation:
             message if is_late else None,
             multi,
             is_copy,
+            key is not None and not is_batch and not multi,
         )
 
     def _parts(self, message: Message, is_copy: bool, is_multi: bool) -> FrameParts | Refusal:

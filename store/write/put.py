@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from formats.errors import UsageError
-from formats.ids import format_offset_message_id
 from formats.message import FrameParts, Message, frame_bytes
 from store.commitlog.append import FileNotCreatedError, LogAppender
 from store.commitlog.flush import FlushService
@@ -17,22 +15,11 @@ from store.queues.offset_table import OffsetTable, QueueKey
 from store.status import PutStatus
 from store.write.checkpoint_keeper import CheckpointKeeper
 from store.write.headroom import UNIT_COST, Headroom
+from store.write.ordinary import OrdinaryPuts
 from store.write.prepare import Preparation, Prepared
 from store.write.put_checks import Refusal, StoreCondition, check_batch, check_fits_file, check_store
+from store.write.result import PutResult
 from store.write.running_state import RunningState
-
-
-class PutResult(NamedTuple):
-    """How a put ended. The ids and offsets are None unless the message is stored; `detail` says why it is not.
-
-    A message that takes no place in a queue (prepared, rolled back) has queue offset 0, as in its frame.
-    """
-
-    status: PutStatus
-    message_id: str | None = None
-    queue_offset: int | None = None
-    physical_offset: int | None = None
-    detail: str = ""
 
 
 class _Outcome(NamedTuple):
@@ -54,23 +41,23 @@ class PutServices(NamedTuple):
     headroom: Headroom
     flush: FlushService
     checkpoint: CheckpointKeeper
+    ordinary: OrdinaryPuts
     on_append: Callable[[], None]
 
 
 class Putter:
     """Puts messages, from any number of threads. fsyncs are waited for outside the put lock."""
 
-    def __init__(self, services: PutServices, file_size: int, last_timestamp: int, clock: Callable[[], int]) -> None:
-        """`clock` tells the wall time in ms; `last_timestamp` is that of the newest message in the log."""
+    def __init__(self, services: PutServices, file_size: int, clock: Callable[[], int]) -> None:
+        """`clock` tells the wall time in ms."""
         self._services = services
         self._file_size = file_size
-        self._last_timestamp = last_timestamp
         self._clock = clock
-        self._lock = threading.Lock()
-        self._begin_in_lock: float | None = None
+        self._ordinary = services.ordinary
+        services.state.on_failure(self._ordinary.close_window)
 
     def put(self, message: Message, as_stored: bool) -> PutResult:
-        """Put one message and wait for the disk if it asks for that."""
+        """Put one message the whole way, and wait for the disk if it asks for that."""
         return self._wait(self._put_all([message], as_stored, is_batch=False))[0]
 
     def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> list[PutResult]:
@@ -93,8 +80,8 @@ class Putter:
 
     def finish(self) -> None:
         """Wait for the put that is under way; the store must be marked closed, so that none follows."""
-        with self._lock:
-            pass
+        with self._ordinary.lock:
+            self._ordinary.close_window()
 
     def _wait(self, outcome: _Outcome) -> list[PutResult]:
         flush = self._services.flush
@@ -112,8 +99,8 @@ class Putter:
         ]
 
     def _condition(self) -> StoreCondition:
-        state, begin = self._services.state, self._begin_in_lock
-        busy = None if begin is None else int((time.monotonic() - begin) * 1000)
+        state, begin = self._services.state, self._ordinary.begin_in_lock
+        busy = None if begin is None else self._clock() - begin
         return StoreCondition(state.is_closed, state.failure is None, busy)
 
     def _put_all(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> _Outcome:
@@ -130,16 +117,33 @@ class Putter:
                 )
         if isinstance(prepared, Refusal):
             return self._refused(prepared, len(messages))
-        with self._lock:
-            self._begin_in_lock = time.monotonic()
+        ordinary = self._ordinary
+        with ordinary.lock:
+            ordinary.begin_in_lock = self._clock()
             try:
                 stored = self._append(prepared)
+                if not as_stored and not is_batch and isinstance(stored, _Outcome):
+                    self._learn(messages[0], prepared[0])
             finally:
-                self._begin_in_lock = None
+                ordinary.begin_in_lock = None
         if isinstance(stored, Refusal):
             return self._refused(stored, len(messages))
         services.on_append()
         return stored
+
+    def _learn(self, message: Message, prepared: Prepared) -> None:
+        """A message has gone the whole way: if it was an ordinary one, those that follow may go the short way."""
+        ordinary, services = self._ordinary, self._services
+        if not ordinary.is_possible:
+            return
+        key = (message.topic, message.queue_id)
+        if prepared.key == key and prepared.is_simple:
+            ordinary.learn(*key, services.offsets.entry(key))
+        file = services.appender.last_file
+        if file is not None and services.headroom.admit_ordinary(ordinary.window_of(file)):
+            ordinary.open_window(file)
+        if not services.state.is_writeable or services.headroom.is_over_ratio:
+            ordinary.close_window()
 
     def _refused(self, refusal: Refusal, count: int) -> _Outcome:
         failure = self._services.state.failure
@@ -191,7 +195,7 @@ class Putter:
             services.appender.cancel(room)
             raise
         try:
-            services.appender.append(room, data, self._last_timestamp)
+            services.appender.append(room, data, self._ordinary.last_timestamp)
         finally:
             # whatever interrupts us: a message that is in the log has used up its offset
             if services.appender.end_offset >= outcome.end_offset:
@@ -230,12 +234,11 @@ class Putter:
         results: list[PutResult] = []
         for item, (parts, queue_offset) in zip(prepared, assigned, strict=True):
             timestamp = now if item.store_timestamp is None else item.store_timestamp
-            if timestamp < self._last_timestamp:
+            if timestamp < self._ordinary.last_timestamp:
                 self._services.checkpoint.lower(timestamp, physical_offset)
-            self._last_timestamp = timestamp
+            self._ordinary.last_timestamp = timestamp
             frames.append(frame_bytes(parts, queue_offset, physical_offset, timestamp))
-            message_id = format_offset_message_id(parts.store_host, physical_offset)
-            results.append(PutResult(PutStatus.PUT_OK, message_id, queue_offset, physical_offset))
+            results.append(PutResult(PutStatus.PUT_OK, queue_offset, physical_offset, "", parts.store_host))
             physical_offset += parts.total_size
         return b"".join(frames), _Outcome(results, physical_offset, any(item.is_waiting for item in prepared))
 

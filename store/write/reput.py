@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from formats.errors import CorruptError, WriteFailedError
+from formats.errors import CorruptError
 from formats.layouts import BLANK_FRAME, BLANK_MAGIC
 from formats.message import FrameDamage, StoredMessage, decode_message
 from store.config import StoreConfig
 from store.dispatch import index_keys, queue_slots
 from store.files.background import Background
 from store.files.mapped_file import MappedFile
-from store.queues.consumequeue import ConsumeQueue
 from store.queues.flush import QueueFlusher
 from store.store_files import StoreFiles
+from store.write.queue_appender import QueueAppender
 from store.write.running_state import RunningState
+
+if TYPE_CHECKING:
+    from store.write.column_dispatch import ColumnDispatch
 
 _CHUNK = 256 * 1024
 # wakes are lost to nobody, so this only bounds how late an fsync of the log is noticed
 _INTERVAL_MS = 20
-# queues that keep a descriptor for appending
-_MAXIMUM_OPEN_QUEUES = 128
+# while there is work, it is looked for this often and not for every message
+_LINGER_MS = 10
+# So much is taken as columns at once; less than so much is not worth it, and neither are they in a process that writes
+# little: what they are made with takes half a second to load.
+_COLUMNS_AT_ONCE = 8 * 1024 * 1024
+_COLUMNS_FROM = 64 * 1024
+_COLUMNS_AFTER = 512 * 1024
 
 
 class Follower:
@@ -50,47 +58,68 @@ class Follower:
         self._config: StoreConfig = files.config
         self._delay_levels = files.config.delay_levels()
         self._readable_end = readable_end
-        self._queue_flusher = queue_flusher
         self._state = state
-        self._is_batch_topic = is_batch_topic
-        self._open_queues: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
+        self._queues = QueueAppender(files.queues, queue_flusher, is_batch_topic)
+        self._columns: ColumnDispatch | None = None
+        self._columns_from = position + _COLUMNS_AFTER
         self._condition = threading.Condition()
-        self._thread = Background("reput", self.dispatch_all, _INTERVAL_MS, state.fail)
+        self.thread = Background("reput", self.dispatch_all, _INTERVAL_MS, state.fail, linger_ms=_LINGER_MS)
         state.on_failure(self._notify)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """Stop the thread where it is."""
-        self._thread.stop()
+        self.thread.stop()
 
     def wake(self) -> None:
         """There is more to dispatch."""
-        self._thread.wake()
+        self.thread.wake()
 
     def wait_for(self, offset: int, timeout: float | None = None) -> bool:
         """Wait until everything before `offset` is dispatched; False after `timeout` seconds or if the store failed."""
         if self.position >= offset:
             return True
-        self._thread.wake()
+        self.thread.wake()
         with self._condition:
             self._condition.wait_for(lambda: self.position >= offset or self._state.failure is not None, timeout)
         return self.position >= offset
 
-    def dispatch_all(self) -> None:
-        """Dispatch whatever is readable now. One thread at a time."""
-        while self._dispatch_chunk():
+    def dispatch_all(self) -> bool:
+        """Dispatch whatever is readable now; whether there was anything. One thread at a time."""
+        found = False
+        while self._dispatch_some():
+            found = True
             self._notify()
+        return found
+
+    def _dispatch_some(self) -> bool:
+        """Dispatch some of what is readable; whether there was anything."""
+        end = self._readable_end()
+        if end - self.position < _COLUMNS_FROM or self.position < self._columns_from:
+            return self._dispatch_chunk(end)
+        if self._columns is None:
+            # loads numpy, and numba where it is installed
+            from store.write.column_dispatch import ColumnDispatch
+
+            self._columns = ColumnDispatch(self._files, self._queues)
+        if not self._columns.is_compiled:
+            return self._dispatch_chunk(end)
+        for reached in self._columns.dispatch(self.position, min(end, self.position + _COLUMNS_AT_ONCE)):
+            self.index_timestamp = reached.index_timestamp or self.index_timestamp
+            if reached.last_offset >= 0:
+                self.last_offset, self.last_timestamp = reached.last_offset, reached.last_timestamp
+            self.position = reached.position
+        return True
 
     def _notify(self) -> None:
         with self._condition:
             self._condition.notify_all()
 
-    def _dispatch_chunk(self) -> bool:
-        """Dispatch some of what is readable; whether there was anything."""
-        end = self._readable_end()
+    def _dispatch_chunk(self, end: int) -> bool:
+        """Dispatch some messages before `end`, one by one; whether there was anything."""
         file = self._files.log.find(self.position) if self.position < end else None
         if file is None:
             return False
@@ -123,19 +152,9 @@ class Follower:
             ) from damage
 
     def _dispatch(self, message: StoredMessage) -> None:
-        is_batch = self._is_batch_topic(message.topic)
+        is_batch = self._queues.is_batch_topic(message.topic, message.queue_id)
         for slot in queue_slots(message, self._delay_levels, is_batch):
-            queue = self._files.queues.find_or_create(slot.topic, slot.queue_id, slot.is_batch)
-            if slot.is_batch != (queue.kind == "BatchCQ"):
-                raise WriteFailedError(
-                    f"a message for a {'batch' if slot.is_batch else 'simple'} queue, but the queue is {queue.kind}",
-                    file=queue.directory,
-                    physical_offset=message.physical_offset,
-                )
-            queue.append(slot.unit)
-            self._queue_flusher.wrote(queue.files.files[-1].path)
-            if isinstance(queue, ConsumeQueue):
-                self._keep_open((slot.topic, slot.queue_id), queue)
+            self._queues.add(slot)
         if self._config.message_index_enable:
             for key in index_keys(message):
                 self._put_key(message, key)
@@ -143,19 +162,24 @@ class Follower:
         self.last_timestamp = message.store_timestamp
 
     def _put_key(self, message: StoredMessage, key: str) -> None:
-        index = self._files.index
-        if index.put(message.topic, key, message.physical_offset, message.store_timestamp):
-            # full: its times may go to the checkpoint once it is on disk
-            index.files[-1].close()
-            self.index_timestamp = message.store_timestamp
+        if self._columns is not None:
+            # the slots of the file are open there
+            full_timestamp = self._columns.put_key(message, key)
+        else:
+            index = self._files.index
+            is_full = index.put(message.topic, key, message.physical_offset, message.store_timestamp)
+            full_timestamp = message.store_timestamp if is_full else 0
+            if is_full:
+                index.files[-1].close()
+        # of a full file: its times may go to the checkpoint, because it is on disk
+        self.index_timestamp = full_timestamp or self.index_timestamp
 
     def release(self) -> None:
-        """Close the descriptors of queues without flushing; for a store that failed."""
-        while self._open_queues:
-            self._open_queues.popitem()[1].release()
+        """Close what is open without flushing; for a store that failed."""
+        self._queues.release()
+        self.close_index()
 
-    def _keep_open(self, key: tuple[str, int], queue: ConsumeQueue) -> None:
-        self._open_queues[key] = queue
-        self._open_queues.move_to_end(key)
-        if len(self._open_queues) > _MAXIMUM_OPEN_QUEUES:
-            self._open_queues.popitem(last=False)[1].release()
+    def close_index(self) -> None:
+        """Let go of the index's slots; before its files are closed."""
+        if self._columns is not None:
+            self._columns.close()

@@ -15,10 +15,12 @@ from store.queues.offset_table import OffsetTable
 from store.write.checkpoint_keeper import CheckpointKeeper
 from store.write.headroom import Headroom
 from store.write.open_for_writing import OpenedStore, unmark
+from store.write.ordinary import OrdinaryPuts
 from store.write.prepare import Preparation
-from store.write.put import PutResult, PutServices, Putter
+from store.write.put import PutServices, Putter
 from store.write.queue_flush_service import QueueFlushService
 from store.write.reput import Follower
+from store.write.result import PutResult
 from store.write.running_state import RunningState
 from store.write.topic_types import TopicTypes
 
@@ -65,6 +67,9 @@ class StoreWriter:
         offsets = OffsetTable()
         offsets.load(files.queues.all())
         most_used = config.disk_space_warning_level_ratio if obey_disk_ratio else None
+        ordinary = OrdinaryPuts(config, store_host, clock, end.last_timestamp, self._follower.thread)
+        # the short way, to be tried first with whatever is no copy
+        self.put_ordinary = ordinary.put
         services = PutServices(
             config,
             self._state,
@@ -74,9 +79,10 @@ class StoreWriter:
             Headroom(files.root, self._wait_for, most_used),
             self._flush,
             self._checkpoint,
+            ordinary,
             self._follower.wake,
         )
-        self._putter = Putter(services, log.file_size, end.last_timestamp, clock)
+        self._putter = Putter(services, log.file_size, clock)
         self._flush.listener = self._follower.wake
         self._flush.start()
         self._follower.start()
@@ -136,6 +142,7 @@ class StoreWriter:
         self._stop_services()
         files = self._opened.files
         files.queues.close()
+        self._follower.close_index()
         files.index.close()
         if self._follower.last_offset >= 0:
             self._checkpoint.set(confirm=self._follower.last_offset)

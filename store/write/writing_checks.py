@@ -5,23 +5,26 @@ Only looks. Opening for writing never repairs: what does not fit is a RefusedErr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.errors import RefusedError
 from formats.hosts import Host
 from formats.message import StoredMessage
 from store.commitlog.walk import Blank, Damage, Empty, Progress, walk
-from store.dispatch import QueueSlot, index_keys, queue_slots
-from store.files.mapped_file_queue import FileProblem
+from store.dispatch import index_keys
 from store.log_survey import start_after_clean_stop
-from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
-from store.queues.queue_table import AnyConsumeQueue
-from store.queues.unit import QueueUnit
 from store.store_files import StoreFiles
+from store.write.queue_check import QueueCheck, refusal, refuse_problems
 
-_BUFFERED_UNITS = 512
+if TYPE_CHECKING:
+    from store.log_runs import Run
+    from store.write.run_check import RunCheck
+
+# as much as is read message by message in the time that compiled code takes to load
+_FEW_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -35,20 +38,13 @@ class LogEnd:
     last_keyed_offset: int = -1
 
 
-def refusal(message: str, root: Path, file: Path | str | None = None, offset: int | None = None) -> RefusedError:
-    """The refusal to write to the store at `root`."""
-    return RefusedError(
-        message, file=file or root, physical_offset=offset, hint=f"run `rmqctl recover -s {root}` first"
-    )
-
-
 def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Progress | None = None) -> LogEnd:
     """The end of the log; RefusedError unless everything fits together.
 
     The last three files of the log are walked with CRC, with `is_full` all of them, and held against queues and index.
     """
     log, root = files.log, files.root
-    _refuse_problems(log.problems, root)
+    refuse_problems(log.problems, root)
     if not any(directory.is_dir() for directory in log.directories) and files.queues.all():
         raise RefusedError(
             "the store has queues, but no commitlog",
@@ -57,9 +53,9 @@ def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Pro
         )
     begin = max(log.min_offset, 0) if is_full else start_after_clean_stop(log)
     end = LogEnd(end_offset=max(log.min_offset, 0))
-    queues = _QueueCheck(files, begin)
+    queues = QueueCheck(files, begin)
     is_over = False
-    for record in walk(log, begin, crc_from=begin, progress=progress):
+    for record in _records(files, begin, end, queues, progress):
         if isinstance(record, Damage):
             raise refusal(f"the log is damaged: {record.detail}", root, record.file, record.physical_offset)
         if isinstance(record, Empty):
@@ -71,16 +67,58 @@ def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Pro
         elif isinstance(record, Blank):
             end.end_offset = record.physical_offset + record.size
         else:
-            _note(end, record)
-            queues.check(record)
+            record.check()
     queues.check_ends(end.end_offset)
     _check_index(files, end)
     return end
 
 
-def _refuse_problems(problems: list[FileProblem], root: Path) -> None:
-    for problem in problems:
-        raise refusal(problem.detail, root, problem.path)
+class _Checked(NamedTuple):
+    """Messages of the walk; `check` holds them against the queues and notes where they end."""
+
+    physical_offset: int
+    check: Callable[[], None]
+
+
+def _records(
+    files: StoreFiles, begin: int, end: LogEnd, queues: QueueCheck, progress: Progress | None
+) -> Iterator[_Checked | Blank | Empty | Damage]:
+    """The walk over the log from `begin` on: message by message, or where there are many in runs."""
+    if _bytes_on_disk(files, begin) > _FEW_BYTES:
+        # numpy and compiled code take longer to load than a short log to read
+        from store.write.run_check import RunCheck, checked_runs
+
+        run_check = RunCheck(files, queues)
+        for found in checked_runs(files, run_check.digest, begin, progress):
+            if isinstance(found, Blank | Empty | Damage):
+                yield found
+            else:
+                yield _Checked(found.physical_offset, partial(_check_run, end, run_check, found))
+        return
+    for record in walk(files.log, begin, crc_from=begin, progress=progress):
+        if isinstance(record, StoredMessage):
+            yield _Checked(record.physical_offset, partial(_check_message, end, queues, record))
+        else:
+            yield record
+
+
+def _bytes_on_disk(files: StoreFiles, begin: int) -> int:
+    checked = [file for file in files.log.files if file.end_offset > begin]
+    return sum(min(file.size, file.path.stat().st_blocks * 512) for file in checked)
+
+
+def _check_message(end: LogEnd, queues: QueueCheck, message: StoredMessage) -> None:
+    _note(end, message)
+    if index_keys(message):
+        end.last_keyed_offset = message.physical_offset
+    queues.check(message)
+
+
+def _check_run(end: LogEnd, run_check: RunCheck, run: Run) -> None:
+    _note(end, run_check.last_message(run))
+    if len(run.key_offsets):
+        end.last_keyed_offset = int(run.key_offsets[-1])
+    run_check.check(run)
 
 
 def _note(end: LogEnd, message: StoredMessage) -> None:
@@ -88,86 +126,6 @@ def _note(end: LogEnd, message: StoredMessage) -> None:
     end.last_message_offset = message.physical_offset
     end.last_timestamp = message.store_timestamp
     end.last_store_host = message.store_host
-    if index_keys(message):
-        end.last_keyed_offset = message.physical_offset
-
-
-class _QueueCheck:
-    """Holds the queues against the messages of the walk: every unit in its slot, and no unit without its message."""
-
-    def __init__(self, files: StoreFiles, begin: int) -> None:
-        self._files = files
-        self._begin = begin
-        self._delay_levels = files.config.delay_levels()
-        self._cursors: dict[tuple[str, int], _Cursor] = {}
-        self._batch_topics = {queue.topic for queue in files.queues.all() if queue.kind == "BatchCQ"}
-
-    def check(self, message: StoredMessage) -> None:
-        """RefusedError unless every unit that `message` implies stands in its slot."""
-        for slot in queue_slots(message, self._delay_levels, message.topic in self._batch_topics):
-            key = (slot.topic, slot.queue_id)
-            cursor = self._cursors.get(key)
-            if cursor is None:
-                queue = self._files.queues.find(*key)
-                if queue is None or slot.is_batch != (queue.kind == "BatchCQ"):
-                    raise self._missing(slot)
-                cursor = self._cursors[key] = _Cursor(queue)
-            found = cursor.next(slot.unit.queue_offset)
-            if found is None or (found.physical_offset, found.size) != (slot.unit.physical_offset, slot.unit.size):
-                raise self._missing(slot)
-            cursor.end = slot.unit.next_queue_offset
-
-    def _missing(self, slot: QueueSlot) -> RefusedError:
-        return refusal(
-            f"queue {slot.topic}/{slot.queue_id} lacks this message in slot {slot.unit.queue_offset}",
-            self._files.root,
-            offset=slot.unit.physical_offset,
-        )
-
-    def check_ends(self, end_offset: int) -> None:
-        """RefusedError for a queue that has problems with its files, or units beyond the log's messages."""
-        for queue in self._files.queues.all():
-            _refuse_problems(queue.files.problems, self._files.root)
-            max_offset = queue.max_offset
-            if queue.files.files and not max_offset:
-                raise self._phantom(queue, "has only zeros in its files")
-            if isinstance(queue, ConsumeQueue) and queue.files.files[-1:]:
-                last_file = queue.files.files[-1]
-                if last_file.start_offset >= max_offset * UNIT_SIZE:
-                    raise self._phantom(queue, "ends with a file of zeros")
-            cursor = self._cursors.get((queue.topic, queue.queue_id))
-            if cursor is not None:
-                if max_offset != cursor.end:
-                    raise self._phantom(queue, f"ends at {max_offset}, its messages at {cursor.end}")
-                continue
-            last = queue.unit(max_offset - 1) if max_offset else None
-            if last is not None and last.is_written and last.end > min(self._begin, end_offset):
-                raise self._phantom(queue, "ends with a unit that points at no message")
-
-    def _phantom(self, queue: AnyConsumeQueue, what: str) -> RefusedError:
-        return refusal(f"queue {queue.topic}/{queue.queue_id} {what}", self._files.root, queue.directory)
-
-
-class _Cursor:
-    """Units of one queue in order, read in small pieces: there may be thousands of queues. `end`: the queue offset
-    behind the last unit that was found right."""
-
-    def __init__(self, queue: AnyConsumeQueue) -> None:
-        self._queue = queue
-        self._units: Iterator[QueueUnit] = iter(())
-        self._expected = -1
-        self.end = 0
-
-    def next(self, queue_offset: int) -> QueueUnit | None:
-        """The unit at `queue_offset`."""
-        unit = next(self._units, None) if queue_offset == self._expected else None
-        if unit is None or unit.queue_offset != queue_offset:
-            self._units = self._queue.units(queue_offset, queue_offset + _BUFFERED_UNITS)
-            unit = next(self._units, None)
-        if unit is None or unit.queue_offset != queue_offset:
-            return None
-        self._expected = unit.next_queue_offset
-        return unit
 
 
 def _check_index(files: StoreFiles, end: LogEnd) -> None:

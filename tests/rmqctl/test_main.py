@@ -183,8 +183,14 @@ def test_help_groups_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert places == sorted(places)
     assert headings == sorted(headings)
     assert headings[0] < places[0] < headings[1]
-    assert "Many" not in shown
     assert shown.count("...") <= 1, "a short help text is cut"
+
+
+def test_a_group_without_verbs_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"], VerbGroup("few", verbs={"info": VERBS["info"]})) == 0
+    shown = capsys.readouterr().out
+    assert GROUPS["look"] in shown
+    assert GROUPS["many"] not in shown
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

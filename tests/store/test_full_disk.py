@@ -24,7 +24,7 @@ def test_headroom_is_kept_for_queues_and_index(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(io, "free_bytes", lambda _path: free)
     headroom = Headroom(tmp_path, waited.append)
     headroom.settle(1000)
-    assert headroom.admit(1 << 30)
+    assert headroom.admit(1 << 32)
     assert waited == [0]
     free = 2 << 20
     headroom.settle(2000)  # a look is due after so much

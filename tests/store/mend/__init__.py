@@ -1,0 +1,1 @@
+"""Mending queues and index."""

@@ -1,0 +1,80 @@
+"""What `append --from` reads: JSON Lines, or a Parquet or Arrow file, told apart by how it begins."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from formats.errors import UsageError
+    from formats.message import Message
+
+_SPOOL_IN_MEMORY = 64 * 1024 * 1024
+_LONGEST_MAGIC = 8
+
+
+class MessageSource:
+    """Messages one after the other, as often as asked for if the stream can go back to where it began.
+
+    `item`: what a message is called when something is wrong with it, `line` or `row`. `size`: bytes in all, None if
+    that is not known beforehand.
+    """
+
+    def __init__(self, stream: IO[bytes], is_table: bool) -> None:
+        self._stream = stream
+        self._is_table = is_table
+        self._start = stream.tell() if stream.seekable() else None
+        self.item = "row" if is_table else "line"
+        self.size = None if is_table else _size_of(stream)
+
+    def messages(self, as_stored: bool) -> Iterator[tuple[int, int, Message | UsageError]]:
+        """(number of the item from 1, its bytes, the message or what is wrong with it) from the start on.
+
+        UsageError for what cannot be read on. With `as_stored` store time and host are taken too.
+        """
+        if self._start is not None:
+            self._stream.seek(self._start)
+        if self._is_table:
+            from rmqctl.message_rows import messages_of_table
+
+            return messages_of_table(self._stream, as_stored)
+        from rmqctl.message_input import messages_of_lines
+
+        return messages_of_lines(self._stream, as_stored)
+
+
+@contextlib.contextmanager
+def message_source(stream: IO[bytes], once: bool) -> Iterator[MessageSource]:
+    """The messages of `stream`. Unless it is read only `once`, a stream that cannot go back is copied first."""
+    is_table = _begins_as_table(stream)
+    if stream.seekable() or (once and not is_table):
+        yield MessageSource(stream, is_table)
+        return
+    with tempfile.SpooledTemporaryFile(max_size=_SPOOL_IN_MEMORY) as spool:
+        while chunk := stream.read(1 << 20):
+            spool.write(chunk)
+        spool.seek(0)
+        yield MessageSource(spool, is_table)
+
+
+def _begins_as_table(stream: IO[bytes]) -> bool:
+    if stream.seekable():
+        start = stream.tell()
+        beginning = stream.read(_LONGEST_MAGIC)
+        stream.seek(start)
+    elif hasattr(stream, "peek"):
+        beginning = stream.peek(_LONGEST_MAGIC)
+    else:
+        return False
+    return beginning.startswith((b"PAR1", b"ARROW1"))
+
+
+def _size_of(stream: IO[bytes]) -> int | None:
+    try:
+        return Path(stream.name).stat().st_size if stream is not sys.stdin.buffer else None
+    except (OSError, AttributeError, TypeError):
+        return None

@@ -1,0 +1,182 @@
+"""Exports: messages that come as record batches or as records into one file, or into files by topic and day."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from formats.errors import NotFoundError, UsageError
+from formats.message import StoredMessage
+from store.commitlog.walk import walk
+from store.export.outputs import NewDirectory, OutputFile, new_file
+from store.export.text import LineWriter, Record
+from store.store_files import StoreFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from store.export.writers import Compression, TableWriter
+
+Format = Literal["parquet", "arrow", "csv", "jsonl"]
+
+SUFFIXES: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+_SUFFIX_OF: dict[Format, str] = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
+SCHEMA_VERSION = "1"
+
+
+class Target(NamedTuple):
+    """Where to: a file, or with `partition` a directory that is not there yet or empty."""
+
+    path: Path
+    format: Format
+    partition: bool = False
+    overwrite: bool = False
+
+
+@dataclass(slots=True)
+class ExportReport:
+    """What was written. `bytes`: of the files."""
+
+    messages: int = 0
+    files: int = 0
+    partitions: int = 0
+    bytes: int = 0
+
+
+def format_of(path: Path) -> Format:
+    """The format that a file's name says; UsageError if it says none."""
+    found = SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        raise UsageError(f"the name {path.name!r} says no format", hint=f"end it with one of {', '.join(SUFFIXES)}")
+    return found
+
+
+def store_identity(files: StoreFiles) -> dict[str, Any]:
+    """Which store this is: its path, the range of its commitlog, and the id and time of its first message.
+
+    A broker writes its name nowhere into a store; host and time of the first message tell stores apart.
+    """
+    record = next(walk(files.log), None)
+    first = record if isinstance(record, StoredMessage) else None
+    return {
+        "path": str(files.root.resolve()),
+        "min_offset": max(files.log.min_offset, 0),
+        "max_offset": files.log.max_offset,
+        "first_message_id": first.message_id if first else None,
+        "first_store_timestamp": first.store_timestamp if first else None,
+    }
+
+
+def metadata_of(files: StoreFiles, version: str, selection: Mapping[str, Any]) -> dict[str, str]:
+    """What every exported file says about itself, as key-value metadata of its schema."""
+    return {
+        "rmqctl.schema": SCHEMA_VERSION,
+        "rmqctl.version": version,
+        "rmqctl.store": json.dumps(store_identity(files), ensure_ascii=False),
+        "rmqctl.selection": json.dumps(dict(selection), ensure_ascii=False),
+    }
+
+
+def export_batches(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    columns: Sequence[str],
+    target: Target,
+    compression: Compression = "zstd",
+) -> ExportReport:
+    """Write batches of `schema` (with metadata) as Parquet or Arrow IPC; of them `columns` only.
+
+    A partitioned export needs batches with topic and store_timestamp. NotFoundError, and no file, if there is nothing
+    to write; RefusedError, WriteFailedError.
+    """
+    import pyarrow as pa
+
+    from store.export.partitions import Partitions, partitioned
+    from store.export.writers import BlockThread, IpcWriter, ParquetWriter, only
+
+    written = pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
+    report = ExportReport()
+
+    def writer(output: OutputFile) -> TableWriter:
+        kind = ParquetWriter if target.format == "parquet" else IpcWriter
+        return kind(output, written, compression, thread)
+
+    if not target.partition:
+        with new_file(target.path, target.overwrite) as output, BlockThread() as thread:
+            single = writer(output)
+            for batch in batches:
+                report.messages += batch.num_rows
+                single.write(only(batch, columns))
+            single.close()
+            _require_some(report)
+            report.files, report.bytes = 1, output.tell()
+        return report
+    with NewDirectory(target.path) as root, BlockThread() as thread:
+        parts = Partitions(root, _SUFFIX_OF[target.format], writer)
+        try:
+            for batch in batches:
+                report.messages += batch.num_rows
+                for partition, rows in partitioned(batch):
+                    parts.write(partition, only(rows, columns))
+                parts.limit_memory()
+            parts.close()
+        finally:
+            parts.abandon()
+        _require_some(report)
+        report.files, report.bytes, report.partitions = parts.files, parts.bytes, parts.count
+    return report
+
+
+def export_records(
+    records: Iterable[tuple[str, int, Record]],
+    target: Target,
+    line_of: Callable[[Record], str],
+    header: str = "",
+) -> ExportReport:
+    """Write records as lines of text: `line_of` makes a line, line end included; `header` begins every file.
+
+    Each comes with its topic and its store time in ms. Errors as in export_batches; needs no pyarrow.
+    """
+    report = ExportReport()
+
+    def writer(output: OutputFile) -> LineWriter:
+        return LineWriter(output, line_of, header)
+
+    if not target.partition:
+        with new_file(target.path, target.overwrite) as output:
+            single = writer(output)
+            for _, _, record in records:
+                report.messages += 1
+                single.write(record)
+            _require_some(report)
+            report.files, report.bytes = 1, output.tell()
+        return report
+    from store.export.partitions import DAY, Partition, Partitions
+
+    with NewDirectory(target.path) as root:
+        parts = Partitions(root, _SUFFIX_OF[target.format], writer)
+        try:
+            for topic, store_timestamp, record in records:
+                report.messages += 1
+                parts.write(Partition(topic, store_timestamp // DAY), record)
+            parts.close()
+        finally:
+            parts.abandon()
+        _require_some(report)
+        report.files, report.bytes, report.partitions = parts.files, parts.bytes, parts.count
+    return report
+
+
+def _require_some(report: ExportReport) -> None:
+    if not report.messages:
+        raise NotFoundError("no message matched: nothing was written")

@@ -1,0 +1,142 @@
+"""Writes index files from keys in the order of the log, as they come: nothing is kept but the file being made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from formats.layouts import INDEX_ENTRY, INDEX_HEADER
+from store.columns.batch import Int32s, Int64s
+from store.files import io
+from store.index.index_file import Geometry
+from store.index.index_service import index_file_name_after
+from store.mend.index_link import Link, link
+
+ENTRY = INDEX_ENTRY.dtype()
+_SECOND = 1000
+_LARGEST_DIFFERENCE = 0x7FFFFFFF
+# slots are written in pieces of this many; pieces of zeros stay holes
+_SLOT_PIECE = 16 * 1024
+
+
+class IndexBuilder:
+    """Makes index files with the bytes that RocketMQ would put one by one; only counts without a `directory`.
+
+    `directory` is asked for when the first file is made. Memory: 4 bytes a slot. `close` in any case.
+    """
+
+    def __init__(self, geometry: Geometry, directory: Callable[[], Path] | None) -> None:
+        self.geometry = geometry
+        self.made: list[Path] = []
+        self.keys = 0
+        self.full_file_end_timestamp = 0
+        """Store time of the last entry of the last full file (checkpoint index_msg_timestamp), 0 if none is full."""
+        self._directory = directory
+        self._file: _NewFile | None = None
+        self._link: Link | None = None
+
+    @property
+    def file_count(self) -> int:
+        """Index files that the keys so far fill."""
+        return -(-self.keys // (self.geometry.entries - 1))
+
+    def add(self, hashes: Int32s, offsets: Int64s, timestamps: Int64s) -> None:
+        """Keys of messages with these physical offsets and store times (ms)."""
+        per_file = self.geometry.entries - 1
+        begin = 0
+        while begin < len(hashes):
+            used = self.keys % per_file
+            end = min(len(hashes), begin + per_file - used)
+            if self._directory is not None:
+                if not used:
+                    self._begin_file(self._directory(), int(timestamps[begin]))
+                assert self._file is not None
+                self._file.put(hashes[begin:end], offsets[begin:end], timestamps[begin:end])
+            self.keys += end - begin
+            if self.keys % per_file == 0:
+                self.full_file_end_timestamp = int(timestamps[end - 1])
+                self._end_file()
+            begin = end
+
+    def _begin_file(self, directory: Path, moment: int) -> None:
+        before = self.made[-1].name if self.made else ""
+        name = index_file_name_after(moment, before)
+        self._link = self._link or link()
+        self._file = _NewFile(directory / name, self.geometry, self._link)
+        self.made.append(directory / name)
+
+    def _end_file(self) -> None:
+        if self._file is not None:
+            self._file.finish()
+            self._file = None
+
+    def finish(self) -> list[Path]:
+        """The complete files, in order; not flushed."""
+        self._end_file()
+        return self.made
+
+    def close(self) -> None:
+        """Give up the file being made, if there is one."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class _NewFile:
+    """One index file. Its entries are written as they come, its slots and its header at the end."""
+
+    def __init__(self, path: Path, geometry: Geometry, link_entries: Link) -> None:
+        self._path = path
+        self._geometry = geometry
+        self._link = link_entries
+        self._slots: Int32s = np.zeros(geometry.slots, np.int32)
+        self._used = 0
+        self._entries = 0
+        self._begin = self._end = (0, 0)
+        io.create_file(path, geometry.file_size)
+        self._descriptor = io.open_for_writing(path)
+
+    def put(self, hashes: Int32s, offsets: Int64s, timestamps: Int64s) -> None:
+        """The next entries, which must fit."""
+        number = self._entries + 1
+        if number == 1:
+            self._begin = int(timestamps[0]), int(offsets[0])
+        self._end = int(timestamps[-1]), int(offsets[-1])
+        entries = np.empty(len(hashes), ENTRY)
+        entries["key_hash"] = hashes
+        entries["physical_offset"] = offsets
+        entries["time_difference"] = _differences(timestamps, self._begin[0])
+        previous = np.empty(len(hashes), np.int32)
+        self._used += self._link(hashes, self._geometry.slots, self._slots, number, previous)
+        entries["previous_entry"] = previous
+        self._entries += len(hashes)
+        io.write_at(self._descriptor, self._path, self._geometry.entry_position(number), entries.view(np.uint8).data)
+
+    def finish(self) -> None:
+        """Slots and header: the file is complete."""
+        for begin in range(0, len(self._slots), _SLOT_PIECE):
+            piece = self._slots[begin : begin + _SLOT_PIECE]
+            if piece.any():
+                position = self._geometry.slot_position(begin)
+                io.write_at(self._descriptor, self._path, position, piece.astype(">i4").tobytes())
+        header = INDEX_HEADER.struct.pack(
+            self._begin[0], self._end[0], self._begin[1], self._end[1], self._used, self._entries + 1
+        )
+        io.write_at(self._descriptor, self._path, 0, header)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._descriptor)
+
+
+def _differences(timestamps: Int64s, first: int) -> Int64s:
+    """Whole seconds since the file's first entry, as far as the field can say. A damaged time may be anything."""
+    if first <= 0:
+        return np.zeros(len(timestamps), np.int64)
+    later = np.maximum(timestamps, first) - first
+    differences: Int64s = np.minimum(later // _SECOND, _LARGEST_DIFFERENCE)
+    return differences

@@ -1,0 +1,58 @@
+"""The files of one queue as a plan will leave them: reading what is there, planning what is to be there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from formats.errors import RefusedError
+from store.files.layout import file_name
+from store.files.mapped_file import MappedFile
+from store.files.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
+from store.files.reading import Descriptors, end_of_nonzero
+
+
+class QueueFiles:
+    """The files of one queue as they will be: existing ones, and those the plan creates."""
+
+    def __init__(self, directory: Path, file_size: int, existing: list[MappedFile], plan: Plan) -> None:
+        self.directory = directory
+        self.file_size = file_size
+        self._files = {file.start_offset: file for file in existing}
+        self._created: set[int] = set()
+        self._plan = plan
+        for file in existing:
+            if file.start_offset % file_size:
+                raise RefusedError(
+                    f"the name is no multiple of the file size {file_size}",
+                    file=file.path,
+                    hint="give the broker's configuration with -c, or rebuild the queues with `rmqctl rebuild`",
+                )
+            if file.size != file_size:
+                plan.add(Resize(file.path, file_size))
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of one file; zeros where there is no file or it is short."""
+        start = offset - offset % self.file_size
+        file = self._files.get(start)
+        data = file.read(offset - start, length) if file is not None else b""
+        return data.ljust(length, b"\0")
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Plan to put `data`, all of one file."""
+        start = offset - offset % self.file_size
+        path = self.directory / file_name(start)
+        if start not in self._files and start not in self._created:
+            self._plan.add(CreateFile(path, self.file_size))
+            self._created.add(start)
+        self._plan.add(WriteRange(path, offset - start, data))
+
+    def clear_from(self, end: int, descriptors: Descriptors) -> None:
+        """Plan that nothing is left at or behind byte `end`."""
+        for start, file in sorted(self._files.items()):
+            if start >= end:
+                self._plan.add(MoveAway(file.path))
+            elif start + self.file_size > end:
+                begin = end - start
+                stop = end_of_nonzero(descriptors, file.path, begin, min(file.size, self.file_size))
+                if stop > begin:
+                    self._plan.add(ClearRange(file.path, begin, stop - begin))

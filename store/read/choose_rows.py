@@ -1,0 +1,88 @@
+"""Criteria held against runs of messages: on the columns first, then on the messages that are left, exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from formats import properties as names
+from formats.hashing import java_hash, key_hash
+from formats.layouts import TRANSACTION_MASK
+from formats.properties import parse_properties
+from formats.sys_flag import TRANSACTION_ROLLBACK
+from store.columns.batch import Columns, Flags, Int64s, MessageColumns
+from store.read.message_filter import Criteria, message_keys
+
+
+class RowChooser:
+    """Chooses the rows of `criteria` from physical offset `begin` on. `needs`: what the walk has to give."""
+
+    def __init__(self, criteria: Criteria, begin: int = 0) -> None:
+        self._criteria = criteria
+        self._begin = begin
+        self.needs = Columns.NONE
+        if criteria.topic is not None:
+            self.needs |= Columns.TOPIC
+        if (criteria.queue_id, criteria.begin_time, criteria.end_time) != (None, None, None):
+            self.needs |= Columns.HEAD
+        if not criteria.tag_filter.is_all:
+            self.needs |= Columns.TAGS
+        if criteria.key is not None:
+            self.needs |= Columns.KEYS | Columns.HEAD | Columns.TOPIC
+        self._tags_codes = np.array([java_hash(tag) for tag in criteria.tag_filter.tags], np.int64)
+
+    def rows(self, batch: MessageColumns) -> Int64s | None:
+        """The rows that are meant, ascending; None for all of them."""
+        mask = self._mask(batch)
+        if self._criteria.key is None and self._criteria.tag_filter.is_all:
+            return None if mask is None or mask.all() else np.flatnonzero(mask)
+        candidates = np.arange(batch.rows) if mask is None else np.flatnonzero(mask)
+        return np.array([row for row in candidates.tolist() if self._is_meant(batch, row)], np.int64)
+
+    def _mask(self, batch: MessageColumns) -> Flags | None:
+        criteria = self._criteria
+        masks: list[Flags] = []
+        if batch.begin < self._begin:
+            masks.append(batch.physical_offset >= self._begin)
+        if criteria.topic is not None:
+            masks.append(batch.topic_id == _topic_id(batch, criteria.topic))
+        if criteria.queue_id is not None:
+            masks.append(batch.queue_id == criteria.queue_id)
+        if criteria.begin_time is not None:
+            masks.append(batch.store_timestamp >= criteria.begin_time)
+        if criteria.end_time is not None:
+            masks.append(batch.store_timestamp <= criteria.end_time)
+        if len(self._tags_codes):
+            masks.append(np.isin(batch.tags_code, self._tags_codes))
+        if criteria.key is not None:
+            masks.append(self._may_have_key(batch, criteria.key))
+        return np.logical_and.reduce(masks) if masks else None
+
+    def _may_have_key(self, batch: MessageColumns, key: str) -> Flags:
+        """By the hashes of the index entries, which depend on the topic. Rolled back messages have none."""
+        mask: Flags = (batch.sys_flag & TRANSACTION_MASK) == TRANSACTION_ROLLBACK
+        topic_ids = batch.topic_id
+        wanted = np.zeros(int(topic_ids.max()) + 1, np.int32)
+        for topic_id in np.unique(topic_ids).tolist():
+            wanted[topic_id] = key_hash(batch.topics.names[topic_id], key)
+        entry_rows = batch.key_row
+        mask[entry_rows[batch.key_hash == wanted[topic_ids[entry_rows]]]] = True
+        return mask
+
+    def _is_meant(self, batch: MessageColumns, row: int) -> bool:
+        """The part of Criteria.matches that columns cannot answer."""
+        if batch.asked & Columns.BYTES:
+            properties = parse_properties(bytes(batch.property_bytes(row)))
+        else:
+            properties = batch.message(row).properties()
+        criteria = self._criteria
+        if criteria.key is not None and criteria.key not in message_keys(properties):
+            return False
+        return criteria.tag_filter.matches(properties.get(names.TAGS))
+
+
+def _topic_id(batch: MessageColumns, topic: str) -> int:
+    """The id of a topic, -1 if the walk has not met it yet."""
+    try:
+        return batch.topics.names.index(topic)
+    except ValueError:
+        return -1

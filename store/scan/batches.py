@@ -1,0 +1,167 @@
+"""A run of messages as Arrow record batches: each column asked for, and no other, is made from the walk's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from formats.layouts import COMPRESSION_MASK, COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED, TRANSACTION_MASK
+from formats.sys_flag import TRANSACTION_NAMES, compression_name
+from store.columns.batch import Int64s, MessageColumns
+from store.columns.topics import TopicTable
+from store.scan import bodies, hosts
+from store.scan.arrays import bitmap, numbers, texts
+from store.scan.property_columns import PropertyColumns, Wanted, property_columns
+from store.scan.schema import COLUMNS, arrow_schema
+
+# Bodies are unpacked until they are this many bytes, then another batch begins: a bomb fills no memory.
+UNPACKED_BYTES = 32 * 1024 * 1024
+_BODY_COLUMNS = frozenset(("body", "body_size", "body_error"))
+_TRANSACTION_SHIFT = 2
+_KINDS = (COMPRESSION_MASK >> COMPRESSION_SHIFT) + 1
+_OF_PROPERTIES = {
+    "unique_key": Wanted.UNIQUE_KEY,
+    "tags": Wanted.TAGS,
+    "keys": Wanted.KEYS,
+    "properties": Wanted.MAP,
+    "stored_properties": Wanted.STORED,
+}
+
+
+class BatchMaker:
+    """Makes batches of one schema. `views`: bodies stay where they are, in memory that the batch keeps."""
+
+    def __init__(self, names: Sequence[str], views: bool) -> None:
+        """`names` as of `schema.column_names`."""
+        self.names = tuple(names)
+        self.views = views
+        self.schema = arrow_schema(names, views)
+        self.needs_bodies = not _BODY_COLUMNS.isdisjoint(names)
+        self.wanted = Wanted(sum(flag for name, flag in _OF_PROPERTIES.items() if name in names))
+        self._topic_names: tuple[TopicTable | None, pa.Array] = (None, pa.array([], pa.string()))
+
+    def batches(self, batch: MessageColumns, rows: Int64s | None) -> Iterator[pa.RecordBatch]:
+        """The rows as record batches, in order; all rows for None. Nearly always one batch."""
+        chosen = np.arange(batch.rows) if rows is None else rows
+        while len(chosen):
+            taken = len(chosen)
+            unpacked: bodies.Bodies | None = None
+            if self.needs_bodies:
+                unpacked, taken = bodies.plain_bodies(batch, chosen, UNPACKED_BYTES)
+            made = _Rows(self, batch, chosen[:taken], unpacked)
+            arrays = [made.column(name) for name in self.names]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            chosen = chosen[taken:]
+
+    def topic_names(self, topics: TopicTable) -> pa.Array:
+        """The topics met so far, as a dictionary; one array for many batches."""
+        of, names = self._topic_names
+        if of is not topics or len(names) != len(topics.names):
+            names = pa.array(topics.names[: len(topics.names)], pa.string())
+            self._topic_names = topics, names
+        return names
+
+
+class _Rows:
+    """The rows of one record batch, column by column."""
+
+    def __init__(self, maker: BatchMaker, batch: MessageColumns, rows: Int64s, unpacked: bodies.Bodies | None) -> None:
+        self._maker = maker
+        self._batch = batch
+        self._rows = rows
+        self._unpacked = unpacked
+        self._is_all = len(rows) == batch.rows
+
+    def column(self, name: str) -> pa.Array:
+        """A column by name."""
+        make = _MAKERS.get(name)
+        if make is not None:
+            return make(self)
+        values = getattr(self._batch, name)
+        return numbers(values if self._is_all else values[self._rows], self._maker.schema.field(name).type)
+
+    @property
+    def bodies(self) -> bodies.Bodies:
+        assert self._unpacked is not None
+        return self._unpacked
+
+    @cached_property
+    def properties(self) -> PropertyColumns:
+        batch, rows = self._batch, self._rows
+        return property_columns(batch, batch.property_position[rows], batch.property_length[rows], self._maker.wanted)
+
+    def topic(self) -> pa.Array:
+        ids = self._batch.topic_id[self._rows]
+        names = self._maker.topic_names(self._batch.topics)
+        return pa.DictionaryArray.from_arrays(numbers(ids, pa.int32()), names)
+
+    def transaction(self) -> pa.Array:
+        codes = (self._batch.sys_flag[self._rows] & TRANSACTION_MASK) >> _TRANSACTION_SHIFT
+        return pa.DictionaryArray.from_arrays(numbers(codes.astype(np.int8), pa.int8()), _TRANSACTIONS)
+
+    def compression(self) -> pa.Array:
+        flags = self._batch.sys_flag[self._rows]
+        codes = _COMPRESSION_OF_KIND[(flags & COMPRESSION_MASK) >> COMPRESSION_SHIFT]
+        present = bitmap((flags & SYS_FLAG_COMPRESSED) != 0)
+        indices = pa.Array.from_buffers(pa.int8(), len(codes), [present, pa.py_buffer(codes)])
+        return pa.DictionaryArray.from_arrays(indices, _COMPRESSIONS)
+
+    def crc_ok(self) -> pa.Array:
+        # the walk yields no message whose CRC does not hold
+        return numbers_of_true(len(self._rows))
+
+    def keys(self) -> pa.Array:
+        made = self.properties
+        return pa.ListArray.from_arrays(numbers(made.key_offsets, pa.int32()), texts(made.keys))
+
+    def map(self) -> pa.Array:
+        made = self.properties
+        offsets = numbers(made.map_offsets, pa.int32())
+        return pa.MapArray.from_arrays(offsets, texts(made.map_names), texts(made.map_values))
+
+    @property
+    def batch(self) -> MessageColumns:
+        return self._batch
+
+    @property
+    def rows(self) -> Int64s:
+        return self._rows
+
+    @property
+    def views(self) -> bool:
+        return self._maker.views
+
+
+def numbers_of_true(count: int) -> pa.Array:
+    """`count` times true."""
+    return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(b"\xff" * (-(-count // 8)))])
+
+
+_TRANSACTIONS = pa.array([TRANSACTION_NAMES[number << _TRANSACTION_SHIFT] for number in range(4)], pa.string())
+_KIND_NAMES = [str(compression_name(SYS_FLAG_COMPRESSED | number << COMPRESSION_SHIFT)) for number in range(_KINDS)]
+_DISTINCT = list(dict.fromkeys(_KIND_NAMES))
+_COMPRESSIONS = pa.array(_DISTINCT, pa.string())
+_COMPRESSION_OF_KIND = np.array([_DISTINCT.index(name) for name in _KIND_NAMES], np.int8)
+
+_MAKERS: dict[str, Callable[[_Rows], pa.Array]] = {
+    "msg_id": lambda of: hosts.message_ids(of.batch, of.rows),
+    "store_host": lambda of: hosts.host_texts(of.batch, of.rows, "store"),
+    "born_host": lambda of: hosts.host_texts(of.batch, of.rows, "born"),
+    "topic": _Rows.topic,
+    "transaction": _Rows.transaction,
+    "compression": _Rows.compression,
+    "crc_ok": _Rows.crc_ok,
+    "unique_key": lambda of: texts(of.properties.unique_key),
+    "tags": lambda of: texts(of.properties.tags),
+    "keys": _Rows.keys,
+    "properties": _Rows.map,
+    "stored_properties": lambda of: texts(of.properties.stored, pa.binary()),
+    "body": lambda of: bodies.body_array(of.bodies, of.views),
+    "body_size": lambda of: numbers(of.bodies.lengths, pa.int32()),
+    "body_error": lambda of: bodies.error_array(of.bodies),
+    "stored_body": lambda of: bodies.stored_bodies(of.batch, of.rows),
+}
+assert _MAKERS.keys() <= COLUMNS.keys()

@@ -1,0 +1,106 @@
+"""Body columns: views of the bodies in the batch's own memory; what producers compressed is unpacked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from formats.compression import decompress
+from formats.errors import CorruptError, UnsupportedError
+from formats.layouts import SYS_FLAG_COMPRESSED
+from formats.sys_flag import compression_type
+from store.columns.batch import Bytes, Flags, Int32s, Int64s, MessageColumns
+from store.scan.arrays import Texts, texts, words_at
+
+# what a view holds itself: its length, then either all of a short text, or four bytes of it, a buffer and an offset
+_INLINE = 12
+_PREFIX = 4
+_VIEW = 16
+
+
+class Bodies(NamedTuple):
+    """Plain bodies of some rows: body n is `lengths[n]` bytes from `positions[n]` on, of `unpacked` where
+    `is_unpacked` says so and of the batch's window elsewhere. `errors`: why a body is as stored, by its place."""
+
+    window: Bytes
+    unpacked: Bytes
+    positions: Int32s
+    lengths: Int32s
+    is_unpacked: Flags
+    errors: dict[int, str]
+
+
+def is_compressed(batch: MessageColumns, rows: Int64s) -> Flags:
+    """Which bodies are stored compressed."""
+    flags: Flags = (batch.sys_flag[rows] & SYS_FLAG_COMPRESSED) != 0
+    return flags
+
+
+def plain_bodies(batch: MessageColumns, rows: Int64s, limit: int) -> tuple[Bodies, int]:
+    """The bodies of the first rows, and of how many: as many as unpack to less than about `limit` bytes together.
+
+    (StoredMessage.plain_body, rmqctl's message_json: what cannot be unpacked is given as stored.)
+    """
+    assert batch.window is not None
+    compressed = np.flatnonzero(is_compressed(batch, rows))
+    positions, lengths = batch.body_position[rows], batch.body_length[rows]
+    is_unpacked = np.zeros(len(rows), np.bool_)
+    errors: dict[int, str] = {}
+    parts: list[bytes] = []
+    total, taken = 0, len(rows)
+    for place in compressed.tolist():
+        if total >= limit:
+            taken = place
+            break
+        row = int(rows[place])
+        kind = compression_type(int(batch.sys_flag[row]))
+        assert kind is not None
+        try:
+            part = decompress(bytes(batch.body(row)), kind)
+        except (CorruptError, UnsupportedError) as error:
+            errors[place] = error.message
+            continue
+        positions[place], lengths[place], is_unpacked[place] = total, len(part), True
+        parts.append(part)
+        total += len(part)
+    unpacked = np.frombuffer(b"".join(parts), np.uint8) if total else np.empty(0, np.uint8)
+    made = Bodies(batch.window, unpacked, positions[:taken], lengths[:taken], is_unpacked[:taken], errors)
+    return made, taken
+
+
+def body_array(bodies: Bodies, views: bool) -> pa.Array:
+    """The bodies as `binary_view`, or copied as `binary`."""
+    rows = len(bodies.lengths)
+    held = np.zeros((rows, _VIEW), np.uint8)
+    words = held.view(np.int32)
+    words[:, 0] = bodies.lengths
+    words[:, 2] = bodies.is_unpacked
+    words[:, 3] = bodies.positions
+    for data, of in ((bodies.window, ~bodies.is_unpacked), (bodies.unpacked, bodies.is_unpacked)):
+        long = np.flatnonzero(of & (bodies.lengths > _INLINE))
+        words[long, 1] = words_at(data, bodies.positions[long]).view(np.int32)
+        for place in np.flatnonzero(of & (bodies.lengths <= _INLINE)).tolist():
+            start, length = int(bodies.positions[place]), int(bodies.lengths[place])
+            held[place, _PREFIX:] = 0
+            held[place, _PREFIX : _PREFIX + length] = data[start : start + length]
+    buffers = [None, *map(pa.py_buffer, (held, np.ascontiguousarray(bodies.window), bodies.unpacked))]
+    array = pa.Array.from_buffers(pa.binary_view(), rows, buffers)
+    return array if views else array.cast(pa.binary())
+
+
+def error_array(bodies: Bodies) -> pa.Array:
+    """Why bodies are as stored, null for those that are not."""
+    if not bodies.errors:
+        return pa.nulls(len(bodies.lengths), pa.string())
+    return pa.array([bodies.errors.get(place) for place in range(len(bodies.lengths))], pa.string())
+
+
+def stored_bodies(batch: MessageColumns, rows: Int64s) -> pa.Array:
+    """Compressed bodies as stored, null for plain ones."""
+    compressed = is_compressed(batch, rows)
+    ends = np.cumsum(np.where(compressed, batch.body_length[rows], 0), dtype=np.int32)
+    parts = b"".join(batch.body(int(row)) for row in rows[compressed])
+    offsets = np.concatenate([np.zeros(1, np.int32), ends])
+    return texts(Texts(offsets, np.frombuffer(parts or b"\0", np.uint8), compressed), pa.binary())

@@ -1,0 +1,90 @@
+"""Columns with hosts in them: their text, and the broker's message ids. Few hosts send many messages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from formats.hosts import Host
+from formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
+from store.columns.batch import Bytes, Flags, Int64s, MessageColumns
+from store.scan.arrays import fixed_texts, words_at
+
+_V4, _V6 = 4, 16
+
+
+def host_texts(batch: MessageColumns, rows: Int64s, which: str) -> pa.Array:
+    """`store` or `born` hosts as `ip:port`. (Host.__str__)"""
+    is_v6 = _is_v6(batch, rows, which)
+    if not is_v6.any():
+        return _texts(host_bytes(batch, rows, which, _V4))
+    if is_v6.all():
+        return _texts(host_bytes(batch, rows, which, _V6))
+    return _merged(is_v6, *(_texts(host_bytes(batch, rows[of], which, size)) for of, size in _split(is_v6)))
+
+
+def message_ids(batch: MessageColumns, rows: Int64s) -> pa.Array:
+    """Upper-case hex of store host and physical offset. (format_offset_message_id)"""
+    is_v6 = _is_v6(batch, rows, "store")
+    if not is_v6.any():
+        return _ids(batch, rows, _V4)
+    if is_v6.all():
+        return _ids(batch, rows, _V6)
+    return _merged(is_v6, *(_ids(batch, rows[of], size) for of, size in _split(is_v6)))
+
+
+def host_bytes(batch: MessageColumns, rows: Int64s, which: str, size: int) -> Bytes:
+    """Address and port of each row as they are stored, a row of size + 4 bytes each."""
+    positions = (batch.born_host_position if which == "born" else batch.store_host_position)[rows]
+    ports = (batch.born_host_port if which == "born" else batch.store_host_port)[rows]
+    assert batch.window is not None
+    found = np.empty((len(rows), size + 4), np.uint8)
+    words = found.view(np.uint32)
+    for number in range(size // 4):
+        words[:, number] = words_at(batch.window, positions + 4 * number)
+    words[:, -1] = ports.astype(">i4").view(np.uint32)
+    return found
+
+
+def _is_v6(batch: MessageColumns, rows: Int64s, which: str) -> Flags:
+    bit = SYS_FLAG_BORN_HOST_V6 if which == "born" else SYS_FLAG_STORE_HOST_V6
+    flags: Flags = (batch.sys_flag[rows] & bit) != 0
+    return flags
+
+
+def _split(is_v6: Flags) -> tuple[tuple[Int64s, int], tuple[Int64s, int]]:
+    return (np.flatnonzero(~is_v6), _V4), (np.flatnonzero(is_v6), _V6)
+
+
+def _merged(is_v6: Flags, narrow: pa.Array, wide: pa.Array) -> pa.Array:
+    """Two arrays as one, in the order of the rows."""
+    order = np.where(is_v6, len(narrow) + np.cumsum(is_v6) - 1, np.cumsum(~is_v6) - 1)
+    return pa.concat_arrays([narrow, wide]).take(pa.array(order))
+
+
+def _texts(stored: Bytes) -> pa.Array:
+    width = stored.shape[1]
+    fixed = pa.Array.from_buffers(pa.binary(width), len(stored), [None, pa.py_buffer(stored)])
+    if width == _V4 + 4:  # eight bytes hash fastest as a number
+        encoded = fixed.view(pa.int64()).dictionary_encode()
+        distinct = encoded.dictionary.view(pa.binary(width)).to_pylist()
+    else:
+        encoded = fixed.dictionary_encode()
+        distinct = encoded.dictionary.to_pylist()
+    names = [str(Host(one[:-4], int.from_bytes(one[-4:], "big", signed=True))) for one in distinct]
+    return pa.array(names, pa.string()).take(encoded.indices)
+
+
+def _ids(batch: MessageColumns, rows: Int64s, size: int) -> pa.Array:
+    stored = np.empty((len(rows), size + 12), np.uint8)
+    stored[:, : size + 4] = host_bytes(batch, rows, "store", size)
+    stored[:, size + 4 :] = batch.physical_offset[rows].astype(">i8").view(np.uint8).reshape(-1, 8)
+    return fixed_texts(hex_digits(stored))
+
+
+def hex_digits(data: Bytes) -> Bytes:
+    """Rows of bytes as rows of upper-case hex digits. (bytes.hex)"""
+    digits = np.empty((len(data), 2 * data.shape[1]), np.uint8)
+    for first, half in ((0, data >> 4), (1, data & 15)):
+        digits[:, first::2] = half + np.uint8(ord("0")) + (half > 9) * np.uint8(ord("A") - ord("9") - 1)
+    return digits

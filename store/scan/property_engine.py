@@ -1,0 +1,133 @@
+"""Loads and tries the compiled twin of `property_columns.plain_columns`, and gives it its arrays."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from store.columns.batch import Bytes, Flags, Int32s
+from store.columns.engine import engine, say_compiling
+from store.scan.arrays import Texts
+from store.scan.property_columns import PropertyColumns, Wanted, plain_columns
+
+Compiled = Callable[[Bytes, Int32s, Int32s, Wanted], PropertyColumns | None]
+
+_loading = threading.Lock()
+_SAMPLES = (
+    b"",
+    b"KEYS\x01a  b\x02TAGS\x01t\x02UNIQ_KEY\x010A\x02",
+    b"TAGS\x01t\x02TAGS\x01u",
+    b"\x02\x01a\x02x\x01\x02",
+)
+
+
+def compiled_columns() -> Compiled | None:
+    """The compiled twin; it gives None for what it leaves to the plain one. None where nothing can be compiled."""
+    if engine().walk_window is None:
+        return None
+    with _loading:
+        return _load()
+
+
+@functools.cache
+def _load() -> Compiled | None:
+    try:
+        from store.columns import compiling
+        from store.scan import kernel_properties
+
+        split = kernel_properties.make_split_properties(compiling.source_stamp())
+        with compiling.listening(say_compiling):
+            try:
+                return _tried(functools.partial(_columns, split))
+            except Exception:  # noqa: BLE001 - a damaged cache or a full disk: what can be done without a cache is done
+                return _tried(functools.partial(_columns, compiling.uncached(split)))
+    except Exception:  # noqa: BLE001 - numba and LLVM raise anything; the plain twin does the same work
+        return None
+
+
+def _tried(compiled: Compiled) -> Compiled:
+    window = np.frombuffer(b"".join(_SAMPLES), np.uint8).copy()
+    lengths = np.array([len(sample) for sample in _SAMPLES], np.int32)
+    positions = (np.cumsum(lengths) - lengths).astype(np.int32)
+    wanted = Wanted(31)
+    found, expected = compiled(window, positions, lengths, wanted), plain_columns(_SAMPLES, wanted)
+    if found is None or _as_lists(found) != _as_lists(expected):
+        raise AssertionError("the compiled split of properties gives wrong results")
+    return compiled
+
+
+def _as_lists(columns: PropertyColumns) -> list[Any]:
+    """Something that can be compared."""
+    flat: list[Any] = []
+    for column in columns:
+        parts = column if isinstance(column, Texts) else (column,)
+        flat += [None if part is None else part.tolist() for part in parts]
+    return flat
+
+
+def _columns(
+    split: Callable[..., int], window: Bytes, positions: Int32s, lengths: Int32s, wanted: Wanted
+) -> PropertyColumns | None:
+    from store.scan.kernel_properties import DONE, SCRATCH_SHAPE, SPARE
+
+    rows, total = len(positions), int(lengths.sum())
+    if int((positions + lengths).max(initial=0)) + SPARE > len(window):
+        window = np.concatenate([window, np.zeros(SPARE, np.uint8)])
+
+    def data(flag: Wanted) -> Bytes:
+        return np.empty(total + SPARE if wanted & flag else 0, np.uint8)
+
+    def offsets(flag: Wanted, count: int) -> Int32s:
+        made = np.empty(count + 1 if wanted & flag else 1, np.int32)
+        made[0] = 0
+        return made
+
+    def present(flag: Wanted) -> Flags:
+        return np.zeros(rows if wanted & flag else 0, np.bool_)
+
+    unique = Texts(offsets(Wanted.UNIQUE_KEY, rows), data(Wanted.UNIQUE_KEY), present(Wanted.UNIQUE_KEY))
+    tags = Texts(offsets(Wanted.TAGS, rows), data(Wanted.TAGS), present(Wanted.TAGS))
+    # every key takes a byte and a space, every property a name, a value and two separators, the last ones but these
+    key_rows, keys = offsets(Wanted.KEYS, rows), Texts(offsets(Wanted.KEYS, (total + rows) // 2), data(Wanted.KEYS))
+    entries = (total + rows) // 4
+    map_rows, map_names = offsets(Wanted.MAP, rows), Texts(offsets(Wanted.MAP, entries), data(Wanted.MAP))
+    map_values = Texts(offsets(Wanted.MAP, entries), data(Wanted.MAP))
+    stored = Texts(offsets(Wanted.STORED, rows), data(Wanted.STORED), present(Wanted.STORED))
+    status = split(
+        window.ctypes.data, positions, lengths, int(wanted), np.empty(SCRATCH_SHAPE, np.int64),
+        *_addressed(unique), *_addressed(tags), key_rows, *_addressed(keys)[:2],
+        map_rows, *_addressed(map_names)[:2], *_addressed(map_values)[:2], *_addressed(stored),
+    )  # fmt: skip
+    if status != DONE:
+        return None
+    return PropertyColumns(
+        _trimmed(unique, rows),
+        _trimmed(tags, rows),
+        key_rows,
+        _trimmed(keys, int(key_rows[-1])),
+        map_rows,
+        _trimmed(map_names, int(map_rows[-1])),
+        _trimmed(map_values, int(map_rows[-1])),
+        _trimmed(stored, rows),
+    )
+
+
+def _addressed(made: Texts) -> tuple[Int32s, int, Flags | None]:
+    return made.offsets, made.data.ctypes.data, made.present
+
+
+def _trimmed(made: Texts, count: int) -> Texts:
+    """The first `count` texts, without memory for what was not used."""
+    if len(made.offsets) == 1:
+        count = 0
+    used = int(made.offsets[count])
+    offsets = made.offsets[: count + 1]
+    return Texts(
+        offsets if 2 * len(offsets) > len(made.offsets) else offsets.copy(),
+        made.data[:used] if 2 * used > len(made.data) else made.data[:used].copy(),
+        made.present,
+    )

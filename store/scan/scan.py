@@ -1,0 +1,128 @@
+"""The scan: messages of the commitlog as record batches, in the order they were stored, past damage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from formats.errors import CorruptError
+from formats.message import FrameDamage
+from store.columns import Columns, MessageColumns, TopicTable, walk_parallel
+from store.columns.batch import ColumnRecord, Int64s
+from store.commitlog.walk import Damage, Progress
+from store.files.mapped_file_queue import MappedFileQueue
+from store.read.choose_rows import RowChooser
+from store.read.key_query import damage_error
+from store.read.message_filter import Criteria
+from store.read.selection import OnDamage, changed_error
+from store.scan.schema import column_names, needed, require_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from store.scan.batches import BatchMaker
+
+# Bytes of the log in a batch, and in what one thread works on: some of these are in memory at a time.
+_WINDOW = 4 * 1024 * 1024
+_PIECE = 8 * 1024 * 1024
+_ROWS = 16384
+_THREADS = 2
+
+_Lazy = tuple[MessageColumns, "Int64s | None"]
+
+
+class Scan:
+    """What to scan for; `batches` does it. UnsupportedError without pyarrow, UsageError for a name of no column."""
+
+    def __init__(
+        self,
+        log: MappedFileQueue,
+        columns: Sequence[str] | None = None,
+        begin: int = 0,
+        end: int | None = None,
+        *,
+        criteria: Criteria | None = None,
+        views: bool = True,
+        threads: int = _THREADS,
+    ) -> None:
+        """Messages of `criteria` whose physical offset is in [begin, end), with these columns; None: all.
+
+        A `begin` that is no frame's start is taken as: from the next message on. `views`: bodies as `binary_view`
+        over the memory they were read into, which is not copied; else as `binary`. Such batches must not be written
+        to Arrow IPC: each would take its whole memory along.
+        """
+        require_pyarrow()
+        from store.scan.batches import BatchMaker
+
+        names = column_names(columns)
+        self._log = log
+        self._begin = begin
+        self._end = end
+        self._threads = threads
+        self._chooser = RowChooser(criteria or Criteria(), begin)
+        self._groups = needed(names) | self._chooser.needs
+        self._maker: BatchMaker = BatchMaker(names, views)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """That of the batches."""
+        return self._maker.schema
+
+    def batches(self, on_damage: OnDamage | None = None, progress: Progress | None = None) -> Iterator[pa.RecordBatch]:
+        """The batches, none of them empty. Damaged spans are told to `on_damage` and passed; without it the first of
+        them is raised in its place. `progress` is told the bytes passed."""
+        file = self._log.find(self._begin)
+        start = file.start_offset if file is not None else self._begin
+        groups = self._groups or Columns.HEAD  # a walk without any columns has no row numbers to choose by
+        pieces = walk_parallel(
+            self._log,
+            self._piece,
+            start,
+            self._end,
+            threads=self._threads,
+            columns=groups,
+            topics=TopicTable(),
+            progress=progress,
+            window=_WINDOW,
+            rows=_ROWS,
+            piece=_PIECE,
+        )
+        for piece in pieces:
+            for one in piece:
+                if isinstance(one, CorruptError):
+                    if on_damage is None:
+                        raise one
+                    on_damage(one)
+                elif isinstance(one, tuple):
+                    yield from self._maker.batches(*one)
+                else:
+                    yield one
+
+    def _piece(self, records: Iterator[ColumnRecord]) -> list[pa.RecordBatch | _Lazy | CorruptError]:
+        """What one thread makes of a piece of the log: batches, and columns where bodies are to be unpacked.
+
+        What unpacks can be a thousand times as large as what is read: that is left to whoever takes the batches.
+        """
+        from store.scan.bodies import is_compressed
+
+        found: list[pa.RecordBatch | _Lazy | CorruptError] = []
+        for record in records:
+            if isinstance(record, Damage) and record.end > self._begin:
+                found.append(damage_error(record))
+            if not isinstance(record, MessageColumns):
+                continue
+            try:
+                rows = self._chooser.rows(record)
+            except FrameDamage as damage:
+                found.append(changed_error(record, 0, damage))
+                continue
+            if rows is not None and not len(rows):
+                continue
+            chosen = np.arange(record.rows) if rows is None else rows
+            if self._maker.needs_bodies and bool(is_compressed(record, chosen).any()):
+                found.append((record, rows))
+            else:
+                found += self._maker.batches(record, rows)
+        return found

@@ -1,0 +1,123 @@
+"""The Arrow columns of a message: their names (those of its JSON), their types and what of the log they are made from.
+
+Three things differ from the JSON because Arrow has types: timestamps are timestamps, `body` holds the bytes of the
+plain body whatever they are, and what JSON gives as base64 are bytes: `stored_body` and `stored_properties`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats.errors import UnsupportedError, UsageError
+from store.columns.batch import Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_HEAD, _TOPIC, _BYTES = Columns.HEAD, Columns.TOPIC, Columns.BYTES
+_PROPERTIES = Columns.BYTES
+_BODY = Columns.HEAD | Columns.BYTES
+
+
+class Column(NamedTuple):
+    """`kind` names the Arrow type, see `_type_of`; `needs` are the groups of columns of the walk it is made from."""
+
+    kind: str
+    needs: Columns
+
+
+COLUMNS: dict[str, Column] = {
+    "msg_id": Column("string", _HEAD | _BYTES),
+    "unique_key": Column("string", _PROPERTIES),
+    "topic": Column("topic", _TOPIC),
+    "queue_id": Column("int32", _HEAD),
+    "queue_offset": Column("int64", _HEAD),
+    "physical_offset": Column("int64", Columns.NONE),
+    "size": Column("int32", Columns.NONE),
+    "store_timestamp": Column("time", _HEAD),
+    "born_timestamp": Column("time", _HEAD),
+    "store_host": Column("string", _HEAD | _BYTES),
+    "born_host": Column("string", _HEAD | _BYTES),
+    "sys_flag": Column("int32", _HEAD),
+    "flag": Column("int32", _HEAD),
+    "transaction": Column("name", _HEAD),
+    "compression": Column("name", _HEAD),
+    "body_crc": Column("int32", _HEAD),
+    "crc_ok": Column("bool", Columns.NONE),
+    "reconsume_times": Column("int32", _HEAD),
+    "prepared_transaction_offset": Column("int64", _HEAD),
+    "tags": Column("string", _PROPERTIES),
+    "keys": Column("strings", _PROPERTIES),
+    "properties": Column("map", _PROPERTIES),
+    "stored_properties": Column("bytes", _PROPERTIES),
+    "body_size": Column("int32", _BODY),
+    "body": Column("body", _BODY),
+    "body_error": Column("string", _BODY),
+    "stored_body": Column("bytes", _BODY),
+}
+"""All columns in their order.
+
+`stored_properties` holds the stored bytes where writing `properties` again would not give them, and is null elsewhere;
+`stored_body` the stored body of a compressed message, null elsewhere; `body_error` why such a body cannot be unpacked:
+then `body` is as stored.
+"""
+
+INSTALL = "pip install 'rmqctl[fast]'"
+
+
+def require_pyarrow() -> None:
+    """UnsupportedError unless pyarrow can be imported."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError(f"Arrow and Parquet need pyarrow, which is not installed here: {INSTALL}") from error
+
+
+def column_names(columns: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns asked for, None meaning all; UsageError for a name that is none, or that comes twice."""
+    if columns is None:
+        return tuple(COLUMNS)
+    for name in columns:
+        if name not in COLUMNS:
+            raise UsageError(f"there is no column {name!r}", hint=f"the columns are {', '.join(COLUMNS)}")
+        if list(columns).count(name) > 1:
+            raise UsageError(f"column {name!r} is asked for twice")
+    if not columns:
+        raise UsageError("no column is asked for")
+    return tuple(columns)
+
+
+def needed(names: Sequence[str]) -> Columns:
+    """What the walk has to give for these columns."""
+    groups = Columns.NONE
+    for name in names:
+        groups |= COLUMNS[name].needs
+    return groups
+
+
+def arrow_schema(names: Sequence[str], views: bool) -> pa.Schema:
+    """The schema of the columns; with `views` the bodies are `binary_view`, which need no copy."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(name, _type_of(COLUMNS[name].kind, views)) for name in names])
+
+
+def _type_of(kind: str, views: bool) -> pa.DataType:
+    import pyarrow as pa
+
+    if kind == "body":
+        return pa.binary_view() if views else pa.binary()
+    types = {
+        "string": pa.string(),
+        "strings": pa.list_(pa.string()),
+        "map": pa.map_(pa.string(), pa.string()),
+        "bytes": pa.binary(),
+        "bool": pa.bool_(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "time": pa.timestamp("ms", "UTC"),
+        "topic": pa.dictionary(pa.int32(), pa.string()),
+        "name": pa.dictionary(pa.int8(), pa.string()),
+    }
+    return types[kind]

@@ -1,0 +1,204 @@
+"""Puts rows of ordinary messages as whole stretches of the log; all others go the whole way, in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from formats.layouts import BLANK_FRAME
+from formats.message import Message
+from store.columns.batch import Flags, Int64s
+from store.columns.frame_columns import Frame, Span
+from store.columns.frames import FrameSource, FrameWriter, packed_hosts, topic_fields
+from store.queues.offset_table import NextOffset
+from store.write.bulk_rows import NO_TIME, BulkRows
+from store.write.ordinary import KnownTopic
+from store.write.put import PutServices
+from store.write.result import PutResult
+
+# a stretch of this many bytes is appended under one lock
+_STRETCH = 4 * 1024 * 1024
+
+
+class ColumnsResult(NamedTuple):
+    """How a put of rows ended. -1 stands in both columns of offsets where a row is not stored; `refused` says why, by
+    row. `stored` counts the others."""
+
+    queue_offset: Int64s
+    physical_offset: Int64s
+    refused: dict[int, PutResult]
+
+    @property
+    def stored(self) -> int:
+        """Rows that are in the log."""
+        return int(np.count_nonzero(self.physical_offset >= 0))
+
+
+class BulkPuts:
+    """Puts rows for one store. `put_one` is the whole way of a single message."""
+
+    def __init__(
+        self,
+        services: PutServices,
+        file_size: int,
+        clock: Callable[[], int],
+        writer: FrameWriter,
+        put_one: Callable[[Message], PutResult],
+    ) -> None:
+        self._services = services
+        self._file_size = file_size
+        self._clock = clock
+        self._writer = writer
+        self._put_one = put_one
+
+    def put(self, rows: BulkRows) -> ColumnsResult:
+        """Put rows one after the other."""
+        services = self._services
+        rows.judge(services.config.max_message_size)
+        result = ColumnsResult(np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64), {})
+        work = _Work(rows, services.ordinary.known_topics, self._file_size)
+        own = services.ordinary.packed_host
+        hosts = packed_hosts([own, *rows.hosts[1:]])
+        source = FrameSource(
+            rows.columns, rows.starts, rows.ends, rows.bodies, rows.properties, *work.topics, hosts
+        )  # fmt: skip
+        row = 0
+        while row < len(rows):
+            end = work.end_of_ready(row)
+            while row < end:
+                reached = self._stretch(work, source, row, end, result)
+                if reached == row:
+                    break
+                row = reached
+            if row < len(rows) and (row == end or not work.is_ready(row) or row < end):
+                self._whole_way(rows, row, result)
+                work.learn(row)
+                row += 1
+        return result
+
+    def _whole_way(self, rows: BulkRows, row: int, result: ColumnsResult) -> None:
+        answer = self._put_one(rows.message(row))
+        if answer.status.is_stored and answer.physical_offset is not None:
+            result.physical_offset[row] = answer.physical_offset
+            result.queue_offset[row] = answer.queue_offset
+        else:
+            result.refused[row] = answer
+
+    def _stretch(self, work: _Work, source: FrameSource, begin: int, end: int, result: ColumnsResult) -> int:
+        """Append some of the rows [begin, end); where those end that were. None if there is no way but the whole."""
+        services, ordinary = self._services, self._services.ordinary
+        services.headroom.settle(services.appender.end_offset)
+        with ordinary.lock:
+            if not services.state.is_writeable or services.headroom.is_over_ratio:
+                return begin
+            now = ordinary.begin_in_lock = self._clock()
+            try:
+                file = services.appender.last_file
+                left = file.size - file.wrote_position if file is not None else self._file_size
+                stop = work.fitting(begin, end, min(left - BLANK_FRAME.size, _STRETCH))
+                if stop == begin:
+                    stop = work.fitting(begin, end, min(self._file_size - BLANK_FRAME.size, _STRETCH))
+                size = work.size(begin, stop)
+                if stop == begin or now < ordinary.last_timestamp or not services.headroom.admit_ordinary(size):
+                    return begin
+                self._append(work, source, begin, stop, size, now, result)
+            finally:
+                ordinary.begin_in_lock = None
+        services.on_append()
+        return stop
+
+    def _append(
+        self, work: _Work, source: FrameSource, begin: int, end: int, size: int, now: int, result: ColumnsResult
+    ) -> None:
+        """Under the put lock."""
+        services = self._services
+        room = services.appender.reserve(size)
+        physical_offset = room.physical_offset
+        entries = work.assign(begin, end)
+        born = source.columns[Frame.BORN_TIMESTAMP, begin:end]
+        born[born == NO_TIME] = now
+        services.appender.enter(room)
+        position = room.file.wrote_position
+        mapped = room.file.writable_map
+        mapped.will_write(position, size)
+        with mapped.view(position, position + size) as view:
+            self._writer.write(np.frombuffer(view, np.uint8), source, begin, end, physical_offset, now)
+        room.file.publish(position + size, now)
+        services.ordinary.last_timestamp = now
+        for entry, count in entries:
+            entry.value += count
+        result.queue_offset[begin:end] = source.columns[Frame.QUEUE_OFFSET, begin:end]
+        result.physical_offset[begin:end] = physical_offset + work.before[begin:end] - work.before[begin]
+        services.appender.leave(room)
+
+
+class _Work:
+    """What is known about the rows: their sizes, their queues, and which of them may go as columns now."""
+
+    def __init__(self, rows: BulkRows, known: dict[str, KnownTopic], file_size: int) -> None:
+        self._rows = rows
+        self._known = known
+        topics = [name.encode("utf-8", "replace") for name in rows.topics]
+        sizes = np.array([len(name) for name in topics] or [0], np.int64)
+        fitting = sizes <= 127
+        self.topics = topic_fields([name[:127] for name in topics])
+        columns, lengths = rows.columns, rows.lengths
+        overhead = KnownTopic.overhead_of(0) + sizes[columns[Frame.TOPIC]]
+        columns[Frame.SIZE] = overhead + lengths[Span.BODY] + lengths[Span.PROPERTIES]
+        rows.usual &= fitting[columns[Frame.TOPIC]] & (columns[Frame.SIZE] + BLANK_FRAME.size <= file_size)
+        self.before = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(columns[Frame.SIZE], out=self.before[1:])
+        # one number for each queue
+        pairs = columns[Frame.TOPIC] << 32 | columns[Frame.QUEUE_ID] & 0xFFFFFFFF
+        _, self._first_rows, self._queues = np.unique(pairs, return_index=True, return_inverse=True)
+        self._entries: list[NextOffset | None] = [self._entry(int(row)) for row in self._first_rows]
+        found = np.array([entry is not None for entry in self._entries], np.bool_)
+        self._ready: Flags = rows.usual & found[self._queues] if len(rows) else rows.usual
+
+    def _entry(self, row: int) -> NextOffset | None:
+        columns = self._rows.columns
+        topic = self._known.get(self._rows.topics[int(columns[Frame.TOPIC, row])])
+        return topic.queues.get(int(columns[Frame.QUEUE_ID, row])) if topic is not None else None
+
+    def is_ready(self, row: int) -> bool:
+        """Whether a row may go as a column."""
+        return bool(self._ready[row])
+
+    def end_of_ready(self, row: int) -> int:
+        """Where the stretch of ready rows from `row` on ends."""
+        left = self._ready[row:]
+        return row + (int(np.argmin(left)) if not left.all() else len(left))
+
+    def learn(self, row: int) -> None:
+        """A row has gone the whole way: its queue may be known now."""
+        queue = int(self._queues[row])
+        if self._entries[queue] is None:
+            self._entries[queue] = self._entry(row)
+            if self._entries[queue] is not None:
+                self._ready |= self._rows.usual & (self._queues == queue)
+
+    def size(self, begin: int, end: int) -> int:
+        """Bytes of the frames of rows [begin, end)."""
+        return int(self.before[end] - self.before[begin])
+
+    def fitting(self, begin: int, end: int, room: int) -> int:
+        """Up to which row the frames from `begin` on fit into `room` bytes."""
+        return min(end, int(np.searchsorted(self.before, self.before[begin] + room, "right")) - 1)
+
+    def assign(self, begin: int, end: int) -> list[tuple[NextOffset, int]]:
+        """Fill in the queue offsets of rows [begin, end); how many offsets each queue gives away for them."""
+        queues = self._queues[begin:end]
+        order = np.argsort(queues.astype(np.uint16) if len(self._entries) <= 0xFFFF else queues, kind="stable")
+        counts = np.bincount(queues, minlength=len(self._entries))
+        taken: list[tuple[NextOffset, int]] = []
+        at = 0
+        offsets = self._rows.columns[Frame.QUEUE_OFFSET, begin:end]
+        for queue in np.flatnonzero(counts).tolist():
+            entry, count = self._entries[queue], int(counts[queue])
+            assert entry is not None
+            offsets[order[at : at + count]] = np.arange(entry.value, entry.value + count)
+            taken.append((entry, count))
+            at += count
+        return taken

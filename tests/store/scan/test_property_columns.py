@@ -1,0 +1,56 @@
+"""The compiled split of properties against its plain twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("numba")
+
+from store.scan.arrays import Texts
+from store.scan.kernel_properties import MOST_PROPERTIES
+from store.scan.property_columns import PropertyColumns, Wanted, plain_columns
+from store.scan.property_engine import compiled_columns
+
+
+def lists(columns: PropertyColumns) -> list[Any]:
+    flat: list[Any] = []
+    for column in columns:
+        parts = column if isinstance(column, Texts) else (column,)
+        flat += [None if part is None else part.tolist() for part in parts]
+    return flat
+
+
+def compiled(strings: list[bytes], wanted: Wanted, padding: int = 64) -> PropertyColumns | None:
+    split = compiled_columns()
+    assert split is not None
+    window = np.frombuffer(b"\x02KEYS\x01" + b"".join(strings) + bytes(padding), np.uint8)
+    lengths = np.array([len(one) for one in strings], np.int32)
+    positions = (6 + np.cumsum(lengths) - lengths).astype(np.int32)
+    return split(window, positions, lengths, wanted)
+
+
+SHORT = [b"\x01", b"\x02", b"KEYS", b"TAGS", b"UNIQ_KEY", b"UNIQ_KEY1", b"TAG", b"a", b" ", b"  ", b"key", b"\x00"]
+LONG = ["ä标".encode(), b"__RMQ.TRANSIENT.", b"__RMQ.TRANSIENT.x\x01y\x02", b"KEYS\x01k1 k2\x02", b"TAGS\x01t\x02"]
+PIECES = st.sampled_from([*SHORT, *LONG])
+STRINGS = st.lists(st.lists(PIECES, max_size=12).map(b"".join), min_size=1, max_size=8)
+
+
+@settings(max_examples=400, deadline=None)
+@given(STRINGS, st.integers(0, 31), st.sampled_from([0, 3, 64]))
+def test_both_give_the_same(strings: list[bytes], wanted: int, padding: int) -> None:
+    found = compiled(strings, Wanted(wanted), padding)
+    assert found is not None
+    assert lists(found) == lists(plain_columns(strings, Wanted(wanted)))
+
+
+def test_many_properties_are_left_to_the_plain_twin() -> None:
+    many = b"".join(b"n%d\x01v\x02" % number for number in range(MOST_PROPERTIES))
+    found = compiled([many], Wanted(31))
+    assert found is not None
+    assert lists(found) == lists(plain_columns([many], Wanted(31)))
+    assert compiled([many + b"one more\x01v\x02"], Wanted(31)) is None
