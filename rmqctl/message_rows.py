@@ -8,12 +8,10 @@ from typing import IO, Any
 from formats.errors import UsageError
 from formats.message import Message
 from rmqctl.message_input import message_from_record
+from rmqctl.message_source import PARQUET_MAGIC
 from store.scan.schema import COLUMNS, require_pyarrow
 
-PARQUET_MAGIC = b"PAR1"
-ARROW_MAGIC = b"ARROW1"
-
-# Rows that become Python objects at a time, and how much of a body column there may be in them.
+# Rows that become Python objects at a time.
 _ROWS = 1024
 _NEEDED = ("topic", "body")
 # What the message is made of, and under which name message_from_record knows it; bytes there are taken as they are.
@@ -36,11 +34,6 @@ _FIELDS = {
     "body_error": "body_error",
     "stored_body": "stored_body_base64",
 }
-
-
-def is_table(start: bytes) -> bool:
-    """Whether a file that begins so is Parquet or Arrow IPC."""
-    return start.startswith((PARQUET_MAGIC, ARROW_MAGIC))
 
 
 def messages_of_table(source: IO[bytes], as_stored: bool) -> Iterator[tuple[int, int, Message | UsageError]]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _SPOOL_IN_MEMORY = 64 * 1024 * 1024
 _LONGEST_MAGIC = 8
+PARQUET_MAGIC = b"PAR1"
+ARROW_MAGIC = b"ARROW1"
 
 
 class MessageSource:
@@ -70,7 +72,7 @@ def _begins_as_table(stream: IO[bytes]) -> bool:
         beginning = stream.peek(_LONGEST_MAGIC)
     else:
         return False
-    return beginning.startswith((b"PAR1", b"ARROW1"))
+    return beginning.startswith((PARQUET_MAGIC, ARROW_MAGIC))
 
 
 def _size_of(stream: IO[bytes]) -> int | None:

@@ -13,6 +13,7 @@ from typing import Any
 from formats.errors import RefusedError
 from store.checkpoint import Checkpoint, checkpoint_bytes
 from store.commitlog.walk import Damage, Progress
+from store.files.blob import only_counted
 from store.files.journal import Journal
 from store.files.layout import file_name
 from store.files.lock import take_lock
@@ -112,7 +113,8 @@ class _Recovery:
             return self._without_log(cut, crashed)
         survey = new_survey(self.log, start)
         is_gone = Gone(self.log.min_offset, survey)
-        queues = QueuesMend(self.files.queues, self.files.descriptors, is_gone)
+        spill = only_counted if self.journal is None else self.journal.spill
+        queues = QueuesMend(self.files.queues, self.files.descriptors, is_gone, spill)
         index = self._index_recovery(is_gone)
         try:
             return self._plan(survey, queues, index, cut, progress)

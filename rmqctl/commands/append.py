@@ -159,7 +159,9 @@ def _require_stored(result: PutResult, place: str = "") -> None:
         return
     text = f"{result.status}: {result.detail}"
     if result.status in (PutStatus.DISK_FULL, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED):
-        raise WriteFailedError(place + text, hint="what was stored before it stays; free some space, then go on with the rest")
+        raise WriteFailedError(
+            place + text, hint="what was stored before it stays; free some space, then go on with the rest"
+        )
     raise UsageError(text)
 
 

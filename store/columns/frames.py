@@ -97,8 +97,8 @@ def _load(crc_function: int) -> FrameWriter | None:
     try:
         with compiling.listening(say_compiling):
             kernels = make_frame_kernels(compiling.source_stamp())
-            for kept in (kernels, tuple(map(compiling.uncached, kernels))):
-                writer = FrameWriter(*kept, crc_function)
+            for frames, first_bytes in (kernels, tuple(map(compiling.uncached, kernels))):
+                writer = FrameWriter(frames, first_bytes, crc_function)
                 if _is_right(writer):
                     return writer
     except Exception:  # noqa: BLE001 - numba and LLVM raise anything; one by one does the same work

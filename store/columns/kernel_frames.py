@@ -1,4 +1,4 @@
-"""The kernels that write frames of ordinary messages from columns. Their plain twin is `formats.message.frame_bytes`."""
+"""The kernels that write frames of ordinary messages from columns. Plain twin: `formats.message.frame_bytes`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ _BODY, _PROPERTIES = int(Span.BODY), int(Span.PROPERTIES)
 _STORE_HOST = HOST_TABLE
 
 _Store = Callable[[int, int], None]
+_raw_memcpy: Any = cast(Any, cgutils).raw_memcpy
 
 
 def _store(bits: int) -> _Store:
@@ -55,7 +56,7 @@ def _copy(typing_context: Any, target: Any, source: Any, length: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
         places = [builder.inttoptr(argument, byte) for argument in arguments[:2]]
-        cgutils.raw_memcpy(builder, places[0], places[1], arguments[2], 1)
+        _raw_memcpy(builder, places[0], places[1], arguments[2], 1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate

@@ -17,8 +17,9 @@ from typing import Any
 
 from formats.errors import RefusedError, WriteFailedError
 from store.files import io
+from store.files.blob import Blob, Spilled
 from store.files.layout import StoreLayout
-from store.files.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Plan, Resize, WriteRange
+from store.files.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Plan, Resize, WriteRange, data_of
 from store.files.reading import data_extents
 
 VERSION = 1
@@ -34,6 +35,7 @@ class Journal:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(moment)) + f"{int(moment * 1000) % 1000:03d}Z"
         self.layout = layout
         self.folder = layout.kept / f"{stamp}-{verb}"
+        self._after = Blob(self.folder / "after.bin")
         self._head: dict[str, Any] = {
             "version": VERSION,
             "id": self.folder.name,
@@ -50,8 +52,13 @@ class Journal:
         io.make_directories(path)
         return path
 
+    def spill(self, data: bytes) -> Spilled:
+        """Put bytes that a plan is going to write into the journal at once, so that they need not be kept in memory."""
+        return self._after.put(data)
+
     def discard(self) -> None:
         """Remove the journal of a plan that is not carried out."""
+        self._after.close()
         if self.folder.is_dir():
             io.remove_tree(self.folder)
         with suppress(WriteFailedError):  # others' journals may be beside it
@@ -83,8 +90,8 @@ class Journal:
     def _prepare(self, plan: Plan) -> list[dict[str, Any]]:
         """Write before.bin and after.bin; returns the journal's entries."""
         with (
-            _Blob(self.folder / "before.bin") as before,
-            _Blob(self.folder / "after.bin") as after,
+            Blob(self.folder / "before.bin") as before,
+            self._after as after,
         ):
             entries = [_entry(number, operation, before, after) for number, operation in enumerate(plan.operations)]
         io.flush_directory(self.folder)
@@ -94,7 +101,7 @@ class Journal:
     def _carry_out(self, operation: Operation, entry: dict[str, Any]) -> None:
         match operation:
             case WriteRange():
-                _write(operation.path, operation.offset, [operation.data])
+                _write(operation.path, operation.offset, [data_of(operation)])
             case ClearRange():
                 _write(operation.path, operation.offset, _zeros(operation.length))
             case Resize():
@@ -119,33 +126,7 @@ class Journal:
             io.flush_directory(directory)
 
 
-class _Blob:
-    """A file of byte strings put one behind the other."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._position = 0
-
-    def __enter__(self) -> _Blob:
-        self._descriptor = io.open_for_writing(self._path, create=True)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                io.flush_descriptor(self._descriptor, self._path)
-        finally:
-            os.close(self._descriptor)
-
-    def put(self, data: bytes) -> dict[str, int]:
-        """Append `data`; returns where it lies."""
-        io.write_at(self._descriptor, self._path, self._position, data)
-        place = {"at": self._position, "bytes": len(data)}
-        self._position += len(data)
-        return place
-
-
-def _entry(number: int, operation: Operation, before: _Blob, after: _Blob) -> dict[str, Any]:
+def _entry(number: int, operation: Operation, before: Blob, after: Blob) -> dict[str, Any]:
     status = operation.path.stat() if operation.path.exists() else None
     entry: dict[str, Any] = {
         "kind": type(operation).__name__,
@@ -159,7 +140,8 @@ def _entry(number: int, operation: Operation, before: _Blob, after: _Blob) -> di
         case WriteRange():
             entry["offset"] = operation.offset
             entry["before"] = list(_images(operation.path, operation.offset, len(operation.data), before))
-            entry["after"] = after.put(operation.data)
+            spilled = operation.data if isinstance(operation.data, Spilled) else after.put(operation.data)
+            entry["after"] = _place(spilled)
         case ClearRange():
             entry["offset"], entry["length"] = operation.offset, operation.length
             entry["before"] = list(_images(operation.path, operation.offset, operation.length, before))
@@ -189,7 +171,7 @@ def _directory_state(directory: Path) -> dict[str, Any]:
     return {"made_directories": made, "directory": str(directory), "directory_mtime_ns": directory.stat().st_mtime_ns}
 
 
-def _images(path: Path, offset: int, length: int, blob: _Blob) -> Iterator[dict[str, int]]:
+def _images(path: Path, offset: int, length: int, blob: Blob) -> Iterator[dict[str, int]]:
     """Old bytes of a range, holes left out: pieces as {offset in the file, at, bytes}."""
     if not path.exists():  # created earlier in the same plan
         return
@@ -199,7 +181,11 @@ def _images(path: Path, offset: int, length: int, blob: _Blob) -> Iterator[dict[
             for position in range(start, stop, _CHUNK):
                 file.seek(position)
                 data = file.read(min(_CHUNK, stop - position))
-                yield {"offset": position, **blob.put(data)}
+                yield {"offset": position, **_place(blob.put(data))}
+
+
+def _place(spilled: Spilled) -> dict[str, int]:
+    return {"at": spilled.position, "bytes": spilled.length}
 
 
 def _zeros(length: int) -> Iterator[bytes]:
@@ -246,7 +232,7 @@ def _verify(operation: Operation) -> None:
     """Read back what was written; WriteFailedError where the disk says something else."""
     match operation:
         case WriteRange():
-            good = _read(operation.path, operation.offset, len(operation.data)) == operation.data
+            good = _read(operation.path, operation.offset, len(operation.data)) == data_of(operation)
         case ClearRange():
             end = operation.offset + operation.length
             good = not any(

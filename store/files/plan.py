@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from store.files.blob import Spilled
+
 
 @dataclass(frozen=True, slots=True)
 class WriteRange:
@@ -12,7 +14,7 @@ class WriteRange:
 
     path: Path
     offset: int
-    data: bytes
+    data: bytes | Spilled
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,11 @@ class Install:
 
     staged: Path
     path: Path
+
+
+def data_of(operation: WriteRange) -> bytes:
+    """What is to be written."""
+    return operation.data.load() if isinstance(operation.data, Spilled) else operation.data
 
 
 Operation = WriteRange | ClearRange | Resize | CreateFile | MoveAway | Install

@@ -14,7 +14,7 @@ from store.files.plan import MoveAway, Plan
 from store.files.reading import Descriptors
 from store.log_runs import UNIT, Units, consecutive
 from store.mend.gone import IsGone, gone_mask
-from store.mend.queue_files import QueueFiles
+from store.mend.queue_files import QueueFiles, Spill
 from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from store.queues.consumequeue_ext import ConsumeQueueExt
 from store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueUnit, ext_offset
@@ -38,6 +38,7 @@ class ConsumeQueueMend:
     """One queue of 20-byte units. Units come in the order of the log; `finish` plans the tail.
 
     `is_gone(physical_offset)` says that a message cannot be compared with: expired, or inside damage that stays.
+    `spill`: see QueueFiles.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class ConsumeQueueMend:
         file_size: int,
         descriptors: Descriptors,
         is_gone: IsGone,
+        spill: Spill | None = None,
     ) -> None:
         self.queue = queue
         self.plan = Plan()
@@ -65,7 +67,7 @@ class ConsumeQueueMend:
                     file=problem.path,
                     hint="a broker would not start with it: move it elsewhere, then run the command again",
                 )
-        self._files = QueueFiles(queue.directory, file_size, queue.files.files, self.plan)
+        self._files = QueueFiles(queue.directory, file_size, queue.files.files, self.plan, spill)
         self._per_file = file_size // UNIT_SIZE
         self._next: int | None = None
         self._end_of_previous = 0

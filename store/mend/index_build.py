@@ -11,6 +11,7 @@ import numpy as np
 from formats.layouts import INDEX_ENTRY, INDEX_HEADER
 from store.columns.batch import Int32s, Int64s
 from store.files import io
+from store.files.early_flush import EarlyFlush
 from store.index.index_file import Geometry
 from store.index.index_service import index_file_name_after
 from store.mend.index_link import Link, link
@@ -98,6 +99,7 @@ class _NewFile:
         self._begin = self._end = (0, 0)
         io.create_file(path, geometry.file_size)
         self._descriptor = io.open_for_writing(path)
+        self._flush = EarlyFlush(self._descriptor, path)
 
     def put(self, hashes: Int32s, offsets: Int64s, timestamps: Int64s) -> None:
         """The next entries, which must fit."""
@@ -114,9 +116,10 @@ class _NewFile:
         entries["previous_entry"] = previous
         self._entries += len(hashes)
         io.write_at(self._descriptor, self._path, self._geometry.entry_position(number), entries.view(np.uint8).data)
+        self._flush.wrote(entries.nbytes)
 
     def finish(self) -> None:
-        """Slots and header: the file is complete."""
+        """Slots and header: the file is complete, though not all of it on disk."""
         for begin in range(0, len(self._slots), _SLOT_PIECE):
             piece = self._slots[begin : begin + _SLOT_PIECE]
             if piece.any():
@@ -126,10 +129,12 @@ class _NewFile:
             self._begin[0], self._end[0], self._begin[1], self._end[1], self._used, self._entries + 1
         )
         io.write_at(self._descriptor, self._path, 0, header)
-        self.close()
+        self._flush.finish()
+        os.close(self._descriptor)
 
     def close(self) -> None:
         """Let go of the file."""
+        self._flush.close()
         os.close(self._descriptor)
 
 

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from formats.errors import RefusedError
+from store.files.blob import Spilled
 from store.files.layout import file_name
 from store.files.mapped_file import MappedFile
 from store.files.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
 from store.files.reading import Descriptors, end_of_nonzero
 
+Spill = Callable[[bytes], Spilled]
+
 
 class QueueFiles:
-    """The files of one queue as they will be: existing ones, and those the plan creates."""
+    """The files of one queue as they will be: existing ones, and those the plan creates.
 
-    def __init__(self, directory: Path, file_size: int, existing: list[MappedFile], plan: Plan) -> None:
+    `spill` takes the bytes of the plan, which otherwise stay in memory.
+    """
+
+    def __init__(
+        self, directory: Path, file_size: int, existing: list[MappedFile], plan: Plan, spill: Spill | None = None
+    ) -> None:
         self.directory = directory
         self.file_size = file_size
         self._files = {file.start_offset: file for file in existing}
         self._created: set[int] = set()
         self._plan = plan
+        self._spill = spill
         for file in existing:
             if file.start_offset % file_size:
                 raise RefusedError(
@@ -44,7 +54,8 @@ class QueueFiles:
         if start not in self._files and start not in self._created:
             self._plan.add(CreateFile(path, self.file_size))
             self._created.add(start)
-        self._plan.add(WriteRange(path, offset - start, data))
+        kept = data if self._spill is None else self._spill(data)
+        self._plan.add(WriteRange(path, offset - start, kept))
 
     def clear_from(self, end: int, descriptors: Descriptors) -> None:
         """Plan that nothing is left at or behind byte `end`."""

@@ -10,6 +10,7 @@ from store.log_runs import QueueRun
 from store.mend.batch_consumequeue import BatchConsumeQueueMend
 from store.mend.consumequeue import ConsumeQueueMend
 from store.mend.gone import IsGone
+from store.mend.queue_files import Spill
 from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.queues.queue_table import AnyConsumeQueue, QueueTable
 
@@ -17,12 +18,18 @@ AnyMend = ConsumeQueueMend | BatchConsumeQueueMend
 
 
 class QueuesMend:
-    """`is_gone(physical_offset)`: the message is expired or lies in damage that stays, so a unit of it may stay."""
+    """`is_gone(physical_offset)`: the message is expired or lies in damage that stays, so a unit of it may stay.
 
-    def __init__(self, queues: QueueTable, descriptors: Descriptors, is_gone: IsGone) -> None:
+    `spill`: see QueueFiles.
+    """
+
+    def __init__(
+        self, queues: QueueTable, descriptors: Descriptors, is_gone: IsGone, spill: Spill | None = None
+    ) -> None:
         self._queues = queues
         self._descriptors = descriptors
         self._is_gone = is_gone
+        self._spill = spill
         self._mends: dict[tuple[str, int], AnyMend] = {
             (queue.topic, queue.queue_id): self._mend(queue) for queue in queues.all()
         }
@@ -32,7 +39,7 @@ class QueuesMend:
             return BatchConsumeQueueMend(queue, self._queues.batch_file_size(), self._descriptors, self._is_gone)
         ext = topic_directory(self._queues.layout.consumequeue_ext, queue.topic) / str(queue.queue_id)
         size = self._queues.consumequeue_file_size()
-        return ConsumeQueueMend(queue, ext, size, self._descriptors, self._is_gone)
+        return ConsumeQueueMend(queue, ext, size, self._descriptors, self._is_gone, self._spill)
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """Whether the queue has 46-byte units already."""

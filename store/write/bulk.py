@@ -2,38 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, overload
 
 import numpy as np
 
+from formats.errors import WriteFailedError
+from formats.hosts import Host
 from formats.layouts import BLANK_FRAME
 from formats.message import Message
 from store.columns.batch import Flags, Int64s
 from store.columns.frame_columns import Frame, Span
 from store.columns.frames import FrameSource, FrameWriter, packed_hosts, topic_fields
+from store.commitlog.append import Room
 from store.queues.offset_table import NextOffset
 from store.write.bulk_rows import NO_TIME, BulkRows
 from store.write.ordinary import KnownTopic
 from store.write.put import PutServices
-from store.write.result import PutResult
+from store.write.result import STORED, PutResult
 
 # a stretch of this many bytes is appended under one lock
 _STRETCH = 4 * 1024 * 1024
 
 
 class ColumnsResult(NamedTuple):
-    """How a put of rows ended. -1 stands in both columns of offsets where a row is not stored; `refused` says why, by
-    row. `stored` counts the others."""
+    """How a put of rows ended. -1 stands in both columns of offsets where a row is not stored; `refused` says why.
+
+    `answers`: by row, those of messages that went the whole way.
+    """
 
     queue_offset: Int64s
     physical_offset: Int64s
-    refused: dict[int, PutResult]
+    answers: dict[int, PutResult]
+
+    @property
+    def refused(self) -> dict[int, PutResult]:
+        """Why rows are not stored."""
+        return {row: answer for row, answer in self.answers.items() if not answer.status.is_stored}
 
     @property
     def stored(self) -> int:
         """Rows that are in the log."""
         return int(np.count_nonzero(self.physical_offset >= 0))
+
+    def note(self, row: int, answer: PutResult) -> None:
+        """A row was put as a message, and this is how it ended."""
+        self.answers[row] = answer
+        if answer.physical_offset is not None and answer.queue_offset is not None:
+            self.physical_offset[row], self.queue_offset[row] = answer.physical_offset, answer.queue_offset
+
+    def results(self, store_host: Host) -> Sequence[PutResult]:
+        """The same as one result for each row."""
+        return _Results(self, store_host)
+
+
+class _Results(Sequence[PutResult]):
+    """Results are made when they are looked at: most callers look at few of many."""
+
+    def __init__(self, found: ColumnsResult, store_host: Host) -> None:
+        self._found = found
+        self._store_host = store_host
+
+    def __len__(self) -> int:
+        return len(self._found.physical_offset)
+
+    def _one(self, row: int) -> PutResult:
+        answer = self._found.answers.get(row)
+        if answer is not None:
+            return answer
+        queue_offset, physical_offset = int(self._found.queue_offset[row]), int(self._found.physical_offset[row])
+        return PutResult(STORED, queue_offset, physical_offset, "", self._store_host)
+
+    @overload
+    def __getitem__(self, index: int) -> PutResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[PutResult]: ...
+
+    def __getitem__(self, index: int | slice) -> PutResult | list[PutResult]:
+        rows = range(len(self))[index]
+        return self._one(rows) if isinstance(rows, int) else [self._one(row) for row in rows]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+
+def put_one_by_one(rows: BulkRows, put_one: Callable[[Message], PutResult]) -> ColumnsResult:
+    """The plain twin of `BulkPuts.put`."""
+    result = ColumnsResult(np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64), {})
+    for row in range(len(rows)):
+        result.note(row, put_one(rows.message(row)))
+    return result
 
 
 class BulkPuts:
@@ -61,33 +122,22 @@ class BulkPuts:
         work = _Work(rows, services.ordinary.known_topics, self._file_size)
         own = services.ordinary.packed_host
         hosts = packed_hosts([own, *rows.hosts[1:]])
-        source = FrameSource(
-            rows.columns, rows.starts, rows.ends, rows.bodies, rows.properties, *work.topics, hosts
-        )  # fmt: skip
+        spans = rows.starts, rows.ends, rows.bodies, rows.properties
+        source = FrameSource(rows.columns, *spans, *work.topics, hosts)
         row = 0
         while row < len(rows):
             end = work.end_of_ready(row)
-            while row < end:
-                reached = self._stretch(work, source, row, end, result)
-                if reached == row:
-                    break
-                row = reached
-            if row < len(rows) and (row == end or not work.is_ready(row) or row < end):
-                self._whole_way(rows, row, result)
+            reached = self._stretch(work, source, row, end, result) if row < end else row
+            if reached == row:
+                result.note(row, self._put_one(rows.message(row)))
                 work.learn(row)
-                row += 1
+                reached = row + 1
+            row = reached
         return result
 
-    def _whole_way(self, rows: BulkRows, row: int, result: ColumnsResult) -> None:
-        answer = self._put_one(rows.message(row))
-        if answer.status.is_stored and answer.physical_offset is not None:
-            result.physical_offset[row] = answer.physical_offset
-            result.queue_offset[row] = answer.queue_offset
-        else:
-            result.refused[row] = answer
-
     def _stretch(self, work: _Work, source: FrameSource, begin: int, end: int, result: ColumnsResult) -> int:
-        """Append some of the rows [begin, end); where those end that were. None if there is no way but the whole."""
+        """Append some of the rows [begin, end), all of which are ready; where those end that were. `begin` if there is
+        no way now but the whole one, which also tells why."""
         services, ordinary = self._services, self._services.ordinary
         services.headroom.settle(services.appender.end_offset)
         with ordinary.lock:
@@ -103,20 +153,23 @@ class BulkPuts:
                 size = work.size(begin, stop)
                 if stop == begin or now < ordinary.last_timestamp or not services.headroom.admit_ordinary(size):
                     return begin
-                self._append(work, source, begin, stop, size, now, result)
+                try:
+                    room = services.appender.reserve(size)
+                except WriteFailedError:
+                    return begin  # fewer may still fit
+                self._append(room, work, source, begin, stop, now, result)
             finally:
                 ordinary.begin_in_lock = None
         services.on_append()
         return stop
 
     def _append(
-        self, work: _Work, source: FrameSource, begin: int, end: int, size: int, now: int, result: ColumnsResult
+        self, room: Room, work: _Work, source: FrameSource, begin: int, end: int, now: int, result: ColumnsResult
     ) -> None:
-        """Under the put lock."""
+        """Under the put lock: the frames of the rows [begin, end), for which there is room."""
         services = self._services
-        room = services.appender.reserve(size)
-        physical_offset = room.physical_offset
-        entries = work.assign(begin, end)
+        size, physical_offset = work.size(begin, end), room.physical_offset
+        taken = work.assign(begin, end)
         born = source.columns[Frame.BORN_TIMESTAMP, begin:end]
         born[born == NO_TIME] = now
         services.appender.enter(room)
@@ -125,10 +178,14 @@ class BulkPuts:
         mapped.will_write(position, size)
         with mapped.view(position, position + size) as view:
             self._writer.write(np.frombuffer(view, np.uint8), source, begin, end, physical_offset, now)
-        room.file.publish(position + size, now)
+        try:
+            room.file.publish(position + size, now)
+        finally:
+            # whatever interrupts us: what is in the log has used up its offsets
+            if room.file.wrote_position == position + size:
+                for entry, count in taken:
+                    entry.value += count
         services.ordinary.last_timestamp = now
-        for entry, count in entries:
-            entry.value += count
         result.queue_offset[begin:end] = source.columns[Frame.QUEUE_OFFSET, begin:end]
         result.physical_offset[begin:end] = physical_offset + work.before[begin:end] - work.before[begin]
         services.appender.leave(room)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import chain
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
+from formats.hosts import Host
 from formats.message import Message
-from formats.properties import MAXIMUM_PROPERTIES_SIZE
+from formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
 from store.columns.batch import Flags, Int64s
 from store.columns.frame_columns import Frame, Span
 from store.columns.frames import Held
@@ -40,7 +43,7 @@ class BulkRows:
     message: Callable[[int], Message]
 
     def __len__(self) -> int:
-        return self.columns.shape[1]
+        return int(self.columns.shape[1])
 
     @property
     def lengths(self) -> Int64s:
@@ -62,45 +65,92 @@ class BulkRows:
 
 def rows_of_messages(messages: Sequence[Message], ordinary: OrdinaryPuts) -> BulkRows | None:
     """Rows of `messages`; None where a number does not fit into 64 bits or is none, which the whole way tells."""
-    columns = np.zeros((len(Frame), len(messages)), np.int64)
-    numbers: dict[str, int] = {}
-    hosts: dict[bytes | None, int] = {None: 0}
-    host_numbers: dict[int, int] = {}
-    encoded: list[bytes] = []
-    unusual: list[int] = []
-    encode = ordinary.properties_of
-    for row, message in enumerate(messages):
-        found = encode(message)
-        if found is None:
-            unusual.append(row)
-            found = b""
-        encoded.append(found)
-        host = message.born_host
-        if id(host) not in host_numbers:
-            packed = packed_host(host)
-            if packed is None:
-                unusual.append(row)
-            host_numbers[id(host)] = hosts.setdefault(packed, len(hosts))
-    bodies = [message.body if type(message.body) is bytes else b"" for message in messages]
-    times = [message.born_timestamp for message in messages]
+    count = len(messages)
+    columns = np.zeros((len(Frame), count), np.int64)
+    usual = np.ones(count, np.bool_)
+    topics = list(map(attrgetter("topic"), messages))
+    numbers = {topic: number for number, topic in enumerate(dict.fromkeys(topics))}
+    times = [NO_TIME if time is None else time for time in map(attrgetter("born_timestamp"), messages)]
+    hosts, places = _hosts(list(map(attrgetter("born_host"), messages)))
     try:
-        columns[Frame.TOPIC] = [numbers.setdefault(message.topic, len(numbers)) for message in messages]
-        columns[Frame.QUEUE_ID] = [message.queue_id for message in messages]
-        columns[Frame.FLAG] = [message.flag for message in messages]
-        columns[Frame.SYS_FLAG] = [message.sys_flag for message in messages]
-        columns[Frame.BORN_TIMESTAMP] = [NO_TIME if time is None else time for time in times]
-        columns[Frame.BORN_HOST] = [host_numbers[id(message.born_host)] for message in messages]
-        columns[Frame.RECONSUME_TIMES] = [message.reconsume_times for message in messages]
-        columns[Frame.PREPARED] = [message.prepared_transaction_offset for message in messages]
+        if len(numbers) > 1:
+            columns[Frame.TOPIC] = list(map(numbers.__getitem__, topics))
+        columns[Frame.BORN_TIMESTAMP] = times
+        columns[Frame.BORN_HOST] = places
+        for place, name in _NUMBERS.items():
+            values = list(map(attrgetter(name), messages))
+            # counting is many times faster than making an array of objects
+            columns[place] = values[0] if values.count(values[0]) == count else values
     except (OverflowError, TypeError, ValueError):
         return None
-    starts, ends = np.zeros((len(Span), len(messages)), np.int64), np.zeros((len(Span), len(messages)), np.int64)
-    for span, parts in ((Span.BODY, bodies), (Span.PROPERTIES, encoded)):
-        ends[span] = np.fromiter(accumulate(map(len, parts)), np.int64, len(parts))
-        starts[span, 1:] = ends[span, :-1]
-    usual = np.ones(len(messages), np.bool_)
-    usual[unusual] = False
+    usual &= columns[Frame.BORN_HOST] > 0
+    bodies = list(map(attrgetter("body"), messages))
+    if set(map(type, bodies)) != {bytes}:
+        usual &= np.array([type(body) is bytes for body in bodies], np.bool_)
+        bodies = [body if type(body) is bytes else b"" for body in bodies]
+    for name in ("property_bytes", "store_host", "store_timestamp"):
+        values = list(map(attrgetter(name), messages))
+        if values.count(None) < count:
+            usual &= np.array([value is None for value in values], np.bool_)
+    starts, ends = np.zeros((len(Span), count), np.int64), np.zeros((len(Span), count), np.int64)
+    encoded, ends[Span.PROPERTIES] = _properties(list(map(attrgetter("properties"), messages)), ordinary, usual)
+    ends[Span.BODY] = np.cumsum(np.fromiter(map(len, bodies), np.int64, count))
+    starts[:, 1:] = ends[:, :-1]
     return BulkRows(
-        columns, starts, ends, Held.of(b"".join(bodies)), Held.of(b"".join(encoded)),
-        list(numbers), [host or bytes(8) for host in hosts], usual, messages.__getitem__,
+        columns, starts, ends, Held.of(b"".join(bodies)), Held.of(encoded),
+        list(numbers), hosts, usual, messages.__getitem__,
     )  # fmt: skip
+
+
+_NUMBERS = {
+    Frame.QUEUE_ID: "queue_id",
+    Frame.FLAG: "flag",
+    Frame.SYS_FLAG: "sys_flag",
+    Frame.RECONSUME_TIMES: "reconsume_times",
+    Frame.PREPARED: "prepared_transaction_offset",
+}
+
+
+def _hosts(hosts: list[Host]) -> tuple[list[bytes], int | list[int]]:
+    """The packed hosts, and the number of each one given: 0 if it cannot be packed."""
+    if hosts.count(hosts[0]) == len(hosts):
+        packed = packed_host(hosts[0])
+        return [bytes(8), packed or bytes(8)], int(packed is not None)
+    # objects are told apart before hosts are: most producers send many messages from one address
+    objects = {id(host): packed_host(host) for host in hosts}
+    numbers: dict[bytes | None, int] = {None: 0}
+    for packed in objects.values():
+        numbers.setdefault(packed, len(numbers))
+    places = {key: numbers[packed] for key, packed in objects.items()}
+    return [packed or bytes(8) for packed in numbers], [places[id(host)] for host in hosts]
+
+
+def _properties(properties: list[Any], ordinary: OrdinaryPuts, usual: Flags) -> tuple[bytes, Int64s]:
+    """The stored properties one behind the other, and where each end; rows with unusual ones are no longer `usual`."""
+    if set(map(type, properties)) == {dict}:
+        found = _alike(properties, ordinary)
+        if found is not None:
+            return found
+    encoded = [ordinary.properties_of(one) for one in properties]
+    usual &= np.array([one is not None for one in encoded], np.bool_)
+    known = [one or b"" for one in encoded]
+    return b"".join(known), np.cumsum(np.fromiter(map(len, known), np.int64, len(known)))
+
+
+def _alike(properties: list[dict[str, str]], ordinary: OrdinaryPuts) -> tuple[bytes, Int64s] | None:
+    """The same for messages that all have the same names: formatted at once, and cut where the separators are."""
+    shapes = set(map(tuple, properties))
+    template = ordinary.template_of(shapes.pop()) if len(shapes) == 1 else None
+    if not template:
+        return None
+    values = tuple(chain.from_iterable(map(dict.values, properties)))
+    try:
+        "".join(values)  # TypeError for what is no text
+        encoded = (template * len(properties) % values).encode()
+    except (UnicodeError, TypeError):
+        return None
+    separators = np.flatnonzero(np.frombuffer(encoded, np.uint8) == ord(PROPERTY_SEPARATOR))
+    if len(separators) != len(values):
+        return None  # a value holds one
+    each = len(values) // len(properties)
+    return encoded, separators[each - 1 :: each] + 1

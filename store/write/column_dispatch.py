@@ -48,8 +48,8 @@ class ColumnDispatch:
         self._digest = Digest(self._delay_levels, keys=config.message_index_enable)
         self._index = IndexBatches(files.index)
 
-    @property
-    def is_compiled(self) -> bool:
+    @staticmethod
+    def is_compiled() -> bool:
         """Whether columns are faster here than messages."""
         return engine().walk_window is not None
 

@@ -44,7 +44,7 @@ class _OpenSlots:
         begin, end = geometry.slot_position(0), geometry.slot_position(geometry.slots - 1) + INDEX_SLOT.size
         self.file = file
         found = np.frombuffer(file.read_slots(), _SLOT).astype(np.int32)
-        found[(found < 0) | (found >= file.header.index_count)] = 0  # no entry numbers: see IndexFile.slot
+        found[(found < 0) | (found >= file.header.index_count)] = 0  # no entry's number: see IndexFile.slot
         self.newest: Int32s = found
         self._map = io.WritableMap(file.path, end, 0)
         try:

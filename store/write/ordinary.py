@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable
-from typing import NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 from zlib import crc32
 
 from formats import properties as names
@@ -33,7 +33,7 @@ from store.files.background import Background
 from store.files.mapped_file import MappedFile
 from store.queues.offset_table import NextOffset
 from store.write.crc import fastest_crc32
-from store.write.result import STORED, PutResult
+from store.write.result import STORED, PutResult, new_result
 
 # what makes a message take the whole way, by its flag and by the names of its properties
 UNUSUAL_FLAGS = TRANSACTION_MASK | SYS_FLAG_INNER_BATCH | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
@@ -56,7 +56,6 @@ _pack_first = BLANK_FRAME.struct.pack
 _OVERHEAD = FRAME_HEAD_44.size + TOPIC_LENGTH_V1.size + PROPERTIES_LENGTH.size
 # from here on the CRC of isal is the faster one
 _SHORT = 256
-_new = cast(Callable[[type[PutResult], tuple[object, ...]], PutResult], tuple.__new__)
 
 
 class KnownTopic(NamedTuple):
@@ -167,18 +166,9 @@ class OrdinaryPuts:
         self._born_host = host, packed
         return packed
 
-    def properties_of(self, message: Message) -> bytes | None:
-        """The stored properties of an ordinary message; None for any other, as far as it can be seen without numbers."""
-        properties = message.properties
-        if (
-            type(properties) is not dict
-            or type(message.body) is not bytes
-            or message.property_bytes is not None
-            or message.store_host is not None
-            or message.store_timestamp is not None
-        ):
-            return None
-        template = self._templates.get(tuple(properties)) or self._template_of(properties)
+    def properties_of(self, properties: Mapping[str, str]) -> bytes | None:
+        """The stored form of ordinary properties; None for any other, and for what is no text."""
+        template = self.template_of(tuple(properties)) if type(properties) is dict else None
         if template is None:
             return None
         values = tuple(properties.values())
@@ -186,6 +176,15 @@ class OrdinaryPuts:
             return None if "\x02" in "".join(values) else (template % values).encode()
         except (UnicodeError, TypeError):
             return None
+
+    def template_of(self, property_names: tuple[str, ...]) -> str | None:
+        """See property_template; the answers are remembered."""
+        template = self._templates.get(property_names)
+        if template is None:
+            template = property_template(property_names)
+            if template is not None and len(self._templates) < _REMEMBERED:
+                self._templates[property_names] = template
+        return template
 
     def put(self, message: Message) -> PutResult | None:
         """Put `message` and answer at once; None, with nothing done, if it must go the whole way."""
@@ -203,7 +202,7 @@ class OrdinaryPuts:
             return None
         field, overhead, queues = topic
         next_offset = queues.get(message.queue_id)
-        template = self._templates.get(tuple(properties)) or self._template_of(properties)
+        template = self._templates.get(tuple(properties)) or self.template_of(tuple(properties))
         born_host, packed_born = self._born_host
         if message.born_host is not born_host:
             packed_born = self._learn_host(message.born_host)
@@ -260,13 +259,7 @@ class OrdinaryPuts:
             lock.release()
         if self._follower.is_idle:
             self._follower.wake()
-        return _new(PutResult, (STORED, queue_offset, physical_offset, "", self._store_host))
-
-    def _template_of(self, properties: dict[str, str]) -> str | None:
-        template = property_template(tuple(properties))
-        if template is not None and len(self._templates) < _REMEMBERED:
-            self._templates[tuple(properties)] = template
-        return template
+        return new_result(PutResult, (STORED, queue_offset, physical_offset, "", self._store_host))
 
 
 def packed_host(host: Host) -> bytes | None:

@@ -22,7 +22,7 @@ _MAXIMUM_OPEN_QUEUES = 128
 
 
 class QueueAppender:
-    """Where the units of new messages go. Used by one thread. Nothing is flushed: `flusher` is told what was written."""
+    """Where units of new messages go. Used by one thread. Nothing is flushed: `flusher` is told what was written."""
 
     def __init__(self, queues: QueueTable, flusher: QueueFlusher, is_batch_topic: Callable[[str], bool]) -> None:
         self._queues = queues

@@ -31,6 +31,7 @@ _LINGER_MS = 10
 _COLUMNS_AT_ONCE = 8 * 1024 * 1024
 _COLUMNS_FROM = 64 * 1024
 _COLUMNS_AFTER = 512 * 1024
+_NEVER = 1 << 63
 
 
 class Follower:
@@ -104,15 +105,17 @@ class Follower:
             # loads numpy, and numba where it is installed
             from store.write.column_dispatch import ColumnDispatch
 
+            if not ColumnDispatch.is_compiled():
+                self._columns_from = _NEVER
+                return self._dispatch_chunk(end)
             self._columns = ColumnDispatch(self._files, self._queues)
-        if not self._columns.is_compiled:
-            return self._dispatch_chunk(end)
-        for reached in self._columns.dispatch(self.position, min(end, self.position + _COLUMNS_AT_ONCE)):
+        start = self.position
+        for reached in self._columns.dispatch(start, min(end, self.position + _COLUMNS_AT_ONCE)):
             self.index_timestamp = reached.index_timestamp or self.index_timestamp
             if reached.last_offset >= 0:
                 self.last_offset, self.last_timestamp = reached.last_offset, reached.last_timestamp
             self.position = reached.position
-        return True
+        return self.position > start
 
     def _notify(self) -> None:
         with self._condition:

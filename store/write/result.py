@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, cast
 
 from formats.hosts import Host
 from formats.ids import format_offset_message_id
@@ -29,3 +30,7 @@ class PutResult(NamedTuple):
         if self.store_host is None or self.physical_offset is None:
             return None
         return format_offset_message_id(self.store_host, self.physical_offset)
+
+
+new_result = cast(Callable[[type[PutResult], tuple[object, ...]], PutResult], tuple.__new__)
+"""new_result(PutResult, fields): what PutResult(*fields) makes, in a third of the time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from formats.hosts import Host
 from formats.message import Message
@@ -24,8 +25,16 @@ from store.write.result import PutResult
 from store.write.running_state import RunningState
 from store.write.topic_types import TopicTypes
 
+if TYPE_CHECKING:
+    import pyarrow
+
+    from store.write.bulk import BulkPuts, ColumnsResult
+
 # the most that a transient pool keeps in memory before a put writes it by itself
 _POOL_BYTES = 64 * 1024 * 1024
+# so many messages at once, and in all, are worth what it takes to load the compiled way
+_BULK_FROM = 64
+_BULK_AFTER = 10_000
 
 
 class StoreWriter:
@@ -70,7 +79,12 @@ class StoreWriter:
         ordinary = OrdinaryPuts(config, store_host, clock, end.last_timestamp, self._follower.thread)
         # the short way, to be tried first with whatever is no copy
         self.put_ordinary = ordinary.put
-        services = PutServices(
+        self._ordinary = ordinary
+        self._store_host = store_host
+        self._clock = clock
+        self._bulk: BulkPuts | None = None
+        self._put_many = 0
+        self._services = services = PutServices(
             config,
             self._state,
             Preparation(config, store_host, topics),
@@ -103,9 +117,42 @@ class StoreWriter:
         """See MessageStore.check_message."""
         return self._putter.check(message, as_stored)
 
-    def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> list[PutResult]:
+    def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> Sequence[PutResult]:
         """See MessageStore.put_many."""
-        return self._putter.put_many(messages, as_stored, is_batch)
+        if as_stored or is_batch or not self._ordinary.is_possible:
+            return self._putter.put_many(messages, as_stored, is_batch)
+        self._put_many += len(messages)
+        if len(messages) >= _BULK_FROM and self._put_many >= _BULK_AFTER and (bulk := self._bulk_puts()) is not None:
+            from store.write.bulk_rows import rows_of_messages
+
+            rows = rows_of_messages(messages, self._ordinary)
+            if rows is not None:
+                return bulk.put(rows).results(self._store_host)
+        return list(map(self._put, messages))
+
+    def put_columns(self, batch: pyarrow.RecordBatch) -> ColumnsResult:
+        """See MessageStore.put_columns."""
+        from store.write.arrow_rows import rows_of_batch
+        from store.write.bulk import put_one_by_one
+
+        rows = rows_of_batch(batch)
+        bulk = self._bulk_puts() if self._ordinary.is_possible else None
+        return put_one_by_one(rows, self._put) if bulk is None else bulk.put(rows)
+
+    def _put(self, message: Message) -> PutResult:
+        return self.put_ordinary(message) or self.put(message, False)
+
+    def _bulk_puts(self) -> BulkPuts | None:
+        """Puts of many rows at once; None where nothing is compiled. Loads numba where it is installed."""
+        if self._bulk is None:
+            from store.columns.frames import frame_writer
+            from store.write.bulk import BulkPuts
+
+            writer = frame_writer()
+            if writer is None:
+                return None
+            self._bulk = BulkPuts(self._services, self._opened.files.log.file_size, self._clock, writer, self._put)
+        return self._bulk
 
     def wait_for_dispatch(self) -> None:
         """Wait until queues and index hold everything put so far; raises the error that prevents it."""

@@ -29,14 +29,23 @@ def test_a_file_gets_its_name_at_the_end(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["out"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_an_end_in_the_middle_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
-    with pytest.raises(error), new_file(tmp_path / "out") as output:
+def interrupted_file(path: Path, error: type[BaseException]) -> None:
+    with new_file(path) as output:
         output.write(b"x" * (2 << 20))
         raise error
-    with pytest.raises(error), NewDirectory(tmp_path / "many") as root:
+
+
+def interrupted_directory(path: Path, error: type[BaseException]) -> None:
+    with NewDirectory(path) as root:
         (root / "one").write_bytes(b"x")
         raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_end_in_the_middle_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+    for interrupted in (interrupted_file, interrupted_directory):
+        with pytest.raises(error):
+            interrupted(tmp_path / "deeper", error)
     assert os.listdir(tmp_path) == []
 
 

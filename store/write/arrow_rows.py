@@ -1,0 +1,157 @@
+"""Messages of an Arrow record batch as rows for a bulk append. Importing this module imports pyarrow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from formats import properties as names
+from formats.compression import compress
+from formats.errors import UsageError
+from formats.hosts import LOCAL_HOST, parse_host
+from formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_COMPRESSED, SYS_FLAG_STORE_HOST_V6
+from formats.message import Message
+from formats.sys_flag import compression_type
+from store.columns.batch import Flags, Int64s
+from store.columns.frame_columns import Frame, Span
+from store.scan.schema import COLUMNS
+from store.write.arrow_properties import Properties, checked, properties_of_batch, spans_of
+from store.write.bulk_rows import NO_TIME, BulkRows
+from store.write.ordinary import packed_host
+
+_NUMBERS = {
+    Frame.QUEUE_ID: "queue_id",
+    Frame.FLAG: "flag",
+    Frame.SYS_FLAG: "sys_flag",
+    Frame.RECONSUME_TIMES: "reconsume_times",
+    Frame.PREPARED: "prepared_transaction_offset",
+}
+_HOST_BITS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+
+
+def rows_of_batch(batch: pa.RecordBatch) -> BulkRows:
+    """Rows of a batch with the columns of `store.scan.schema`, of which `topic` and `body` must be there.
+
+    Kept is what a producer sets: topic, queue, flags, born time and host, properties, body; the rest is made anew.
+    Properties are those of `properties`, where that is null or missing those that `tags` and `keys` make;
+    `stored_properties` and `stored_body` replace both and `body` where they are not null. UsageError for other
+    columns, types and missing values.
+    """
+    try:
+        batch.validate()
+        return _rows(batch)
+    except (pa.ArrowException, UnicodeError) as error:
+        raise UsageError(f"the columns cannot be stored: {error}") from error
+
+
+def _rows(batch: pa.RecordBatch) -> BulkRows:
+    for name in batch.schema.names:
+        if name not in COLUMNS:
+            raise UsageError(f"there is no column {name!r}", hint=f"the columns are {', '.join(COLUMNS)}")
+    for name in ("topic", "body"):
+        if name not in batch.schema.names or batch.column(name).null_count:
+            raise UsageError(f"every message needs a {name}")
+    count = batch.num_rows
+    columns = np.zeros((len(Frame), count), np.int64)
+    for place, name in _NUMBERS.items():
+        if name in batch.schema.names:
+            columns[place] = _integers(checked(batch.column(name)), 0)
+    columns[Frame.SYS_FLAG] &= ~_HOST_BITS
+    columns[Frame.BORN_TIMESTAMP] = NO_TIME
+    if "born_timestamp" in batch.schema.names:
+        columns[Frame.BORN_TIMESTAMP] = _integers(_milliseconds(checked(batch.column("born_timestamp"))), NO_TIME)
+    topics, columns[Frame.TOPIC] = _told_apart(checked(batch.column("topic")).cast(pa.string()))
+    hosts, columns[Frame.BORN_HOST] = _hosts(batch)
+    body = spans_of(checked(batch.column("body")))
+    properties = properties_of_batch(batch)
+    usual = properties.usual & (columns[Frame.BORN_HOST] > 0) & (columns[Frame.SYS_FLAG] & SYS_FLAG_COMPRESSED == 0)
+    for name in ("stored_body", "stored_properties"):
+        if name in batch.schema.names:
+            usual &= _flags(batch.column(name).is_null())
+    spans = np.zeros((2, len(Span), count), np.int64)
+    spans[:, Span.BODY] = body.starts, body.ends
+    spans[:, Span.PROPERTIES] = properties.data.starts, properties.data.ends
+    reader = _Messages(batch, columns, topics, properties)
+    return BulkRows(
+        columns, spans[0], spans[1], body.held, properties.data.held, topics, hosts, usual, reader.message
+    )  # fmt: skip
+
+
+def _flags(array: Any) -> Flags:
+    return np.asarray(array.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _integers(array: Any, missing: int) -> Int64s:
+    return np.asarray(array.cast(pa.int64()).fill_null(missing).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _milliseconds(array: Any) -> Any:
+    return array.cast(pa.timestamp("ms", array.type.tz)) if pa.types.is_timestamp(array.type) else array
+
+
+def _told_apart(array: Any) -> tuple[list[Any], Int64s]:
+    """The different values and the number of each one; -1 for null."""
+    encoded = array.dictionary_encode()
+    return encoded.dictionary.to_pylist(), _integers(encoded.indices, -1)
+
+
+def _hosts(batch: pa.RecordBatch) -> tuple[list[bytes], Int64s | int]:
+    """Packed hosts, and the number of each message's; 0 for one that has no packed form."""
+    if "born_host" not in batch.schema.names:
+        return [bytes(8), packed_host(LOCAL_HOST) or b""], 1
+    texts, numbers = _told_apart(checked(batch.column("born_host")).cast(pa.string()))
+    packed = [packed_host(parse_host(text)) for text in texts] + [packed_host(LOCAL_HOST)]
+    places = np.array([0 if one is None else number for number, one in enumerate(packed, start=1)], np.int64)
+    return [bytes(8), *(one or bytes(8) for one in packed)], places[numbers]
+
+
+class _Messages:
+    """Single rows as messages, for those that go the whole way."""
+
+    def __init__(self, batch: pa.RecordBatch, columns: Int64s, topics: list[str], properties: Properties) -> None:
+        self._batch = batch
+        self._columns = columns
+        self._topics = topics
+        self._properties = properties
+
+    def message(self, row: int) -> Message:
+        """The row as a message; UsageError for a property that is no text."""
+        columns = self._columns
+        sys_flag, born = int(columns[Frame.SYS_FLAG, row]), int(columns[Frame.BORN_TIMESTAMP, row])
+        body = self._value("stored_body", row)
+        if body is None:
+            body = self._value("body", row)
+            body = body.encode("utf-8") if isinstance(body, str) else body
+            kind = compression_type(sys_flag)
+            if kind is not None and self._value("body_error", row) is None:
+                body = compress(body, kind)
+        host = self._value("born_host", row)
+        return Message(
+            topic=self._topics[int(columns[Frame.TOPIC, row])],
+            body=body,
+            queue_id=int(columns[Frame.QUEUE_ID, row]),
+            flag=int(columns[Frame.FLAG, row]),
+            properties=self._properties_of(row),
+            property_bytes=self._value("stored_properties", row),
+            sys_flag=sys_flag,
+            born_timestamp=None if born == NO_TIME else born,
+            born_host=LOCAL_HOST if host is None else parse_host(host),
+            reconsume_times=int(columns[Frame.RECONSUME_TIMES, row]),
+            prepared_transaction_offset=int(columns[Frame.PREPARED, row]),
+        )
+
+    def _value(self, name: str, row: int) -> Any:
+        return self._batch.column(name)[row].as_py() if name in self._batch.schema.names else None
+
+    def _properties_of(self, row: int) -> dict[str, str]:
+        pairs = self._value("properties", row)
+        if pairs is None:
+            keys, tags = self._value("keys", row), self._value("tags", row)
+            pairs = [(names.KEYS, " ".join(keys))] if keys else []
+            pairs += [] if tags is None else [(names.TAGS, tags)]
+        found = dict(pairs)
+        if None in found.values():
+            raise UsageError("a property without a value")
+        return found

@@ -1,0 +1,98 @@
+"""Two ways into a store that must leave the same files: what the tests of fast and plain puts share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from formats.errors import UsageError
+from formats.hosts import Host
+from formats.message import Message
+from store.config import StoreConfig
+from store.message_store import MessageStore
+from store.write.result import PutResult
+from tests.store.writing import files_below
+
+NOW = 1_700_000_000_000
+
+
+def ticking() -> Callable[[], int]:
+    """A clock that gains a second every time it is asked."""
+    return itertools.count(NOW, 1000).__next__
+
+
+def standing() -> int:
+    """A clock that stands."""
+    return NOW
+
+
+Way = Callable[[MessageStore, Sequence[Message]], list[PutResult]]
+
+
+def one_by_one(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
+    """The whole way, message by message; a UsageError counts as an answer."""
+    store._put_ordinary = None
+    return by_put(store, messages)
+
+
+def by_put(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
+    """Whatever way a put takes."""
+    results = []
+    for message in messages:
+        try:
+            results.append(store.put(message))
+        except UsageError as error:
+            results.append(PutResult(store.put(Message("", b"")).status, detail=error.message))
+    return results
+
+
+def files_after(root: Path, messages: Sequence[Message], way: Way, config: StoreConfig) -> dict[str, object]:
+    """The files of a new store after `messages` were put, and the answers."""
+    store = MessageStore.open(root, "rw", config, create=True, allocate_ahead=False, clock=standing)
+    with store:
+        answers = way(store, messages)
+    found: dict[str, object] = dict(files_below(root))
+    found.pop("lock", None)
+    return found | {"answers": answers}
+
+
+# most messages alike, some of every other kind
+_VALUES = st.sampled_from(["a", "k1 k2", "", "ö€😀", "x\x01y", "%s", "7"])
+_SPECIAL = st.sampled_from(
+    [
+        {"DELAY": "2"},
+        {"TAGS": "a\x02b"},
+        {"a\x01b": "c"},
+        {"INNER_NUM": "2"},
+        {"__CRC32#": "1"},
+        {"__RMQ.TRANSIENT.X": "gone"},
+        {"TIMER_DELAY_MS": "5000"},
+        {"TAGS": "\ud800"},
+        {"A": "x" * 40_000},
+    ]
+)
+_PROPERTIES = st.one_of(
+    st.dictionaries(st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "WAIT", "100%", "ä"]), _VALUES, max_size=4), _SPECIAL
+)
+_HOSTS = st.sampled_from([Host(b"\x7f\0\0\x01", 10911), Host(b"\x0a\0\0\x01", -1), Host(b"\0" * 15 + b"\x01", 9)])
+MESSAGES = st.lists(
+    st.builds(
+        Message,
+        topic=st.sampled_from(["TopicA", "TopicA", "TopicB", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "T" * 130, "ü"]),
+        body=st.one_of(st.binary(max_size=50), st.sampled_from([b"", b"z" * 300, b"y" * 9000, b"w" * 70_000])),
+        queue_id=st.sampled_from([0, 0, 0, 1, 2, -1, 1 << 31]),
+        flag=st.sampled_from([0, 0, 5, -1, 1 << 31]),
+        properties=_PROPERTIES,
+        property_bytes=st.sampled_from([None, None, None, b"KEYS\x01q\x02"]),
+        sys_flag=st.sampled_from([0, 0, 0, 1, 2, 4, 8, 12]),
+        born_timestamp=st.sampled_from([None, None, 0, NOW, 1 << 62, 1 << 63]),
+        born_host=_HOSTS,
+        store_host=st.sampled_from([None, None, None, Host(b"\x01\x02\x03\x04", 5)]),
+        reconsume_times=st.sampled_from([0, 0, 3]),
+        prepared_transaction_offset=st.sampled_from([0, 0, 9, 1 << 63]),
+    ),
+    max_size=40,
+)

@@ -1,0 +1,148 @@
+"""The short way of ordinary messages leaves what the whole way leaves, and is left where it must be."""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from formats.errors import WriteFailedError
+from formats.message import Message
+from formats.properties import encode_properties
+from store.files import io
+from store.message_store import MessageStore
+from store.status import PutStatus
+from store.write.ordinary import property_template
+from tests.store.same_files import MESSAGES, NOW, by_put, files_after, one_by_one
+from tests.store.writing import SMALL, message, records, small, stored_messages, wait_until
+
+
+def taken(store: MessageStore, one: Message) -> bool:
+    """Whether the next put of `one` goes the short way. Puts it."""
+    assert store._put_ordinary is not None
+    return store._put_ordinary(one) is not None
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(MESSAGES)
+def test_both_ways_leave_the_same_files(messages: list[Message]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        short = files_after(Path(folder, "short"), messages, by_put, SMALL)
+        assert short == files_after(Path(folder, "whole"), messages, one_by_one, SMALL)
+
+
+def test_ordinary_messages_take_the_short_way(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        ordinary = message(properties={"KEYS": "a b", "TAGS": "t"})
+        assert not taken(store, ordinary)
+        first = store.put(ordinary)
+        assert taken(store, ordinary)
+        assert taken(store, message(7, properties={"OTHER": "%"}))
+        assert not taken(store, message(queue_id=1))
+        assert not taken(store, message(topic="TopicB"))
+        assert not taken(store, message(properties={"DELAY": "1"}))
+        assert not taken(store, message(1 << 16))
+        second = store.put(ordinary)
+        assert (first.queue_offset, second.queue_offset) == (0, 3)
+        assert store.lookup(str(second.message_id)).physical_offset == second.physical_offset
+    assert [one.queue_offset for one in stored_messages(tmp_path / "s")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"flush_disk_type": "SYNC_FLUSH"},
+        {"transient_store_pool_enable": True},
+        {"enabled_append_prop_crc": True},
+    ],
+)
+def test_stores_that_have_no_short_way(tmp_path: Path, changes: dict[str, object]) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", small(**changes), create=True) as store:
+        store.put(message())
+        assert not taken(store, message())
+
+
+def test_a_closed_or_failed_store_has_none(tmp_path: Path) -> None:
+    store = MessageStore.open(tmp_path / "s", "rw", SMALL, create=True)
+    store.put(message())
+    store.close()
+    assert not taken(store, message())
+    assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    store = MessageStore.open(tmp_path / "s", "rw", SMALL)
+    store.put(message())
+    assert store._writer is not None
+    store._writer._state.fail(WriteFailedError("no"))
+    assert not taken(store, message())
+    with pytest.raises(WriteFailedError, match="no"):
+        store.close()
+
+
+def test_a_clock_that_goes_back_takes_the_whole_way(tmp_path: Path) -> None:
+    now = NOW
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, clock=lambda: now) as store:
+        store.put(message())
+        assert taken(store, message())
+        now -= 1
+        assert not taken(store, message())
+        store.put(message())
+        assert taken(store, message())
+    assert [one.store_timestamp - NOW for one in stored_messages(tmp_path / "s")] == [0, 0, -1, -1]
+
+
+def test_a_short_write_that_fails_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(operation: str, path: str, _offset: int, _length: int) -> None:
+        if operation == "write" and "commitlog" in path:
+            raise OSError(errno.EIO, "Input/output error")
+
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        store.put(message())
+        with monkeypatch.context() as patch:
+            patch.setattr(io, "observer", broken)
+            with pytest.raises(WriteFailedError, match="Input/output"):
+                taken(store, message())
+        assert store.put(message()).queue_offset == 1
+
+
+def test_several_threads_share_the_ways(tmp_path: Path) -> None:
+    def put(number: int) -> None:
+        for _ in range(300):
+            assert store.put(message(number + 1, queue_id=number % 2)).status.is_stored
+
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = stored_messages(tmp_path / "s")
+    for queue_id in (0, 1):
+        offsets = [one.queue_offset for one in found if one.queue_id == queue_id]
+        assert offsets == list(range(600))
+    assert {kind for kind, _ in records(tmp_path / "s")} == {"StoredMessage", "Blank", "Empty"}
+
+
+def test_the_follower_is_woken_by_the_short_way(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        store.put(message())
+        store.wait_for_dispatch()
+        queue = store.files.queues.find("TopicA", 0)
+        assert queue is not None
+        for expected in range(2, 6):
+            assert taken(store, message())
+            wait_until(lambda expected=expected: queue.max_offset == expected)  # type: ignore[misc]  # bound now
+
+
+@pytest.mark.parametrize("properties", [{}, {"A": "1"}, {"100%": "%s", "B": ""}, {"ä": "ö"}])
+def test_templates(properties: dict[str, str]) -> None:
+    template = property_template(tuple(properties))
+    assert template is not None
+    assert (template % tuple(properties.values())).encode() == encode_properties(properties)
+
+
+@pytest.mark.parametrize("name", ["DELAY", "INNER_NUM", "__CRC32#", "__RMQ.TRANSIENT.a", "a\x01", "\x02", 5])
+def test_names_without_a_template(name: str) -> None:
+    assert property_template(("KEYS", name)) is None
