@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests import goldens
 from tests.goldens import GoldenStore
+
+
+def pytest_configure() -> None:
+    """A shell that starts us in the background ignores Ctrl-C for us; the tests of Ctrl-C need it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

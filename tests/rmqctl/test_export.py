@@ -58,7 +58,7 @@ def test_options_become_filters(suffix: str, tmp_path: Path) -> None:
     ):
         path = tmp_path / f"{number}.{suffix}"
         done = run("export", "-s", store_path("clean"), path, *arguments, "--json")
-        assert (done.code, done.err) == (exit_codes.OK, "")
+        assert done.code == exit_codes.OK, done.err
         assert offsets_of(path) == wanted
         assert done.objects == [
             {
