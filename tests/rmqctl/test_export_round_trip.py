@@ -35,11 +35,11 @@ def test_a_store_comes_back_byte_for_byte(name: str, suffix: str, tmp_path: Path
     source = store_path(name)
     exported = tmp_path / f"all.{suffix}"
     done = run("export", "-s", source, exported, "--json")
-    assert (done.code, done.err) == (exit_codes.OK, "")
+    assert done.code == exit_codes.OK, done.err
     assert done.objects[0]["messages"] == len(truth(name).messages)
     copy = tmp_path / "copy"
     config = config_of(name, tmp_path)
     done = run("append", "-s", copy, *config, "--create", "--from", exported, "--as-stored", "--json")
-    assert (done.code, done.err) == (exit_codes.OK, "")
+    assert done.code == exit_codes.OK, done.err
     assert done.objects[0]["stored"] == len(truth(name).messages)
     assert log_bytes(copy) == log_bytes(source)
