@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt
 		exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		--config-settings editable_mode=compat -e '.[dev,fast]'
+		--config-settings editable_mode=compat -e '.[dev,fast,spark]'
 	@touch $@
 
 demo: install

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import append, child, growth, lookup, machine, memory, rebuild, recover, rocketmq, walk
+from bench import append, child, growth, lookup, machine, memory, rebuild, recover, rocketmq, spark, walk
 from bench.measure import Measurement, say, table, tell
 from bench.stores import BODIES, GIGABYTE, BenchStore, write_store
 
@@ -78,6 +78,10 @@ class Bench:
         for store in self.stores():
             yield from memory.peaks(store)
 
+    def spark(self) -> Iterator[Measurement]:
+        """The pipeline on Spark."""
+        yield from spark.all_of_it(self.folder, self.scale)
+
     def growth(self) -> Iterator[Measurement]:
         """Logs of several sizes."""
         yield from growth.over_sizes(self.folder, self.scale)
@@ -90,6 +94,7 @@ THEMES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
     "rebuild": Bench.rebuild,
     "append": Bench.append,
     "memory": Bench.memory,
+    "spark": Bench.spark,
     "growth": Bench.growth,
 }
 

@@ -12,6 +12,7 @@ from bench.stores import BODIES
 
 _ONE_BY_ONE = 200_000
 _MANY = 500_000
+_COLUMNS = 1_000_000
 _ROCKETMQ_ONE_BY_ONE = 600_000
 _ROCKETMQ_MANY = 1_500_000
 _BATCH = 100
@@ -37,7 +38,7 @@ def one_at_a_time(folder: Path, scale: float, with_rocketmq: bool) -> Iterator[M
 
 
 def in_bulk(folder: Path, scale: float, with_rocketmq: bool) -> Iterator[Measurement]:
-    """Messages/s until queues and index are complete: put_many against putMessages of 100."""
+    """Messages/s until queues and index are complete: put_many and put_columns against putMessages of 100."""
     for kind, body in BODIES.items():
 
         def ours(body: int = body) -> float:
@@ -49,8 +50,13 @@ def in_bulk(folder: Path, scale: float, with_rocketmq: bool) -> Iterator[Measure
                 answer = jvm.put_batches(_empty(folder), _scaled(_ROCKETMQ_MANY, scale), body, _BATCH)
             return answer.messages / answer.drained
 
-        pair = in_turns(ours, theirs if with_rocketmq else None)
-        yield rates(f"append-bulk-{kind}", pair, "messages/s", f"putMessages of {_BATCH}, dispatched", 2, 5)
+        def columns(body: int = body) -> float:
+            outcome = child.run("put_columns", _empty(folder), _scaled(_COLUMNS, scale), body)
+            return outcome.messages / outcome.drained
+
+        for name, work in (("bulk", ours), ("columns", columns)):
+            pair = in_turns(work, theirs if with_rocketmq else None)
+            yield rates(f"append-{name}-{kind}", pair, "messages/s", f"putMessages of {_BATCH}, dispatched", 2, 5)
     _empty(folder)
 
 

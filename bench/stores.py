@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from formats.hosts import LOCAL_HOST
 from formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
 from formats.message import Message, frame_bytes, prepare_frame
+
+if TYPE_CHECKING:
+    import pyarrow
 
 GIGABYTE = 1_000_000_000
 FILE_SIZE = 1 << 30
@@ -70,6 +73,22 @@ def message(number: int, body: bytes) -> Message:
     """Message `number`: a key, a tag and a unique key, as a producer sends it."""
     properties = {"KEYS": key(number), "TAGS": "TagA", "UNIQ_KEY": unique_key(number)}
     return Message(TOPIC, body, number % QUEUES, properties=properties)
+
+
+def columns(first: int, count: int, body: bytes) -> pyarrow.RecordBatch:
+    """The messages [first, first + count) as Arrow columns."""
+    import pyarrow as pa
+
+    numbers = range(first, first + count)
+    properties = [[("KEYS", key(one)), ("TAGS", "TagA"), ("UNIQ_KEY", unique_key(one))] for one in numbers]
+    return pa.record_batch(
+        {
+            "topic": pa.array([TOPIC] * count).dictionary_encode(),
+            "queue_id": pa.array([one % QUEUES for one in numbers], pa.int32()),
+            "properties": pa.array(properties, pa.map_(pa.string(), pa.string())),
+            "body": pa.array([body] * count, pa.binary()),
+        }
+    )
 
 
 def write_store(folder: Path, kind: str, size: int, name: str | None = None) -> BenchStore:

@@ -11,6 +11,8 @@ from formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_NAMES, COMPRESSION_ZLI
 DEFAULT_PLAIN_SIZE_LIMIT = 64 * 1024 * 1024
 # what every decoder should accept (RFC 8878)
 _LEAST_ZSTD_WINDOW_BITS = 23
+_LZ4_FIRST_CHUNK = 4096
+_LZ4_LARGEST_CHUNK = 1 << 20
 
 
 class PlainSizeExceededError(CorruptError):
@@ -54,17 +56,26 @@ def _zlib(body: bytes, limit: int) -> tuple[bytes, bool]:
 def _lz4(body: bytes, limit: int) -> tuple[bytes, bool]:
     from lz4.frame import LZ4FrameDecompressor
 
-    # lz4-java's stream reads on into a next frame, so a body may be several
-    plain, rest = b"", body
+    # lz4-java's stream reads on into a next frame, so a body may be several, and of empty ones very many: each gets
+    # little at a time, because what it leaves over is copied
+    plain, position, chunk = bytearray(), 0, _LZ4_FIRST_CHUNK
+    machine = LZ4FrameDecompressor()
     while len(plain) <= limit:
-        machine = LZ4FrameDecompressor()
-        plain += machine.decompress(rest, max_length=limit + 1 - len(plain))
-        if len(plain) > limit or not machine.eof:
-            return plain, len(plain) > limit
-        if not machine.unused_data:
-            return plain, True
-        rest = machine.unused_data
-    return plain, True
+        given = body[position : position + chunk]
+        plain += machine.decompress(given, max_length=limit + 1 - len(plain))
+        if len(plain) > limit:
+            break
+        position += len(given)
+        if machine.eof:
+            position -= len(machine.unused_data or b"")
+            machine, chunk = LZ4FrameDecompressor(), _LZ4_FIRST_CHUNK
+            if position == len(body):
+                return bytes(plain), True
+        elif position == len(body):
+            return bytes(plain), False
+        else:
+            chunk = min(2 * chunk, _LZ4_LARGEST_CHUNK)
+    return bytes(plain), True
 
 
 def _zstd(body: bytes, limit: int) -> tuple[bytes, bool]:

@@ -16,6 +16,8 @@ _BARE = "\x00"
 _BARE_ESCAPED = "\\u0000"
 _IS_KEY = re.compile(r"\s*+:")
 MAXIMUM_SIZE = 64 * 1024 * 1024
+# far above any file of a broker, far below what Python's own recursion bears
+MAXIMUM_DEPTH = 100
 
 
 def parse_config_json(text: str) -> Any:
@@ -33,11 +35,30 @@ def parse_config_json(text: str) -> Any:
         return string
 
     try:
-        return json.loads(_TOKEN.sub(quote, text), object_pairs_hook=_object)
+        value = json.loads(_TOKEN.sub(quote, text), object_pairs_hook=_object)
+        if _is_deeper(value, MAXIMUM_DEPTH):
+            raise CorruptError("config JSON is nested too deeply")
+        return value
     except RecursionError as error:
         raise CorruptError("config JSON is nested too deeply") from error
     except ValueError as error:
         raise CorruptError(f"config JSON does not parse: {error}") from error
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Whether lists and maps are nested more than `depth` deep."""
+    level = [value]
+    for _ in range(depth):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner += one.values()
+            elif isinstance(one, list):
+                inner += one
+        level = [one for one in inner if isinstance(one, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[Any, Any]:

@@ -93,3 +93,9 @@ class DiskFullError(WriteFailedError):
     """There is no space left, or a quota is used up: nothing is wrong with the disk itself."""
 
     code = "RMQ-E-013"
+
+
+class EngineError(RmqctlError):
+    """Spark could not be started, or lost the machines that worked for it; the store is as it was."""
+
+    code = "RMQ-E-015"

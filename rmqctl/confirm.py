@@ -9,6 +9,12 @@ import click
 from formats.errors import RefusedError
 
 
+def confirm_without_journal(no_journal: bool, yes: bool) -> None:
+    """Before a change of which nothing is kept. click.Abort if the person at the terminal does not want it."""
+    if no_journal and not confirm("Without a journal this cannot be undone. Go on?", yes=yes):
+        raise click.Abort
+
+
 def confirm(question: str, *, yes: bool) -> bool:
     """Whether to go on: `yes` says so already, else the person at the terminal does.
 

@@ -1,4 +1,4 @@
-"""Writes docs/commands.md and docs/errors.md from the code; `--check` only says whether they are up to date."""
+"""Writes the generated part of docs/ (commands, errors, findings); `--check` only says whether it is up to date."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from formats import compression  # noqa: F401 - error classes are found by looking at what is loaded
 from formats.errors import RmqctlError
+from rmqctl.document_findings import findings_document
 from rmqctl.exit_codes import MEANINGS, exit_code_of
 from rmqctl.main import GROUPS, PROGRAM, VERBS, cli
 
@@ -81,7 +82,11 @@ def errors_document() -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the documents, or with `--check` return 1 if one of them is stale."""
-    texts = {ROOT / "docs/commands.md": commands_document(), ROOT / "docs/errors.md": errors_document()}
+    texts = {
+        ROOT / "docs/commands.md": commands_document(),
+        ROOT / "docs/errors.md": errors_document(),
+        ROOT / "docs/findings.md": findings_document(),
+    }
     stale = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in arguments:
         for path in stale:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from formats.errors import (
     CorruptError,
+    EngineError,
     NotAStoreError,
     NotFoundError,
     RefusedError,
@@ -31,7 +32,7 @@ MEANINGS: dict[int, str] = {
     USAGE: "the command line or its input is wrong",
     UNREADABLE: "not a store, or it cannot be read",
     IN_USE: "the store is in use by a broker or another writer",
-    REFUSED: "refused: it needs a flag or a decision, or the format is not supported",
+    REFUSED: "refused: it needs a flag, a decision or something that is not here; or the format is not supported",
     WRITE_FAILED: "an I/O error while writing",
     BUG: "a bug of rmqctl",
     INTERRUPTED: "interrupted by Ctrl-C",
@@ -46,6 +47,7 @@ EXIT_CODES: dict[type[RmqctlError], int] = {
     StoreInUseError: IN_USE,
     RefusedError: REFUSED,
     UnsupportedError: REFUSED,
+    EngineError: REFUSED,
     WriteFailedError: WRITE_FAILED,
 }
 

@@ -37,11 +37,23 @@ VERBS: dict[str, Verb] = {
     "cat": Verb("rmqctl.commands.cat:cat", "look", "Print messages, in commitlog or queue order."),
     "dump": Verb("rmqctl.commands.dump:dump", "look", "Any store file, field by field, with byte offsets."),
     "query": Verb("rmqctl.commands.query:query", "look", "Find messages by key, id, offset or time."),
+    "predict": Verb("rmqctl.commands.predict:predict", "look", "What the next start of a broker will do."),
+    "check": Verb("rmqctl.commands.check:check", "look", "Find everything that is wrong with a store."),
     "append": Verb("rmqctl.commands.append:append", "change", "Store one message, or many from a file."),
     "recover": Verb("rmqctl.commands.recover:recover", "change", "Mend a store after a crash."),
     "rebuild": Verb("rmqctl.commands.rebuild:rebuild", "change", "Make queues and index anew from the commitlog."),
     "clean": Verb("rmqctl.commands.clean:clean", "change", "Remove expired files, as the broker would."),
+    "repair": Verb("rmqctl.commands.repair:repair", "change", "Mend what `check` finds."),
+    "truncate": Verb("rmqctl.commands.truncate:truncate", "change", "End the commitlog at an offset of your choice."),
+    "undo": Verb("rmqctl.commands.undo:undo", "change", "Put a store back to before its last change."),
+    "resume": Verb("rmqctl.commands.resume:resume", "change", "Finish a change that was interrupted."),
+    "log": Verb("rmqctl.commands.log:log", "change", "The changes made to a store, and what they keep."),
+    "snapshot": Verb("rmqctl.commands.snapshot:snapshot", "change", "A copy of a store with a manifest; verify one."),
+    "salvage": Verb("rmqctl.commands.salvage:salvage", "change", "Every good message of any bytes into a new store."),
+    "sql": Verb("rmqctl.commands.sql:sql", "many", "SQL over messages, queues, index and findings."),
     "export": Verb("rmqctl.commands.export:export", "many", "Messages into Parquet, Arrow, CSV or JSONL."),
+    "stats": Verb("rmqctl.commands.stats:stats", "many", "Count by topic, queue, tag, producer or hour."),
+    "diff": Verb("rmqctl.commands.diff:diff", "many", "Compare two stores, such as master and slave."),
     "completion": Verb("rmqctl.commands.completion:completion", "more", "Print a completion script for your shell."),
 }
 
@@ -117,7 +129,7 @@ cli = VerbGroup(
     verbs=VERBS,
     subcommand_metavar="VERB [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="Read, query, append to, recover, rebuild and clean a store of Apache RocketMQ, without a broker.",
+    help="Look into, check, mend and write a store of Apache RocketMQ, whole or broken, without a broker.",
     epilog="'rmqctl VERB --help' explains a verb. The store is -s DIR, else $RMQCTL_STORE, else what -c broker.conf "
     "says, else ~/store.",
     params=[

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
@@ -16,12 +16,19 @@ from formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
 from formats.message import Message
 from formats.sys_flag import compression_type
 from rmqctl.message_json import ALL_COLUMNS
+from rmqctl.message_source import Piece
 
 MAXIMUM_LINE = 64 * 1024 * 1024
+# a piece has at most so many lines, and ends with the line that makes it this large
+_PIECE_LINES = 2048
+_PIECE_BYTES = 4 * 1024 * 1024
+# what json.loads ends in, without looking for an encoding
+_decode = json.JSONDecoder().raw_decode
 _FIELDS = frozenset((*ALL_COLUMNS, "properties_base64", "stored_body_base64", "body_error"))
 _HOST_BITS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _LONG = (-(1 << 63), (1 << 63) - 1)
 _INT = (-(1 << 31), (1 << 31) - 1)
+_known_host = functools.lru_cache(4096)(parse_host)
 
 
 def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -35,16 +42,26 @@ def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def messages_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[tuple[int, int, Message | UsageError]]:
-    """(line number, bytes of the line, the message or what is wrong with it) of every line that is not blank.
-
-    UsageError for a line of more than 64 MiB.
-    """
-    for number, line in numbered_lines(stream):
-        try:
-            yield number, len(line), message_from_line(line, as_stored)
-        except UsageError as error:
-            yield number, len(line), error
+def pieces_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[Piece]:
+    """The messages of all lines that are not blank, in pieces. UsageError for a line of more than 64 MiB."""
+    lines = numbered_lines(stream)
+    while True:
+        numbers: list[int] = []
+        messages: list[Message] = []
+        errors: dict[int, str] = {}
+        size = 0
+        for number, line in lines:
+            size += len(line)
+            try:
+                messages.append(message_from_line(line, as_stored))
+                numbers.append(number)
+            except UsageError as error:
+                errors[number] = error.message
+            if len(numbers) + len(errors) >= _PIECE_LINES or size >= _PIECE_BYTES:
+                break
+        if not size:
+            return
+        yield Piece(numbers, size, messages, errors)
 
 
 def message_from_line(line: bytes, as_stored: bool) -> Message:
@@ -52,16 +69,29 @@ def message_from_line(line: bytes, as_stored: bool) -> Message:
 
     Kept is what a producer sets; with `as_stored` also the store time and the store host.
     """
+    record = _object(line)
+    if not record.keys() <= _FIELDS:
+        unknown = min(record.keys() - _FIELDS)
+        raise UsageError(f"there is no field {unknown!r}", hint="the fields are those that `cat --json` prints")
+    return message_from_record(record, as_stored)
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        text = line.decode("utf-8")
+        record, end = _decode(text)
+        if type(record) is dict and not text[end:].strip(" \t\r\n"):
+            return record
+    except (ValueError, RecursionError):
+        pass
+    # the slow way knows byte order marks, and what is wrong
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"it is not JSON: {error}") from error
     if not isinstance(record, dict):
         raise UsageError("it is JSON, but no object")
-    unknown = sorted(set(record) - _FIELDS)
-    if unknown:
-        raise UsageError(f"there is no field {unknown[0]!r}", hint="the fields are those that `cat --json` prints")
-    return message_from_record(record, as_stored)
+    return record
 
 
 def message_from_record(record: Mapping[str, Any], as_stored: bool) -> Message:
@@ -113,22 +143,23 @@ def _text(record: Mapping[str, Any], name: str, may_be_empty: bool = False) -> s
     value = record.get(name)
     if not isinstance(value, str) or not (value or may_be_empty):
         raise UsageError(f"{name} must be a text, not {json.dumps(value)[:40]}")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UsageError(f"{name} holds half a surrogate pair") from error
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{name} holds half a surrogate pair") from error
     return value
 
 
 def _integer(record: Mapping[str, Any], name: str, default: int, bounds: tuple[int, int]) -> int:
     value = record.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not bounds[0] <= value <= bounds[1]:
+    if type(value) is not int or not bounds[0] <= value <= bounds[1]:
         raise UsageError(f"{name} must be a whole number in its range, not {json.dumps(value)[:40]}")
     return value
 
 
 def _host(record: Mapping[str, Any], name: str) -> Host:
-    return parse_host(_text(record, name))
+    return _known_host(_text(record, name))
 
 
 def _base64(record: Mapping[str, Any], name: str) -> bytes | None:
@@ -136,7 +167,7 @@ def _base64(record: Mapping[str, Any], name: str) -> bytes | None:
     if value is None or isinstance(value, bytes):  # bytes: from where they need no base64
         return value
     try:
-        return base64.b64decode(value, validate=True)
+        return binascii.a2b_base64(value, strict_mode=True)
     except (binascii.Error, TypeError, ValueError) as error:
         raise UsageError(f"{name} is not base64") from error
 
@@ -148,6 +179,12 @@ def _properties(record: Mapping[str, Any]) -> dict[str, str]:
         return properties_of(record.get("tags"), record.get("keys") or [], {})
     if not isinstance(found, dict):
         raise UsageError("properties must be an object of texts")
+    try:
+        texts = "".join(found), "".join(found.values())
+        if "" not in found and texts[0].isprintable() and texts[1].isascii() and "\x02" not in texts[1]:
+            return found
+    except TypeError:
+        pass  # what is no text is named below
     return {check_property(name, value): value for name, value in found.items()}
 
 

@@ -1,17 +1,22 @@
-"""Messages to be stored, from the rows of a Parquet or Arrow file: the columns that `export` writes."""
+"""Pieces of messages to be stored, from a Parquet or Arrow file: the columns that `export` writes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from formats.errors import UsageError
 from formats.message import Message
 from rmqctl.message_input import message_from_record
-from rmqctl.message_source import PARQUET_MAGIC
+from rmqctl.message_source import PARQUET_MAGIC, Piece
 from store.scan.schema import COLUMNS, require_pyarrow
 
-# Rows that become Python objects at a time.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Rows and bytes of a piece, about; and rows that become Python objects at a time.
+_MOST_ROWS = 16384
+_BYTES = 8 * 1024 * 1024
 _ROWS = 1024
 _NEEDED = ("topic", "body")
 # What the message is made of, and under which name message_from_record knows it; bytes there are taken as they are.
@@ -36,25 +41,46 @@ _FIELDS = {
 }
 
 
-def messages_of_table(source: IO[bytes], as_stored: bool) -> Iterator[tuple[int, int, Message | UsageError]]:
-    """(row number from 1, bytes that were read for it, the message or what is wrong with it) of every row.
+def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[Piece]:
+    """The rows in pieces: columns that can be stored as they are, or messages and what is wrong with the others.
 
-    `source` must be seekable. UsageError for a file that cannot be read or has columns of other names or types;
-    UnsupportedError without pyarrow.
+    `source` must be seekable. UsageError for a file that cannot be read or has columns of other names; UnsupportedError
+    without pyarrow.
     """
     require_pyarrow()
     import pyarrow as pa
 
-    number = 0
+    number = 1
     try:
         for batch in _batches(source):
-            size = batch.nbytes // max(1, batch.num_rows)
-            for record in _plain(batch).to_pylist():
-                number += 1
-                yield number, size, _message(record, as_stored)
+            piece = Piece(range(number, number + batch.num_rows), batch.nbytes, batch, {})
+            number += batch.num_rows
+            yield as_messages(piece, as_stored) if as_stored and _lacks_store_times(batch) else piece
     except (pa.ArrowException, OSError) as error:
         first = str(error).partition("\n")[0]
-        raise UsageError(f"the file cannot be read as Parquet or Arrow behind row {number}: {first}") from error
+        raise UsageError(f"the file cannot be read as Parquet or Arrow behind row {number - 1}: {first}") from error
+
+
+def as_messages(piece: Piece, as_stored: bool) -> Piece:
+    """A piece of columns as messages, row by row: the plain way, which can say what is wrong with which row."""
+    numbers: list[int] = []
+    messages: list[Message] = []
+    errors = dict(piece.errors)
+    batch = piece.content
+    assert not isinstance(batch, list)
+    records = (record for begin in range(0, batch.num_rows, _ROWS) for record in _records(batch.slice(begin, _ROWS)))
+    for number, record in zip(piece.numbers, records, strict=True):
+        try:
+            messages.append(_message(record, as_stored))
+            numbers.append(number)
+        except UsageError as error:
+            errors[number] = error.message
+    return Piece(numbers, piece.bytes, messages, errors)
+
+
+def _lacks_store_times(batch: pa.RecordBatch) -> bool:
+    names = batch.schema.names
+    return any(name not in names or batch.column(name).null_count for name in ("store_timestamp", "store_host"))
 
 
 def _batches(source: IO[bytes]) -> Iterator[Any]:
@@ -65,14 +91,22 @@ def _batches(source: IO[bytes]) -> Iterator[Any]:
 
         file = parquet.ParquetFile(source)
         names = _checked(file.schema_arrow)
-        yield from file.iter_batches(batch_size=_ROWS, columns=names)
+        yield from file.iter_batches(batch_size=_rows_at_a_time(file.metadata), columns=names)
         return
     reader = pa.ipc.open_file(source)
     names = _checked(reader.schema)
     for index in range(reader.num_record_batches):
         batch = reader.get_batch(index).select(names)
-        for begin in range(0, batch.num_rows, _ROWS):
-            yield batch.slice(begin, _ROWS)
+        rows = max(1, min(_MOST_ROWS, _BYTES * batch.num_rows // max(1, batch.nbytes)))
+        for begin in range(0, batch.num_rows, rows):
+            yield batch.slice(begin, rows)
+
+
+def _rows_at_a_time(metadata: Any) -> int:
+    """As many as have about _BYTES in the row group of the largest rows."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    largest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=1)
+    return max(1, min(_MOST_ROWS, _BYTES // max(1, largest)))
 
 
 def _checked(schema: Any) -> list[str]:
@@ -86,18 +120,20 @@ def _checked(schema: Any) -> list[str]:
     return [name for name in _FIELDS if name in schema.names]
 
 
-def _plain(batch: Any) -> Any:
-    """The batch with times as integers: no calendar of Python's holds every time that a damaged frame may say."""
+def _records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows, with times as integers: no calendar of Python's holds every time that a damaged frame may say."""
     import pyarrow as pa
 
     arrays, names = list(batch.columns), batch.schema.names
     for place, name in enumerate(names):
         if pa.types.is_timestamp(batch.schema.field(name).type):
             arrays[place] = arrays[place].cast(pa.timestamp("ms", batch.schema.field(name).type.tz)).view(pa.int64())
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    found: list[dict[str, Any]] = pa.RecordBatch.from_arrays(arrays, names=names).to_pylist()
+    return found
 
 
-def _message(row: dict[str, Any], as_stored: bool) -> Message | UsageError:
+def _message(row: dict[str, Any], as_stored: bool) -> Message:
+    """UsageError for what is wrong with it."""
     try:
         record = {_FIELDS[name]: value for name, value in row.items() if value is not None}
         properties = record.get("properties")
@@ -107,7 +143,5 @@ def _message(row: dict[str, Any], as_stored: bool) -> Message | UsageError:
         if isinstance(body, str):  # a file of somebody else's, with bodies as texts
             record["body_base64"] = body.encode("utf-8")
         return message_from_record(record, as_stored)
-    except UsageError as error:
-        return error
     except (TypeError, ValueError) as error:
-        return UsageError(f"it is not as `export` writes it: {error}")
+        raise UsageError(f"it is not as `export` writes it: {error}") from error

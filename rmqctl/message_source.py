@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from formats.errors import UsageError
+    import pyarrow as pa
+
     from formats.message import Message
 
 _SPOOL_IN_MEMORY = 64 * 1024 * 1024
@@ -19,8 +20,35 @@ PARQUET_MAGIC = b"PAR1"
 ARROW_MAGIC = b"ARROW1"
 
 
+class Piece(NamedTuple):
+    """Some items of a source that follow one another: as messages, or still as the columns of a table.
+
+    `numbers`: from 1, one for each item that is in here; `bytes`: what was read for them. `errors`: what is wrong with
+    items that could not be read, by their numbers.
+    """
+
+    numbers: Sequence[int]
+    bytes: int
+    content: list[Message] | pa.RecordBatch
+    errors: dict[int, str]
+
+    @property
+    def messages(self) -> list[Message] | None:
+        """The messages; None where they are columns still."""
+        return self.content if isinstance(self.content, list) else None
+
+    def without(self, places: dict[int, str]) -> Piece:
+        """The piece without what stands at these places, which become errors."""
+        if not places:
+            return self
+        left = [place for place in range(len(self.numbers)) if place not in places]
+        errors = self.errors | {self.numbers[place]: why for place, why in places.items()}
+        content = [self.content[place] for place in left] if isinstance(self.content, list) else self.content.take(left)
+        return Piece([self.numbers[place] for place in left], self.bytes, content, errors)
+
+
 class MessageSource:
-    """Messages one after the other, as often as asked for if the stream can go back to where it began.
+    """Messages in pieces, as often as asked for if the stream can go back to where it began.
 
     `item`: what a message is called when something is wrong with it, `line` or `row`. `size`: bytes in all, None if
     that is not known beforehand.
@@ -33,20 +61,20 @@ class MessageSource:
         self.item = "row" if is_table else "line"
         self.size = None if is_table else _size_of(stream)
 
-    def messages(self, as_stored: bool) -> Iterator[tuple[int, int, Message | UsageError]]:
-        """(number of the item from 1, its bytes, the message or what is wrong with it) from the start on.
+    def pieces(self, as_stored: bool) -> Iterator[Piece]:
+        """The pieces from the start on. UsageError for what cannot be read on.
 
-        UsageError for what cannot be read on. With `as_stored` store time and host are taken too.
+        With `as_stored` store time and host are needed too.
         """
         if self._start is not None:
             self._stream.seek(self._start)
         if self._is_table:
-            from rmqctl.message_rows import messages_of_table
+            from rmqctl.message_rows import pieces_of_table
 
-            return messages_of_table(self._stream, as_stored)
-        from rmqctl.message_input import messages_of_lines
+            return pieces_of_table(self._stream, as_stored)
+        from rmqctl.message_input import pieces_of_lines
 
-        return messages_of_lines(self._stream, as_stored)
+        return pieces_of_lines(self._stream, as_stored)
 
 
 @contextlib.contextmanager

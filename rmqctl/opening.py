@@ -38,6 +38,9 @@ def read_config(location: StoreLocation) -> StoreConfig:
 
 def open_store(location: StoreLocation) -> StoreFiles:
     """The store, opened for reading; NotAStoreError, UnreadableError or UsageError as they come."""
+    from rmqctl.output import talk
+    from store.columns.notices import tell_notices
     from store.store_files import StoreFiles
 
+    tell_notices(talk)
     return StoreFiles(location.path, read_config(location))

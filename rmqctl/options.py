@@ -76,6 +76,9 @@ begin_option = Flag(
 )
 end_option = Flag("-e", "--end", type=TIME, metavar="TIME", help="Up to this time.")
 yes_option = Flag("-y", "--yes", is_flag=True, help="Do not ask.")
+no_journal_option = Flag(
+    "--no-journal", "no_journal", is_flag=True, help="Keep nothing of what goes: no undo, and its space is free."
+)
 dry_run_option = Flag("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 
 _store_option = Flag(
@@ -87,7 +90,7 @@ _store_option = Flag(
     metavar="DIR",
     help=f"The store; else ${STORE_VARIABLE}, else what broker.conf says, else ~/store.",
 )
-_config_option = Flag(
+config_option = Flag(
     "-c",
     "--config",
     "config_path",
@@ -113,7 +116,7 @@ def store_options(command: Command) -> Command:
     def resolved(*args: Any, store_path: Path | None, config_path: Path | None, **options: Any) -> Any:
         return command(*args, store=locate_store(store_path, config_path), **options)
 
-    return _store_option(_config_option(resolved))  # type: ignore[return-value]
+    return _store_option(config_option(resolved))  # type: ignore[return-value]
 
 
 def output_options(command: Command) -> Command:

@@ -85,13 +85,30 @@ class _Bar:
             self._progress.stop()
 
 
+def _is_shown() -> bool:
+    return bool(sys.stderr and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"))
+
+
+@contextlib.contextmanager
+def waiting(label: str) -> Iterator[None]:
+    """Says on stderr, if that is such a terminal, what is being waited for."""
+    if not _is_shown():
+        yield
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(visible(label))):
+        yield
+
+
 @contextlib.contextmanager
 def progress(label: str, total: int | None = None, unit: str = "bytes") -> Iterator[Advancing]:
     """A bar for `total` units of work (None: not known); `unit` "bytes" shows sizes, any other word a count.
 
     The bar shows on stderr if that is a terminal that can move its cursor; else advance() does nothing.
     """
-    if not sys.stderr or not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
+    if not _is_shown():
         yield _Silent()
         return
     bar = _Bar(label, total, unit)

@@ -11,6 +11,8 @@ from rmqctl.outcome import concluded
 
 def main() -> int:
     """Run the process's command line and return its exit code."""
+    # numpy's linear algebra, which nothing here uses, would start a thread for each core and let it spin
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     short = quick.understood(sys.argv[1:])
     if short is not None:
         return leave(concluded(lambda: quick.run(short)))

@@ -14,6 +14,7 @@ NARROWEST_PATH = 46
 # A piped cell that is wider than this is printed whole, but the other rows are not padded to it.
 WIDEST_PIPED = 64
 _PATHS = ("path", "file")
+_WHOLE = ("id",)
 
 
 class Column(NamedTuple):
@@ -77,7 +78,7 @@ def table_layout(
     columns = [_column(name, page) for name in names]
     if available is None:
         return TableLayout([column._replace(width=min(column.width, WIDEST_PIPED)) for column in columns])
-    shown = [column._replace(may_cut=not column.right and not column.name.endswith("_timestamp")) for column in columns]
+    shown = [column._replace(may_cut=_may_cut(column)) for column in columns]
     dropped = list(droppable)
     while True:
         layout = _fitted(shown, page, available)
@@ -85,6 +86,11 @@ def table_layout(
             return layout
         leaving = dropped.pop(0)
         shown = [column for column in shown if column.name != leaving]
+
+
+def _may_cut(column: Column) -> bool:
+    """Numbers and times are no use in part, and an id is there to be copied."""
+    return not column.right and not column.name.endswith("_timestamp") and column.name not in _WHOLE
 
 
 def _column(name: str, page: Sequence[Mapping[str, Any]]) -> Column:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from formats.config_json import format_config_json, parse_config_json
-from formats.errors import CorruptError, UnreadableError
+from formats.config_json import MAXIMUM_SIZE, format_config_json, parse_config_json
+from formats.errors import CorruptError
 from store.files import io
+from store.files.reading import read_small_file
 
 
 class ConfigFile(NamedTuple):
@@ -45,11 +46,10 @@ def load_config(path: Path) -> ConfigFile | None:
 def _parsed(path: Path) -> ConfigFile | None:
     """One file; None if it is missing or empty."""
     try:
-        data = path.read_bytes()
+        # one more than can be parsed: what is larger is refused there
+        data = read_small_file(path, MAXIMUM_SIZE + 1)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror}", file=path, hint="check its permissions") from error
     if not data.strip():
         return None
     try:

@@ -64,7 +64,7 @@ def survey_log(
             survey, record.physical_offset, record.end, 1, record.physical_offset, record.store_timestamp, tolerant
         ):
             on_message(record)
-    end_survey(survey, tolerant)
+    end_survey(survey)
 
 
 def pass_messages(
@@ -89,25 +89,28 @@ def pass_other(survey: LogSurvey, record: Blank | Empty | Damage, tolerant: bool
         _close_hole(survey, tolerant)
         if survey.stop is None:
             survey.end_offset = record.end
-    elif survey.stop is not None:
-        pass
-    elif isinstance(record, Damage) and (tolerant or record.physical_offset < survey.start_offset):
+        return
+    # damage, or more zeros, behind zeros: both are holes if anything good follows
+    _close_hole(survey, tolerant)
+    if survey.stop is not None:
+        return
+    if isinstance(record, Damage) and (tolerant or record.physical_offset < survey.start_offset):
         survey.tolerated.append(record)
     else:
         survey.stop = record
 
 
 def _close_hole(survey: LogSurvey, tolerant: bool) -> None:
-    """A good record follows zeros: whatever stood there is gone."""
+    """A record follows zeros: whatever stood there is gone, if that record or a later one is good."""
     hole = survey.stop
     if isinstance(hole, Empty) and (tolerant or hole.physical_offset < survey.start_offset):
         survey.tolerated.append(Damage(hole.physical_offset, hole.end, Reason.MAGIC, "zeros inside the log", ""))
         survey.stop = None
 
 
-def end_survey(survey: LogSurvey, tolerant: bool) -> None:
+def end_survey(survey: LogSurvey) -> None:
     """The walk is over."""
-    if tolerant and survey.tolerated and survey.tolerated[-1].physical_offset >= survey.end_offset:
+    while survey.tolerated and survey.tolerated[-1].physical_offset >= survey.end_offset:
         # nothing good follows the last damage: it is the torn tail, not a span inside the log
         survey.stop = survey.tolerated.pop()
 

@@ -19,6 +19,8 @@ from store.write.result import PutResult
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+    from store.check.check import CheckRun
+    from store.check.cross import Level
     from store.clean import CleanOptions, CleanReport
     from store.commitlog.walk import Progress
     from store.queues.offset_by_time import Boundary
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from store.read.selection import OnDamage
     from store.rebuild import RebuildReport
     from store.recover import RecoverReport
-    from store.write.bulk import ColumnsResult
+    from store.write.bulk_result import ColumnsResult
     from store.write.writer import StoreWriter
 
 Mode = Literal["r", "rw"]
@@ -119,21 +121,41 @@ class MessageStore:
         """
         return self._writing.put_many(messages, as_stored, batch)
 
-    def put_columns(self, batch: RecordBatch) -> ColumnsResult:
+    def put_columns(self, batch: RecordBatch, *, as_stored: bool = False) -> ColumnsResult:
         """Put the messages of an Arrow batch one after the other: as if each was put by itself, many times faster.
 
-        The columns are those of `scan` as far as a producer sets them; `topic` and `body` must be there. UsageError for
-        other columns and values that no column can hold, before anything is stored; else as `put_many`. With an
-        asynchronous flush only; otherwise every message waits for the disk by itself.
+        The columns are those of `scan` as far as a producer sets them, with `as_stored` store time and host too, of
+        which `topic` and `body` must be there. UsageError for other columns and values that no column can hold, before
+        anything is stored; else as `put_many`, and no faster where flushes are synchronous or nothing is compiled.
         """
         from store.scan.schema import require_pyarrow
 
         require_pyarrow()
-        return self._writing.put_columns(batch)
+        return self._writing.put_columns(batch, as_stored)
 
     def check_message(self, message: Message, *, as_stored: bool = False) -> PutResult | None:
         """How a put of `message` would be refused, None if nothing speaks against it. Stores nothing."""
         return self._writing.check(message, as_stored)
+
+    def check_many(self, messages: Sequence[Message], *, as_stored: bool = False) -> dict[int, str]:
+        """Why messages would be refused, by their place in `messages`; {} if nothing speaks against any of them now.
+
+        What `check_message` raises is a reason here. Stores nothing.
+        """
+        return self._writing.check_many(messages, as_stored)
+
+    def check_columns(self, batch: RecordBatch, *, as_stored: bool = False) -> dict[int, str]:
+        """The same for the rows of an Arrow batch. UsageError where `put_columns` raises it for the whole batch."""
+        from store.scan.schema import require_pyarrow
+
+        require_pyarrow()
+        return self._writing.check_columns(batch, as_stored)
+
+    def advance_queue(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Give the next message of a queue this offset, for copies that keep theirs. RefusedError for one that lies
+        before the queue's end. Slots that are left out get what a broker writes into them: units that point nowhere.
+        """
+        self._writing.advance_queue(topic, queue_id, queue_offset)
 
     def flush(self) -> None:
         """Wait until everything put so far is on disk and can be read by queue and key; raises what went wrong."""
@@ -185,6 +207,13 @@ class MessageStore:
 
         scan = Scan(self.files.log, columns, begin, end, criteria=criteria, views=views)
         return scan.batches(on_damage, progress)
+
+    def check(self, level: Level | str = "default", *, fail_fast: bool = False) -> CheckRun:
+        """Everything that is wrong with the store: iterate over the findings, then look at the `summary`; see
+        store.check.check. Only while it is open for reading; another process may write to it."""
+        from store.check.check import check
+
+        return check(self._changeable(), level, fail_fast=fail_fast)
 
     # ---- changing
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from formats.errors import NotFoundError, RefusedError, UsageError
 from store.commitlog.walk import Progress
 from store.dispatch import QueueSlot
 from store.files import io
+from store.files.exclusive import take_for_change
 from store.files.journal import Journal
+from store.files.journal_log import refuse_unfinished
 from store.files.layout import topic_directory
-from store.files.lock import take_lock
 from store.files.plan import Install, MoveAway, Plan
 from store.log_runs import Digest, QueueRun, Run, route
 from store.log_survey import new_survey
@@ -98,23 +100,53 @@ class _QueuesRebuild:
     def finish(self, plan: Plan, report: RebuildReport, log_min_offset: int) -> None:
         """Plan the swaps. A queue without messages in the log stays if its own have expired, else goes."""
         root = self._queues.layout.root
-        for writer in self._writers.values():
+        unmade = set()
+        for key, writer in self._writers.items():
             writer.flush()
             assert self._staging is not None
-            plan.add(Install(writer.directory, root / writer.directory.relative_to(self._staging)))
+            if writer.directory.is_dir():
+                plan.add(Install(writer.directory, root / writer.directory.relative_to(self._staging)))
+            else:  # none of its units can stand where it says
+                unmade.add(key)
             report.slot_conflicts += writer.conflicts
-        for queue in self._queues.all():
-            key = (queue.topic, queue.queue_id)
-            if key in self.counted or (self._topics is not None and queue.topic not in self._topics):
-                continue
-            last = queue.unit(queue.max_offset - 1) if queue.max_offset else None
-            if last is not None and last.is_written and last.physical_offset < log_min_offset:
-                report.kept_queues += 1
-            elif queue.directory.is_dir():
-                plan.add(MoveAway(queue.directory))
+        made = self.counted.keys() - unmade
+        report.kept_queues = plan_gone_queues(self._queues, made, self._topics, plan, log_min_offset)
         report.queues_rebuilt = len(self.counted)
         report.units = sum(self.counted.values()) - report.slot_conflicts
         report.topics = sorted({topic for topic, _ in self.counted})
+
+
+def plan_gone_queues(
+    queues: QueueTable, made: Set[tuple[str, int]], topics: frozenset[str] | None, plan: Plan, log_min_offset: int
+) -> int:
+    """Plan that the queues of `topics` (None for all) go that were not `made`, but for those whose messages have all
+    expired; returns how many stay."""
+    kept = 0
+    for queue in queues.all():
+        key = (queue.topic, queue.queue_id)
+        if key in made or (topics is not None and queue.topic not in topics):
+            continue
+        last = queue.unit(queue.max_offset - 1) if queue.max_offset else None
+        if last is not None and last.is_written and last.physical_offset < log_min_offset:
+            kept += 1
+        elif queue.directory.is_dir():
+            plan.add(MoveAway(queue.directory))
+    return kept
+
+
+class RebuildWork(Protocol):
+    """What reads the log, stages what it implies in the journal (None: counts only) and plans the swaps."""
+
+    def __call__(
+        self,
+        files: StoreFiles,
+        journal: Journal | None,
+        plan: Plan,
+        with_queues: bool,
+        with_index: bool,
+        topics: list[str] | None,
+        progress: Progress | None,
+    ) -> RebuildReport: ...
 
 
 def rebuild(
@@ -124,14 +156,18 @@ def rebuild(
     index: bool = True,
     topics: list[str] | None = None,
     dry_run: bool = False,
+    keeps: bool = True,
     arguments: list[str] | None = None,
     progress: Progress | None = None,
+    work: RebuildWork | None = None,
 ) -> RebuildReport:
     """Rebuild queues and/or index of the store opened as `files`, which is stale afterwards: open it again.
 
-    `topics` restricts the queues; the index is one for all topics. Damage in the log is passed over and counted.
+    `topics` restricts the queues; the index is one for all topics. Without `keeps` the old files go for good. `work`
+    does it, by default in this process. Damage in the log is passed over and counted.
     UsageError, NotFoundError for a topic without messages, RefusedError without a log, StoreInUseError.
     """
+    work = work or _rebuild
     if topics and index:
         raise UsageError("the index holds the keys of all topics", hint="use --queues with -t, or leave -t out")
     if queues and has_rocksdb_queues(files.layout):
@@ -143,18 +179,19 @@ def rebuild(
             hint="bring the commitlog back first",
         )
     if dry_run:
-        return _rebuild(files, None, Plan(), queues, index, topics, progress)
-    lock = take_lock(files.layout)
-    journal = Journal(files.layout, "rebuild", arguments)
+        refuse_unfinished(files.layout)
+        return work(files, None, Plan(), queues, index, topics, progress)
+    lock = take_for_change(files.layout)
+    journal = Journal(files.layout, "rebuild", arguments, keeps=keeps)
     plan = Plan()
     try:
         try:
-            report = _rebuild(files, journal, plan, queues, index, topics, progress)
+            report = work(files, journal, plan, queues, index, topics, progress)
         except BaseException:  # refused, interrupted: nothing of the store was touched, so nothing is to be undone
             journal.discard()
             raise
         journal.apply(plan)
-        report.journal = str(journal.folder)
+        report.journal = journal.kept_in
     finally:
         lock.release()
     return report

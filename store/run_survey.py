@@ -45,4 +45,4 @@ def survey_runs(
                 tolerant,
             ):
                 on_run(record)
-    end_survey(survey, tolerant)
+    end_survey(survey)

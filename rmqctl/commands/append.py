@@ -12,12 +12,11 @@ from rmqctl.options import StoreLocation, key_option, output_options, queue_opti
 
 if TYPE_CHECKING:
     from formats.message import Message
-    from rmqctl.message_source import MessageSource
+    from rmqctl.message_source import MessageSource, Piece
     from rmqctl.output import Output
     from store.message_store import MessageStore
     from store.write.result import PutResult
 
-_CHUNK = 256
 # beyond this, bad lines and rows are only counted on stderr
 _TOLD = 20
 
@@ -84,7 +83,8 @@ def append(
         )
     from rmqctl.message_source import message_source
 
-    with message_source(source, once=keep_going) as messages, _open(store, create) as opened:
+    read = message_source(source, once=keep_going)
+    with read as messages, _open(store, create) as opened:
         bad = 0 if keep_going else _check_all(opened, messages, as_stored, output)
         if bad:
             raise UsageError(
@@ -123,9 +123,12 @@ def _one_message(
 
 def _open(store: StoreLocation, create: bool) -> MessageStore:
     from rmqctl.opening import read_config
+    from rmqctl.output import talk
     from rmqctl.progress import progress
+    from store.columns.notices import tell_notices
     from store.message_store import MessageStore
 
+    tell_notices(talk)
     with progress("checking the end of the commitlog", None, "bytes") as bar:
         return MessageStore.open(
             store.path, "rw", read_config(store), create=create, allocate_ahead=False, progress=bar.advance
@@ -165,57 +168,53 @@ def _require_stored(result: PutResult, place: str = "") -> None:
     raise UsageError(text)
 
 
+def _sorted_out(opened: MessageStore, piece: Piece, as_stored: bool) -> Piece:
+    """The piece without what cannot be stored, which is among its errors then."""
+    if not isinstance(piece.content, list):
+        try:
+            return piece.without(opened.check_columns(piece.content, as_stored=as_stored))
+        except UsageError:
+            from rmqctl.message_rows import as_messages
+
+            piece = as_messages(piece, as_stored)  # which says what is wrong with which row
+    return piece.without(opened.check_many(piece.content, as_stored=as_stored))
+
+
 def _check_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output) -> int:
     """Number of messages that cannot be stored; each is named."""
+    from rmqctl.progress import progress
+
     bad = 0
-    for number, _, message in source.messages(as_stored):
-        error = message if isinstance(message, UsageError) else _refusal(opened, message, as_stored)
-        if error is not None:
-            bad += 1
-            _tell(output, source.item, number, error, bad)
+    with progress("checking the messages", source.size, "bytes") as bar:
+        for piece in source.pieces(as_stored):
+            bad = _tell(output, source.item, _sorted_out(opened, piece, as_stored).errors, bad)
+            bar.advance(piece.bytes)
     return bad
 
 
-def _refusal(opened: MessageStore, message: Message, as_stored: bool) -> UsageError | None:
-    try:
-        refused = opened.check_message(message, as_stored=as_stored)
-    except UsageError as error:
-        return error
-    return UsageError(f"{refused.status}: {refused.detail}") if refused is not None else None
-
-
-def _tell(output: Output, item: str, number: int, error: UsageError, count: int) -> None:
-    if count <= _TOLD:
-        output.talk(f"{item} {number}: {error.message}")
-    elif count == _TOLD + 1:
-        output.talk(f"further bad {item}s are only counted")
+def _tell(output: Output, item: str, errors: dict[int, str], before: int) -> int:
+    """Name what is wrong with some items, behind as many `before` them; how many there are then."""
+    for count, (number, why) in enumerate(sorted(errors.items()), start=before + 1):
+        if count <= _TOLD:
+            output.talk(f"{item} {number}: {why}")
+        elif count == _TOLD + 1:
+            output.talk(f"further bad {item}s are only counted")
+    return before + len(errors)
 
 
 def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output) -> int:
+    """Put all that is good."""
     from rmqctl.progress import progress
 
     summary: dict[str, Any] = {"stored": 0, "bad_lines": 0, "first_physical_offset": None, "end_physical_offset": None}
-    pending: list[tuple[int, Message]] = []
-
-    def store_pending() -> None:
-        results = opened.put_many([message for _, message in pending], as_stored=as_stored)
-        for (number, _), result in zip(pending, results, strict=True):
-            _note(summary, result, source.item, number, output)
-        pending.clear()
-
     try:
         with progress("storing", source.size, "bytes") as bar:
-            for number, size, message in source.messages(as_stored):
-                if isinstance(message, UsageError):
-                    summary["bad_lines"] += 1
-                    _tell(output, source.item, number, message, summary["bad_lines"])
-                else:
-                    pending.append((number, message))
-                if len(pending) >= _CHUNK:
-                    store_pending()
-                bar.advance(size)
-            if pending:
-                store_pending()
+            for piece in source.pieces(as_stored):
+                good = _sorted_out(opened, piece, as_stored)
+                summary["bad_lines"] = _tell(output, source.item, good.errors, summary["bad_lines"])
+                if good.numbers:
+                    _put_piece(opened, good, as_stored, source.item, summary, output)
+                bar.advance(piece.bytes)
         opened.flush()
     except KeyboardInterrupt:
         output.talk(f"interrupted: {summary['stored']} messages are stored")
@@ -225,13 +224,25 @@ def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, outpu
     return exit_codes.USAGE if summary["bad_lines"] else exit_codes.OK
 
 
-def _note(summary: dict[str, Any], result: PutResult, item: str, number: int, output: Output) -> None:
-    try:
-        _require_stored(result, f"{item} {number}: ")
-    except UsageError as error:
-        summary["bad_lines"] += 1
-        _tell(output, item, number, error, summary["bad_lines"])
-        return
-    summary["stored"] += 1
+def _put_piece(
+    opened: MessageStore, piece: Piece, as_stored: bool, item: str, summary: dict[str, Any], output: Output
+) -> None:
+    """Put what was found good. WriteFailedError for the first item that the store could not take after all."""
+    if isinstance(piece.content, list):
+        results = opened.put_many(piece.content, as_stored=as_stored)
+        refused = {place: result for place, result in enumerate(results) if not result.status.is_stored}
+        first = next((result.physical_offset for result in results if result.status.is_stored), None)
+    else:
+        result = opened.put_columns(piece.content, as_stored=as_stored)
+        refused, first = result.refused, result.first_physical_offset
+    summary["stored"] += len(piece.numbers) - len(refused)
     if summary["first_physical_offset"] is None:
-        summary["first_physical_offset"] = result.physical_offset
+        summary["first_physical_offset"] = first
+    errors: dict[int, str] = {}
+    for place, answer in sorted(refused.items()):
+        number = piece.numbers[place]
+        try:
+            _require_stored(answer, f"{item} {number}: ")
+        except UsageError as error:
+            errors[number] = error.message
+    summary["bad_lines"] = _tell(output, item, errors, summary["bad_lines"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,39 +16,17 @@ from rmqctl.confirm import confirm
 from rmqctl.opening import open_store, read_config
 from rmqctl.options import TIME, StoreLocation, dry_run_option, output_options, store_options, yes_option
 from rmqctl.output import Output
-from rmqctl.times import format_time, now_ms, parse_span
+from rmqctl.span import SPAN
+from rmqctl.times import format_time, now_ms
 from store.clean import CleanReport, options_from_config
 from store.clean import clean as clean_store
 from store.clean.decision import FileDecision
-
-if TYPE_CHECKING:
-    _SpanParameter = click.ParamType[int]
-else:
-    _SpanParameter = click.ParamType  # older releases of click cannot be subscripted
 
 # what a narrow terminal goes without, first first
 _DROPPABLE = ("detail", "kind", "modified_timestamp")
 COLUMNS = ("kind", "file", "size", "modified_timestamp", "action", "reason", "detail")
 # Files of these kinds are few enough to be listed even where they stay.
 _ALWAYS_LISTED = ("commitlog", "index")
-
-
-class SpanType(_SpanParameter):
-    """A length of time, in milliseconds."""
-
-    name = "span"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Milliseconds; a usage error that names the option if `value` is no length of time."""
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_span(value)
-        except UsageError as error:
-            self.fail(f"{error.message}: {error.hint}", param, ctx)
-
-
-SPAN = SpanType()
 
 
 @click.command()
@@ -128,7 +107,7 @@ def clean(
         return
     # opened anew: under the lock the plan is made again from what is there then
     with open_store(store) as files:
-        report = clean_store(files, options, now=now)
+        report = clean_store(files, options, now=now, arguments=sys.argv[1:])
     _show(store.path, report, output)
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from rmqctl import exit_codes
-from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options, topic_option
+from rmqctl.confirm import confirm_without_journal
+from rmqctl.options import (
+    StoreLocation,
+    dry_run_option,
+    no_journal_option,
+    output_options,
+    store_options,
+    topic_option,
+    yes_option,
+)
+from rmqctl.spark_options import SparkChoice, spark_options
 
 if TYPE_CHECKING:
     from rmqctl.output import Output
@@ -20,6 +32,7 @@ Examples:
   rmqctl rebuild -s /data/store                     queues and index
   rmqctl rebuild -s /data/store --queues -t Orders  the queues of one topic
   rmqctl rebuild -s /data/store --index             the key index
+  rmqctl rebuild -s /nfs/store --master spark://m:7077   on a cluster
 
 Exit code 1 if spans of the log are damaged: their messages got no queue slot."""
 )
@@ -27,33 +40,55 @@ Exit code 1 if spans of the log are damaged: their messages got no queue slot.""
 @click.option("--queues", is_flag=True, help="Only the consume queues.")
 @click.option("--index", is_flag=True, help="Only the key index.")
 @topic_option.but(multiple=True, help="Only the queues of this topic; may be repeated. Implies --queues.")
+@spark_options
 @dry_run_option
+@no_journal_option
+@yes_option
 @output_options
 def rebuild(
-    store: StoreLocation, output: Output, queues: bool, index: bool, topic: tuple[str, ...], dry_run: bool
+    store: StoreLocation,
+    output: Output,
+    spark: SparkChoice,
+    queues: bool,
+    index: bool,
+    topic: tuple[str, ...],
+    dry_run: bool,
+    no_journal: bool,
+    yes: bool,
 ) -> int:
     """Make consume queues and index anew from the commitlog.
 
-    New files are written beside the store, flushed, then swapped in; the old ones are kept in DIR.rmqctl. Queues whose
+    New files are written beside the store, flushed, then swapped in; the old ones are kept in DIR.rmqctl, so that
+    `rmqctl undo` can bring them back. Queues whose
     messages have all expired stay: only they know their next offset.
     """
     from rmqctl.opening import open_store
     from rmqctl.progress import progress
+    from rmqctl.spark_options import job_engine
     from store.rebuild import rebuild as rebuild_store
     from store.rebuild import report_row
 
     if index and topic:
         raise click.UsageError("the index holds the keys of all topics: --index takes no -t")
+    if not dry_run:
+        confirm_without_journal(no_journal, yes)
     both = not queues and not index and not topic
-    with open_store(store) as files:
+    with contextlib.ExitStack() as opened:
+        files = opened.enter_context(open_store(store))
+        how = rebuild_store
+        if spark.master is not None:
+            from pipeline.jobs.rebuild import rebuild_with
+
+            how = partial(rebuild_with, opened.enter_context(job_engine(spark)))
         total = sum(file.size for file in files.log.files)
         with progress("reading the commitlog", total, "bytes") as bar:
-            report = rebuild_store(
+            report = how(
                 files,
                 queues=queues or bool(topic) or both,
                 index=index or both,
                 topics=list(topic),
                 dry_run=dry_run,
+                keeps=not no_journal,
                 arguments=sys.argv[1:],
                 progress=bar.advance,
             )
@@ -63,6 +98,8 @@ def rebuild(
     output.record(record)
     if report.damaged_spans:
         output.talk(f"{report.damaged_spans} spans of the log are damaged and gave no messages: see `rmqctl cat`")
+    if no_journal and not dry_run:
+        output.talk("nothing of the old files was kept: this cannot be undone")
     if report.journal:
         output.talk(f"the old files are kept in {report.journal}")
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged_spans else exit_codes.OK

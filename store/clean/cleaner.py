@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from formats.errors import RefusedError
+from formats.errors import RefusedError, WriteFailedError
 from store.clean.decision import Because, FileDecision
 from store.clean.followers import ext_of, judge_ext, judge_index, judge_queue
 from store.clean.options import CleanOptions, DiskUsage, Order, decide, options_from_config
 from store.clean.plan import judge_commitlog, measure_usage, notes_on, plan_clean, refuse_unknowable
 from store.files import io
-from store.files.lock import take_lock
+from store.files.exclusive import take_for_change
+from store.files.journal_log import new_head, note_permanent, refuse_unfinished
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reference import monotonic_ms
 from store.queues.batch_consumequeue import BatchConsumeQueue
@@ -195,15 +196,18 @@ def clean(
     now: int | None = None,
     usage: DiskUsage | None = None,
     dry_run: bool = False,
+    arguments: list[str] | None = None,
 ) -> CleanReport:
     """Clean a store that nobody has open, once, under its lock; `files` must be freshly opened.
 
-    `options` are those of the store's configuration unless given. What is removed is gone: nothing is kept of it.
+    `options` are those of the store's configuration unless given. What is removed is gone: nothing is kept of it but a
+    line in the log of changes.
     StoreInUseError; RefusedError for a store that was not closed cleanly or whose first offset cannot be known.
     """
     options = options or options_from_config(files.config)
     now = time.time_ns() // 1_000_000 if now is None else now
     if dry_run:
+        refuse_unfinished(files.layout)
         plan = plan_clean(files, options, now=now, usage=usage)
         notes = plan.notes
         if files.has_abort():
@@ -212,13 +216,25 @@ def clean(
         return CleanReport(
             plan.order, plan.usage, plan.min_offset_before, plan.min_offset, decisions, notes, dry_run=True
         )
-    lock = take_lock(files.layout)
+    lock = take_for_change(files.layout)
     try:
         if files.has_abort():
             raise RefusedError(
                 "the store was not closed cleanly", file=files.layout.abort, hint="run `rmqctl recover` first"
             )
         # nobody else uses the store while we hold its lock, so there is nobody to leave pauses for
-        return Cleaner(files, options, sleep=lambda _: None).run(now, usage)
+        head = new_head(files.layout, "clean", arguments)
+        report = Cleaner(files, options, sleep=lambda _: None).run(now, usage)
+        if report.removed:
+            _note(files, head, report)
+        return report
     finally:
         lock.release()
+
+
+def _note(files: StoreFiles, head: dict[str, Any], report: CleanReport) -> None:
+    """A line in the history: from here on no earlier change can be undone."""
+    try:
+        note_permanent(files.layout, {**head, "paths": len(report.removed), "bytes": report.bytes_freed})
+    except WriteFailedError as error:  # the work itself is done
+        report.notes.append(f"`rmqctl log` will not show this cleaning: {error}")

@@ -10,13 +10,14 @@ import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from store.columns.notices import notice
+
 NO_NUMBA = "RMQCTL_NO_NUMBA"
 NO_ISAL = "RMQCTL_NO_ISAL"
 """Environment variables that keep from a rung: set to 1."""
 
 _INSTALL = "pip install 'rmqctl[fast]'"
 _loading = threading.Lock()
-_announce: list[Callable[[str], None]] = []
 
 
 class Engine(NamedTuple):
@@ -28,11 +29,6 @@ class Engine(NamedTuple):
     owner: object = None
 
 
-def announce_compilation(announce: Callable[[str], None] | None) -> None:
-    """Have `announce` called with a sentence for people when kernels are about to be compiled; None for nobody."""
-    _announce[:] = [announce] if announce is not None else []
-
-
 def speed_notice() -> str | None:
     """Why bulk work is slower here than it could be, as one sentence for people; None where it is not.
 
@@ -42,16 +38,17 @@ def speed_notice() -> str | None:
 
 
 def engine() -> Engine:
-    """The highest rung that works here and that the environment allows."""
+    """The highest rung that works here and that the environment allows; says why it is not higher (`notices`)."""
     with _loading:
-        return _load(os.environ.get(NO_NUMBA) == "1", os.environ.get(NO_ISAL) == "1")
+        loaded = _load(os.environ.get(NO_NUMBA) == "1", os.environ.get(NO_ISAL) == "1")
+    if loaded.notice is not None:
+        notice(loaded.notice)
+    return loaded
 
 
 def say_compiling() -> None:
-    """Tell whoever asked for it that kernels are about to be compiled."""
-    """Tell whoever asked to be told (`announce_compilation`) that kernels are about to be compiled."""
-    for announce in _announce:
-        announce("compiling the fast path for this machine, about 10 seconds, once")
+    """Tell that kernels are about to be compiled."""
+    notice("compiling the fast path for this machine, about 10 seconds, once")
 
 
 @functools.cache
@@ -64,9 +61,9 @@ def _load(no_numba: bool, no_isal: bool) -> Engine:
         missing = isinstance(error, ModuleNotFoundError) and error.name in ("numba", "llvmlite")
         why = "numba is not installed" if missing else f"numba does not work here ({error})"
         return Engine(None, 0, f"whole logs are read slowly because {why}: {_INSTALL}")
-    function, notice = (None, f"{NO_ISAL}=1 is set") if no_isal else _isal_crc()
+    function, slower = (None, f"{NO_ISAL}=1 is set") if no_isal else _isal_crc()
     try:
-        return kernels.load(function, notice, say_compiling)
+        return kernels.load(function, slower, say_compiling)
     except Exception as error:  # noqa: BLE001 - numba and LLVM raise anything; the plain rung does the same work
         detail = str(error).partition("\n")[0][:200]
         why = f"its kernels cannot be compiled here ({type(error).__name__}: {detail})"

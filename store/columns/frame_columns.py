@@ -20,6 +20,9 @@ class Frame(enum.IntEnum):
     PREPARED = 8
     TOPIC = 9
     """Number of the topic."""
+    STORE_TIMESTAMP = 10
+    STORE_HOST = 11
+    """Number of the host; HOST_TABLE for the store's own."""
 
 
 class Span(enum.IntEnum):
@@ -30,4 +33,4 @@ class Span(enum.IntEnum):
 
 
 HOST_TABLE = 0
-"""Where the store's own host stands among the packed hosts; born hosts follow it."""
+"""Where the store's own host stands among the packed hosts; all others follow it."""

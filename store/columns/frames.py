@@ -57,13 +57,11 @@ class FrameWriter:
         self._write_first_bytes = write_first_bytes
         self._crc = crc
 
-    def write(
-        self, target: Bytes, source: FrameSource, begin: int, end: int, physical_offset: int, store_timestamp: int
-    ) -> None:
+    def write(self, target: Bytes, source: FrameSource, begin: int, end: int, physical_offset: int) -> None:
         """Frames of rows [begin, end) to the start of `target`, which has room for them. Their first eight bytes come
         after everything else, so that a reader sees whole frames only."""
         self._write_frames(
-            target.ctypes.data, physical_offset, store_timestamp, self._crc, source.columns, source.hosts,
+            target.ctypes.data, physical_offset, self._crc, source.columns, source.hosts,
             source.starts, source.ends, source.bodies.address, source.properties.address, source.topics.address,
             source.topic_places, begin, end,
         )  # fmt: skip
@@ -115,6 +113,7 @@ def _is_right(writer: FrameWriter) -> bool:
     for name, values in {
         Frame.SIZE: parts.total_size, Frame.QUEUE_ID: 3, Frame.FLAG: 4, Frame.QUEUE_OFFSET: (8, 9),
         Frame.BORN_TIMESTAMP: 77, Frame.BORN_HOST: 1, Frame.RECONSUME_TIMES: 5, Frame.PREPARED: 6,
+        Frame.STORE_TIMESTAMP: 99, Frame.STORE_HOST: 1,
     }.items():  # fmt: skip
         columns[name] = values
     starts, ends = np.zeros((len(Span), 2), np.int64), np.zeros((len(Span), 2), np.int64)
@@ -125,7 +124,7 @@ def _is_right(writer: FrameWriter) -> bool:
     source = FrameSource(columns, starts, ends, bodies, properties, *topics, packed_hosts([host, host]))
     target = np.zeros(len(wanted) + BLANK_FRAME.size, np.uint8)
     try:
-        writer.write(target, source, 0, 2, 1000, 99)
+        writer.write(target, source, 0, 2, 1000)
     except Exception:  # noqa: BLE001 - a damaged cache, a full disk: anything
         return False
     return target.tobytes() == wanted + bytes(BLANK_FRAME.size)

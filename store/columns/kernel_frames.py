@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 from formats.checksums import CRC_MASK
 from formats.layouts import FRAME_HEAD_44, MESSAGE_MAGIC_V1, PROPERTIES_LENGTH
 from store.columns.compiling import inner, kernel
-from store.columns.frame_columns import HOST_TABLE, Frame, Span
+from store.columns.frame_columns import Frame, Span
 from store.columns.kernel_memory import crc_by_address
 
 _AT = {name: offset for name, _, offset, _ in FRAME_HEAD_44.fields}
@@ -27,8 +27,8 @@ _MAGIC = MESSAGE_MAGIC_V1
 _SIZE, _QUEUE_ID, _FLAG, _SYS_FLAG = int(Frame.SIZE), int(Frame.QUEUE_ID), int(Frame.FLAG), int(Frame.SYS_FLAG)
 _QUEUE_OFFSET, _BORN, _BORN_HOST = int(Frame.QUEUE_OFFSET), int(Frame.BORN_TIMESTAMP), int(Frame.BORN_HOST)
 _RECONSUMED, _PREPARED, _TOPIC = int(Frame.RECONSUME_TIMES), int(Frame.PREPARED), int(Frame.TOPIC)
+_STORED, _STORE_HOST = int(Frame.STORE_TIMESTAMP), int(Frame.STORE_HOST)
 _BODY, _PROPERTIES = int(Span.BODY), int(Span.PROPERTIES)
-_STORE_HOST = HOST_TABLE
 
 _Store = Callable[[int, int], None]
 _raw_memcpy: Any = cast(Any, cgutils).raw_memcpy
@@ -68,13 +68,13 @@ copy_bytes = cast(Callable[[int, int, int], None], intrinsic(_copy))
 
 @inner
 def _write_frames(
-    target: int, physical_offset: int, store_timestamp: int, crc_function: int, columns: Any, hosts: Any,
+    target: int, physical_offset: int, crc_function: int, columns: Any, hosts: Any,
     starts: Any, ends: Any, bodies: int, properties: int, topics: int, topic_places: Any, begin: int, end: int,
 ) -> None:  # fmt: skip
     """Frames of rows [begin, end) one behind the other from address `target` on, all but their first eight bytes.
 
     `columns`: by `Frame`; `starts` and `ends`: by `Span`, bytes from `bodies` and `properties`, addresses like
-    `topics`, where `topic_places` has begin and end of each topic's field. `hosts`: packed, that of the store last.
+    `topics`, where `topic_places` has begin and end of each topic's field. `hosts`: packed, by their numbers.
     """
     at = target
     for row in range(begin, end):
@@ -89,8 +89,8 @@ def _write_frames(
         _set_int(at + _SYS_FLAG_AT, columns[_SYS_FLAG, row])
         _set_long(at + _BORN_AT, columns[_BORN, row])
         _set_long(at + _BORN_HOST_AT, hosts[columns[_BORN_HOST, row]])
-        _set_long(at + _STORED_AT, store_timestamp)
-        _set_long(at + _STORE_HOST_AT, hosts[_STORE_HOST])
+        _set_long(at + _STORED_AT, columns[_STORED, row])
+        _set_long(at + _STORE_HOST_AT, hosts[columns[_STORE_HOST, row]])
         _set_int(at + _RECONSUMED_AT, columns[_RECONSUMED, row])
         _set_long(at + _PREPARED_AT, columns[_PREPARED, row])
         _set_int(at + _BODY_LENGTH_AT, length)
@@ -122,11 +122,11 @@ def make_frame_kernels(stamp: int) -> tuple[Any, Any]:
 
     @kernel
     def write_frames(
-        target: int, physical_offset: int, store_timestamp: int, crc_function: int, columns: Any, hosts: Any,
+        target: int, physical_offset: int, crc_function: int, columns: Any, hosts: Any,
         starts: Any, ends: Any, bodies: int, properties: int, topics: int, topic_places: Any, begin: int, end: int,
     ) -> int:  # fmt: skip
         _write_frames(
-            target, physical_offset, store_timestamp, crc_function, columns, hosts,
+            target, physical_offset, crc_function, columns, hosts,
             starts, ends, bodies, properties, topics, topic_places, begin, end,
         )  # fmt: skip
         return stamp

@@ -13,9 +13,11 @@ from store.columns.engine import Engine
 from store.columns.walk import file_records
 from store.commitlog.walk import Damage, walk_files
 from store.files.mapped_file import MappedFile
+from store.files.reading import data_extents
 
 PIECE = 64 * 1024 * 1024
-# where no frame begins within this many bytes of a wanted edge, there is no edge
+# where no frame begins within this many bytes of a wanted edge, there is no edge; most begin much sooner
+_SEARCHED_FIRST = 16 * 1024
 _SEARCHED = 1024 * 1024
 _MAXIMUM_CANDIDATES = 1000
 _MAGIC_AT = FRAME_HEADS[0].offset("magic_code")
@@ -91,6 +93,8 @@ def pieces(request: Request, begin: int, size: int) -> list[Piece]:
 def _pieces_of(part: _FilePart, size: int) -> list[Piece]:
     made = [Piece(part.file, part.begin, part.end, part.end)]
     for wanted in range(part.begin + size, part.end - size // 2, size):
+        if next(data_extents(part.file.path, wanted, min(wanted + _SEARCHED, part.end)), None) is None:
+            continue  # a hole: a sparse file may be larger than anybody can read
         edge = _frame_start(part.file, wanted, part.end)
         if edge is not None and edge > made[-1].begin:
             made[-1].limit = edge
@@ -100,16 +104,27 @@ def _pieces_of(part: _FilePart, size: int) -> list[Piece]:
 
 def _frame_start(file: MappedFile, position: int, end: int) -> int | None:
     """The first place from `position` on that looks like the start of a message: a guess, and checked as one."""
-    window = file.read(position, min(_SEARCHED, end - position))
+    for length in (_SEARCHED_FIRST, _SEARCHED):
+        window = file.read(position, min(length, end - position))
+        start = _first_frame_of(window, file.start_offset + position)
+        if start is not None:
+            return position + start
+    return None
+
+
+def _first_frame_of(window: bytes, physical_offset: int) -> int | None:
     magics = [magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)]
     at = _MAGIC_AT
     for _ in range(_MAXIMUM_CANDIDATES):
-        places = [place for place in (window.find(magic, at) for magic in magics) if place >= 0]
-        if not places:
+        place = len(window)
+        for magic in magics:
+            found = window.find(magic, at, place + len(magic) - 1)
+            place = found if found >= 0 else place
+        if place == len(window):
             return None
-        start = min(places) - _MAGIC_AT
+        start = place - _MAGIC_AT
         stored = window[start + _POSITION_AT : start + _POSITION_AT + 8]
-        if int.from_bytes(stored, "big") == file.start_offset + position + start:
-            return position + start
-        at = start + _MAGIC_AT + 1
+        if int.from_bytes(stored, "big") == physical_offset + start:
+            return start
+        at = place + 1
     return None

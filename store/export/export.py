@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from formats.errors import NotFoundError, UsageError
 from formats.message import StoredMessage
@@ -32,6 +32,15 @@ SUFFIXES: dict[str, Format] = {
 }
 _SUFFIX_OF: dict[Format, str] = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
 SCHEMA_VERSION = "1"
+
+
+class Lines(Protocol):
+    """Makes lines of text of a batch; `header` begins every file."""
+
+    @property
+    def header(self) -> str: ...
+
+    def lines(self, batch: pa.RecordBatch) -> memoryview: ...
 
 
 class Target(NamedTuple):
@@ -93,8 +102,9 @@ def export_batches(
     columns: Sequence[str],
     target: Target,
     compression: Compression = "zstd",
+    lines: Lines | None = None,
 ) -> ExportReport:
-    """Write batches of `schema` (with metadata) as Parquet or Arrow IPC; of them `columns` only.
+    """Write batches of `schema` (with metadata) as Parquet or Arrow IPC, or as `lines`; of them `columns` only.
 
     A partitioned export needs batches with topic and store_timestamp. NotFoundError, and no file, if there is nothing
     to write; RefusedError, WriteFailedError.
@@ -102,12 +112,14 @@ def export_batches(
     import pyarrow as pa
 
     from store.export.partitions import Partitions, partitioned
-    from store.export.writers import BlockThread, IpcWriter, ParquetWriter, only
+    from store.export.writers import BlockThread, IpcWriter, ParquetWriter, TextWriter, only
 
     written = pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
     report = ExportReport()
 
     def writer(output: OutputFile) -> TableWriter:
+        if lines is not None:
+            return TextWriter(output, lines.lines, lines.header, thread)
         kind = ParquetWriter if target.format == "parquet" else IpcWriter
         return kind(output, written, compression, thread)
 

@@ -25,6 +25,7 @@ class OutputFile:
         self._buffer = bytearray()
         io.create_file(path, 0)
         self._descriptor: int | None = io.open_for_writing(path)
+        self._is_abandoned = False
 
     @property
     def closed(self) -> bool:
@@ -38,6 +39,8 @@ class OutputFile:
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Append bytes; their number."""
         view = memoryview(data).cast("B")
+        if self._is_abandoned:
+            return len(view)
         if len(self._buffer) + len(view) >= _BUFFER:
             self._drain()
         if len(view) >= _BUFFER:
@@ -65,8 +68,9 @@ class OutputFile:
         self._descriptor = None
 
     def abandon(self) -> None:
-        """Close without caring for what was written."""
+        """Close without caring for what was written, or for the end that a library writes when it is collected."""
         if self._descriptor is not None:
+            self._is_abandoned = True
             os.close(self._descriptor)
             self._descriptor = None
 

@@ -14,10 +14,13 @@ from store.export.outputs import OutputFile
 Compression = Literal["zstd", "lz4", "none"]
 
 # Bytes in memory of a row group. A few of these are alive at a time.
-BLOCK_BYTES = 40 * 1024 * 1024
+BLOCK_BYTES = 32 * 1024 * 1024
 _BLOCK_ROWS = 1 << 20
 # smaller batches are put together
 _SMALL_BYTES = 1 << 20
+# lines take a few times the memory of the batch that they are made of
+_TEXT_BLOCK_BYTES = 8 * 1024 * 1024
+_TEXT_THREADS = 2
 
 # Columns of few values, and such whose values follow one another closely. The rest is as good without a dictionary.
 _REPEATED = (
@@ -31,12 +34,10 @@ _REPEATED = (
     "sys_flag",
     "flag",
     "properties.key_value.key",
-    "properties.key_value.value",
 )
 _WITHOUT_STATISTICS = ("body", "stored_body", "stored_properties", "properties", "keys", "body_error")
 _ENCODINGS = {
     "msg_id": "DELTA_BYTE_ARRAY",
-    "unique_key": "DELTA_BYTE_ARRAY",
     "queue_offset": "DELTA_BINARY_PACKED",
     "physical_offset": "DELTA_BINARY_PACKED",
     "store_timestamp": "DELTA_BINARY_PACKED",
@@ -73,11 +74,23 @@ class BlockThread:
         self._pool.shutdown(wait=True)
 
 
+class InlineBlocks:
+    """Writes each block in the caller's own thread, for those who are many on one machine."""
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Have `work` done now."""
+        work()
+
+    def wait(self) -> None:
+        """Nothing ever runs."""
+
+
 class TableWriter(abc.ABC):
     """Record batches into one file, in blocks."""
 
-    def __init__(self, thread: BlockThread) -> None:
+    def __init__(self, thread: BlockThread | InlineBlocks, block_bytes: int = BLOCK_BYTES) -> None:
         self._thread = thread
+        self._block_bytes = block_bytes
         self.pending_bytes = 0
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
@@ -87,7 +100,7 @@ class TableWriter(abc.ABC):
         self._pending.append(batch)
         self.pending_bytes += batch.nbytes
         self._pending_rows += batch.num_rows
-        if self.pending_bytes >= BLOCK_BYTES or self._pending_rows >= _BLOCK_ROWS:
+        if self.pending_bytes >= self._block_bytes or self._pending_rows >= _BLOCK_ROWS:
             self.flush()
 
     def flush(self) -> None:
@@ -113,7 +126,9 @@ class TableWriter(abc.ABC):
 class ParquetWriter(TableWriter):
     """A Parquet file with one row group a block."""
 
-    def __init__(self, output: OutputFile, schema: pa.Schema, compression: Compression, thread: BlockThread) -> None:
+    def __init__(
+        self, output: OutputFile, schema: pa.Schema, compression: Compression, thread: BlockThread | InlineBlocks
+    ) -> None:
         super().__init__(thread)
         from pyarrow import parquet
 
@@ -140,7 +155,9 @@ class ParquetWriter(TableWriter):
 class IpcWriter(TableWriter):
     """An Arrow IPC file (Feather version 2). The topics met later are added to their dictionary as deltas."""
 
-    def __init__(self, output: OutputFile, schema: pa.Schema, compression: Compression, thread: BlockThread) -> None:
+    def __init__(
+        self, output: OutputFile, schema: pa.Schema, compression: Compression, thread: BlockThread | InlineBlocks
+    ) -> None:
         super().__init__(thread)
         options = pa.ipc.IpcWriteOptions(
             compression=None if compression == "none" else compression, emit_dictionary_deltas=True
@@ -172,6 +189,34 @@ class IpcWriter(TableWriter):
 
     def _end(self) -> None:
         self._writer.close()
+
+
+class TextWriter(TableWriter):
+    """Lines of text: JSON Lines or CSV."""
+
+    def __init__(
+        self,
+        output: OutputFile,
+        lines_of: Callable[[pa.RecordBatch], memoryview],
+        header: str,
+        thread: BlockThread | InlineBlocks,
+    ) -> None:
+        """`lines_of` makes the lines of all rows of a batch, at times of several batches at once; `header` comes
+        first."""
+        super().__init__(thread, _TEXT_BLOCK_BYTES)
+        self._output = output
+        self._lines_of = lines_of
+        output.write(header.encode("utf-8"))
+
+    def _emit(self, batches: list[pa.RecordBatch]) -> None:
+        if sum(batch.nbytes for batch in batches) < _SMALL_BYTES * len(batches):
+            batches = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()
+        with ThreadPoolExecutor(_TEXT_THREADS, "lines") as pool:
+            for lines in pool.map(self._lines_of, batches):
+                self._output.write(lines)
+
+    def _end(self) -> None:
+        """Nothing is left."""
 
 
 def with_metadata(schema: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:

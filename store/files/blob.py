@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ class Blob:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._position = 0
+        self._digest = hashlib.sha256()
         self._descriptor = -1
         self._flush: EarlyFlush | None = None
 
@@ -62,10 +64,21 @@ class Blob:
         self._open()
         assert self._flush is not None
         io.write_at(self._descriptor, self.path, self._position, data)
+        self._digest.update(data)
         place = Spilled(self.path, self._position, len(data))
         self._position += len(data)
         self._flush.wrote(len(data))
         return place
+
+    @property
+    def sha256(self) -> str:
+        """Of everything that was put, in hex."""
+        return self._digest.hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes that were put."""
+        return self._position
 
     def finish(self) -> None:
         """Bring everything to disk and close."""

@@ -8,33 +8,33 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import mmap
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from formats.errors import DiskFullError, WriteFailedError
+from store.files.populate import Populator
 
 PAGE_SIZE = 4096
 # A sparse file is given real blocks this far ahead of its write position, so that a full disk is an error of the
 # reservation and never a SIGBUS in the middle of a mapped write.
 RESERVE_AHEAD = 4 * 1024 * 1024
-# madvise(2), Linux 5.14: page tables for a whole range at once, at a fifth of the cost of a fault for each page
-_POPULATE_WRITE = 23
+# the same for a file that keeps growing
+_RESERVE_MORE = 16 * 1024 * 1024
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Observer = Callable[[str, str, int, int], None]
 observer: Observer | None = None
 
 
-def _observe(operation: str, path: str | os.PathLike[str], offset: int = 0, length: int = 0) -> None:
-    if observer is not None:
-        observer(operation, os.fspath(path), offset, length)
-
-
 @contextlib.contextmanager
 def _changing(operation: str, path: str | os.PathLike[str], offset: int = 0, length: int = 0) -> Iterator[None]:
     try:
-        _observe(operation, path, offset, length)
+        if observer is not None:
+            observer(operation, os.fspath(path), offset, length)
         yield
     except OSError as error:
         message = f"{operation} failed: {error.strerror or error}"
@@ -42,9 +42,6 @@ def _changing(operation: str, path: str | os.PathLike[str], offset: int = 0, len
             hint = "free some space on this disk, then run the command again"
             raise DiskFullError(message, file=path, hint=hint) from error
         raise WriteFailedError(message, file=path) from error
-
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def free_bytes(path: str | os.PathLike[str]) -> int:
@@ -56,11 +53,13 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def make_directories(path: Path) -> None:
-    """Create `path` and its parents where they are missing."""
+def make_directories(path: Path, below: Path | None = None) -> None:
+    """Create `path` and its parents where they are missing; those down to `below`, if it is given, must be there."""
     if not path.is_dir():
         with _changing("mkdir", path):
-            path.mkdir(parents=True, exist_ok=True)
+            missing = [path, *(parent for parent in path.parents if below is not None and below in parent.parents)]
+            for directory in reversed(missing):
+                directory.mkdir(parents=below is None, exist_ok=True)
 
 
 def create_file(path: Path, size: int) -> None:
@@ -70,10 +69,10 @@ def create_file(path: Path, size: int) -> None:
         try:
             os.ftruncate(descriptor, size)
         except OSError:
-            os.close(descriptor)
             path.unlink()
             raise
-        os.close(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def open_for_writing(path: str | os.PathLike[str], create: bool = False) -> int:
@@ -104,15 +103,17 @@ def write_range(path: Path, offset: int, data: bytes | bytearray | memoryview) -
 def write_whole(path: Path, data: bytes) -> None:
     """Replace `path` by `data`: written beside it, flushed, renamed, so that it is the old or the new, never half."""
     temporary = path.with_name(f".{path.name}.rmqctl-{os.getpid()}")
+    if os.path.lexists(temporary):  # of a process with the same id that was killed, perhaps longer than ours
+        remove(temporary)
     descriptor = open_for_writing(temporary, create=True)
     try:
         write_at(descriptor, temporary, 0, data)
         flush_descriptor(descriptor, temporary)
     except BaseException:
-        os.close(descriptor)
         remove(temporary)
         raise
-    os.close(descriptor)
+    finally:
+        os.close(descriptor)
     rename(temporary, path)
     flush_directory(path.parent)
 
@@ -129,10 +130,9 @@ def rename(source: Path, target: Path) -> None:
         os.replace(source, target)
 
 
-def move(source: Path, target: Path) -> None:
-    """Move a file or directory, across file systems too; the target must not exist."""
+def rename_within(source: Path, target: Path) -> bool:
+    """Rename to a name that is free; False, and nothing is done, where `target` is on another file system."""
     with _changing("move", source):
-        make_directories(target.parent)
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, f"{target} exists already")
         try:
@@ -140,26 +140,14 @@ def move(source: Path, target: Path) -> None:
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            _move_across(source, target)
+            return False
+    return True
 
 
-def _move_across(source: Path, target: Path) -> None:
-    """Copy, flush, rename, and only then remove: at every moment one of the two places has all of it."""
-    import shutil
-
-    temporary = target.with_name(f".{target.name}.rmqctl-{os.getpid()}")
-    if source.is_dir() and not source.is_symlink():
-        shutil.copytree(source, temporary, symlinks=True)
-    else:
-        shutil.copy2(source, temporary, follow_symlinks=False)
-    flush_tree(temporary)
-    os.rename(temporary, target)
-    flush_directory(target.parent)
-    if target.is_dir() and not target.is_symlink():
-        shutil.rmtree(source)
-    else:
-        source.unlink()
-    flush_directory(source.parent)
+def set_modified(path: Path, modified_ns: int) -> None:
+    """Set the time of the last change, in ns since 1970; that of the last access stays."""
+    with _changing("utime", path):
+        os.utime(path, ns=(path.stat().st_atime_ns, modified_ns))
 
 
 def flush_tree(path: Path) -> None:
@@ -175,12 +163,27 @@ def flush_tree(path: Path) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy content and times of a file."""
+    """Copy content and times of a file, or of a directory with everything in it; links stay links."""
     import shutil
 
     with _changing("copy", target):
         make_directories(target.parent)
-        shutil.copy2(source, target)
+        if source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, target, symlinks=True)
+        else:
+            shutil.copy2(source, target, follow_symlinks=False)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name on its file system."""
+    with _changing("link", target):
+        target.hardlink_to(source)
+
+
+def share_blocks(source: int, descriptor: int, path: Path) -> None:
+    """Let an empty file share the blocks of an open one, for as long as nobody writes to either."""
+    with _changing("clone", path):
+        fcntl.ioctl(descriptor, 0x40049409, source)  # FICLONE
 
 
 def remove(path: Path) -> None:
@@ -201,6 +204,28 @@ def remove_tree(path: Path) -> None:
 
     with _changing("rmtree", path):
         shutil.rmtree(path)
+
+
+def remove_any(path: Path) -> None:
+    """Remove a file, a link, or a directory with everything in it."""
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        remove(path)
+
+
+def make_temporary_directory(prefix: str) -> Path:
+    """A new directory where the system keeps temporary files, for this user only."""
+    import tempfile
+
+    with _changing("mkdir", prefix):
+        return Path(tempfile.mkdtemp(prefix=prefix))
+
+
+def make_executable(path: Path) -> None:
+    """Let the owner, and whoever may read it, run a file."""
+    with _changing("chmod", path):
+        path.chmod(0o755)
 
 
 def flush_descriptor(descriptor: int, path: str | os.PathLike[str]) -> None:
@@ -235,7 +260,7 @@ class WritableMap:
         """Map `size` bytes of an existing file; the first `reserved` of them have blocks already."""
         self.path = path
         self.size = size
-        self.reserved = reserved
+        self.reserved = self._allocated = self._populated = reserved
         self._is_growing = False
         self._descriptor = open_for_writing(path)
         try:
@@ -243,6 +268,7 @@ class WritableMap:
                 if os.fstat(self._descriptor).st_size < size:
                     raise OSError(errno.EIO, "the file is shorter than it should be")
                 self._map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_WRITE)
+                self._populator = Populator(self._map)
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -251,30 +277,35 @@ class WritableMap:
         """Make sure that the disk has blocks up to byte `end`; WriteFailedError if it is full, nothing written."""
         if end <= self.reserved:
             return
-        begin = self.reserved
-        ahead = min(self.size, -(-end // RESERVE_AHEAD) * RESERVE_AHEAD)
+        chunk = _RESERVE_MORE if self._is_growing else RESERVE_AHEAD
+        wanted = min(self.size, -(-end // chunk) * chunk)
         try:
-            self._reserve_up_to(ahead)
+            self._allocate(wanted)
         except WriteFailedError:
             # no room for the whole chunk: what is needed now may still fit
-            if ahead == end:
+            if wanted == end:
                 raise
-            self._reserve_up_to(min(self.size, -(-end // PAGE_SIZE) * PAGE_SIZE))
-        if self._is_growing:
-            self._populate(begin)
+            wanted = min(self.size, -(-end // PAGE_SIZE) * PAGE_SIZE)
+            self._allocate(wanted)
+        self.reserved = wanted
         # whoever writes little never comes here again, and pages written for nothing would be flushed for nothing
+        if self._is_growing:
+            self._look_ahead()
         self._is_growing = True
 
-    def _reserve_up_to(self, end: int) -> None:
-        with _changing("reserve", self.path, self.reserved, end - self.reserved):
-            os.posix_fallocate(self._descriptor, self.reserved, end - self.reserved)
-        self.reserved = end
+    def _allocate(self, end: int) -> None:
+        if end > self._allocated:
+            with _changing("reserve", self.path, self._allocated, end - self._allocated):
+                os.posix_fallocate(self._descriptor, self._allocated, end - self._allocated)
+            self._allocated = end
 
-    def _populate(self, begin: int) -> None:
-        """Map the reserved pages from `begin` on in one go. Where the kernel cannot, each write faults for itself."""
-        begin -= begin % mmap.PAGESIZE
-        with contextlib.suppress(OSError, ValueError):
-            self._map.madvise(_POPULATE_WRITE, begin, self.reserved - begin)
+    def _look_ahead(self) -> None:
+        """Have the pages mapped that are reserved, and a chunk more: it will be reserved next."""
+        with contextlib.suppress(WriteFailedError):  # whoever needs the room learns of it
+            self._allocate(min(self.size, self.reserved + _RESERVE_MORE))
+        if self._allocated > self._populated:
+            self._populator.ahead(self._populated, self._allocated)
+            self._populated = self._allocated
 
     def view(self, begin: int, end: int) -> memoryview:
         """The bytes [begin, end) for code that writes many places at once, to be released before `close`. Only what is
@@ -305,16 +336,14 @@ class WritableMap:
         self._map[position:head_end] = data[:8]
 
     def flush(self, begin: int, end: int) -> None:
-        """Bring the pages of [begin, end) to disk, and with them whatever else of the file is dirty.
-
-        fdatasync writes the dirty pages of a shared map just as msync does, but lets other threads run meanwhile:
-        mmap.flush would stop the whole process for the length of the fsync.
-        """
+        """Bring the pages of [begin, end) to disk, and whatever else of the file is dirty. By fdatasync, which lets
+        other threads run meanwhile, where mmap.flush would stop the whole process for the length of the fsync."""
         if end > begin:
             with _changing("fsync", self.path, begin, end - begin):
                 os.fdatasync(self._descriptor)
 
     def close(self) -> None:
         """Unmap; does not flush."""
+        self._populator.close()
         self._map.close()
         os.close(self._descriptor)

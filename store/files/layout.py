@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from formats.errors import UsageError
 
 FILE_NAME_DIGITS = 20
+LARGEST_OFFSET = (1 << 63) - 1
 
 
 def file_name(start_offset: int) -> str:
@@ -16,7 +18,7 @@ def file_name(start_offset: int) -> str:
 
 def is_file_name(name: str) -> bool:
     """Whether `name` is a start offset as RocketMQ writes it."""
-    return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
+    return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit() and int(name) <= LARGEST_OFFSET
 
 
 def is_safe_topic(topic: str) -> bool:
@@ -88,4 +90,5 @@ class StoreLayout:
     @property
     def kept(self) -> Path:
         """Beside the store: what changes of ours took out of it. Never inside: a broker refuses stray files."""
-        return self.root.with_name(self.root.name + ".rmqctl")
+        root = Path(os.path.abspath(self.root))  # "." and ".." have no name
+        return root.with_name(root.name + ".rmqctl")

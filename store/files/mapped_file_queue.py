@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from formats.errors import UnreadableError
 from store.files import io
-from store.files.layout import file_name, is_file_name
+from store.files.layout import LARGEST_OFFSET, file_name, is_file_name
 from store.files.mapped_file import MappedFile
 from store.files.reading import Descriptors
 
@@ -79,6 +79,8 @@ class MappedFileQueue:
                     self.problems.append(FileProblem("stray", path, "not a regular file"))
                 elif not is_file_name(name):
                     self.problems.append(FileProblem("stray", path, "the name is not an offset of 20 digits"))
+                elif int(name) > LARGEST_OFFSET - status.st_size:
+                    self.problems.append(FileProblem("stray", path, "it ends behind the largest offset there is"))
                 else:
                     found.append((path, status.st_size))
         return found
@@ -95,6 +97,10 @@ class MappedFileQueue:
     def max_offset(self) -> int:
         """Readable end of the last file; 0 without files."""
         return self.files[-1].start_offset + self.files[-1].committed_position if self.files else 0
+
+    def empty_files(self) -> dict[int, Path]:
+        """Files of no bytes, by their start offsets: whoever created them was killed before they got their size."""
+        return {int(problem.path.name): problem.path for problem in self.problems if problem.kind == "empty"}
 
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds `offset`, None where there is none."""

@@ -67,9 +67,14 @@ Operation = WriteRange | ClearRange | Resize | CreateFile | MoveAway | Install
 
 @dataclass(slots=True)
 class Plan:
-    """Operations in the order they are carried out."""
+    """Operations in the order they are carried out.
+
+    What changes carries the time of the change, but for the files in `times` (mtime in ns): a broker deletes commitlog
+    files by their age, the oldest first, so one that looks young would keep all behind it on the disk.
+    """
 
     operations: list[Operation] = field(default_factory=list)
+    times: dict[Path, int] = field(default_factory=dict)
 
     def add(self, operation: Operation) -> None:
         """Add one operation at the end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -64,6 +65,32 @@ class Descriptors:
         with self._lock:
             while self._open:
                 os.close(self._open.popitem()[1])
+
+    def __enter__(self) -> Descriptors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_small_file(path: Path, limit: int) -> bytes:
+    """The first `limit` bytes of a regular file. FileNotFoundError; UnreadableError, also for what is no regular file:
+    a fifo would be waited for, and a device has no end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}", file=path, hint="check its permissions") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UnreadableError("is not a regular file", file=path, hint="move it away")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(limit)
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
+    finally:
+        os.close(descriptor)
 
 
 def data_extents(path: Path, begin: int, end: int) -> Iterator[tuple[int, int]]:

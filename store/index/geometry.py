@@ -10,6 +10,8 @@ from store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry
 
 _WINDOW = 1 << 20
 _CHECKED_ENTRIES = 64
+LARGEST_FILE = 0x7FFFFFFF
+"""RocketMQ computes the size of an index file as a signed 32-bit number."""
 
 
 def infer_geometry(path: Path, size: int, descriptors: Descriptors) -> Geometry | None:
@@ -18,6 +20,8 @@ def infer_geometry(path: Path, size: int, descriptors: Descriptors) -> Geometry 
     RocketMQ's default ratio of four entries a slot is tried first, then every place where the last entry's physical
     offset, known from the header, occurs in the file.
     """
+    if size > LARGEST_FILE:
+        return None
     usual = [Geometry(DEFAULT_SLOTS, DEFAULT_ENTRIES), _four_to_one(size)]
     for geometry in usual:
         if geometry is not None and geometry.file_size == size and fits(path, geometry, descriptors):

@@ -11,7 +11,7 @@ from store.queues.batch_consumequeue import UNIT_SIZE, BatchConsumeQueue, pack_b
 from store.queues.unit import QueueUnit
 
 # the unit's batch size is a signed 16-bit integer
-_LARGEST_BATCH = 0x7FFF
+LARGEST_BATCH = 0x7FFF
 
 
 class BatchConsumeQueueMend:
@@ -37,7 +37,7 @@ class BatchConsumeQueueMend:
 
     def add(self, unit: QueueUnit) -> None:
         """The log implies `unit`."""
-        is_possible = unit.queue_offset >= 0 and 0 < unit.batch_size <= _LARGEST_BATCH
+        is_possible = unit.queue_offset >= 0 and 0 < unit.batch_size <= LARGEST_BATCH
         if not is_possible or (self._wanted and unit.queue_offset < self._wanted[-1].next_queue_offset):
             self.conflicts += 1
             return
@@ -48,6 +48,7 @@ class BatchConsumeQueueMend:
         existing, wanted = set(self._existing), set(self._wanted)
         self.added, self.removed = len(wanted - existing), len(existing - wanted)
         files = {file.start_offset: file for file in self.queue.files.files}
+        empty = self.queue.files.empty_files()
         first = min(files, default=0)
         per_file = self._file_size // UNIT_SIZE
         end = first
@@ -55,9 +56,9 @@ class BatchConsumeQueueMend:
             data = b"".join(pack_batch_unit(unit) for unit in self._wanted[start : start + per_file])
             path = self.queue.directory / file_name(end)
             file = files.pop(end, None)
-            if file is None:
+            if file is None and empty.pop(end, None) is None:
                 self.plan.add(CreateFile(path, self._file_size))
-            elif file.size != self._file_size:
+            elif file is None or file.size != self._file_size:
                 self.plan.add(Resize(path, self._file_size))
             if file is None or file.read(0, len(data)) != data:
                 self.plan.add(WriteRange(path, 0, data))
@@ -66,5 +67,5 @@ class BatchConsumeQueueMend:
                 if stop > len(data):
                     self.plan.add(ClearRange(path, len(data), stop - len(data)))
             end += self._file_size
-        for file in files.values():
-            self.plan.add(MoveAway(file.path))
+        for path in [*(file.path for file in files.values()), *empty.values()]:
+            self.plan.add(MoveAway(path))

@@ -10,7 +10,7 @@ from formats.errors import RefusedError
 from formats.layouts import CONSUMEQUEUE_UNIT
 from formats.message import MINIMUM_FRAME_SIZE
 from store.columns.batch import Flags, Int64s
-from store.files.plan import MoveAway, Plan
+from store.files.plan import Plan
 from store.files.reading import Descriptors
 from store.log_runs import UNIT, Units, consecutive
 from store.mend.gone import IsGone, gone_mask
@@ -20,6 +20,7 @@ from store.queues.consumequeue_ext import ConsumeQueueExt
 from store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueUnit, ext_offset
 
 _FLUSH_UNITS = 8192
+_NO_UNITS = bytes(_FLUSH_UNITS * UNIT_SIZE)
 _PLACEHOLDER = np.array((0, PLACEHOLDER_SIZE, 0), UNIT)
 
 
@@ -59,15 +60,13 @@ class ConsumeQueueMend:
         self._is_gone = is_gone
         self._ext_directory = ext_directory
         for problem in queue.files.problems:
-            if problem.kind == "empty":
-                self.plan.add(MoveAway(problem.path))
-            elif problem.kind in ("stray", "unreadable"):
+            if problem.kind in ("stray", "unreadable"):
                 raise RefusedError(
                     f"does not belong into a queue: {problem.detail}",
                     file=problem.path,
                     hint="a broker would not start with it: move it elsewhere, then run the command again",
                 )
-        self._files = QueueFiles(queue.directory, file_size, queue.files.files, self.plan, spill)
+        self._files = QueueFiles(queue.files, file_size, self.plan, spill)
         self._per_file = file_size // UNIT_SIZE
         self._next: int | None = None
         self._end_of_previous = 0
@@ -159,6 +158,11 @@ class ConsumeQueueMend:
         self._buffer_start = self._next or 0
         existing = self._files.read(start * UNIT_SIZE, len(wanted))
         if existing == wanted:
+            return
+        if existing == _NO_UNITS[: len(existing)]:
+            # a new file, or the room behind the last unit: nothing to compare with
+            self.added += len(wanted) // UNIT_SIZE
+            self._files.write(start * UNIT_SIZE, wanted)
             return
         there, implied = np.frombuffer(existing, UNIT), np.frombuffer(wanted, UNIT)
         differs = there != implied

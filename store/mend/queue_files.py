@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from formats.errors import RefusedError
 from store.files.blob import Spilled
 from store.files.layout import file_name
-from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
 from store.files.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
 from store.files.reading import Descriptors, end_of_nonzero
 
@@ -21,16 +20,15 @@ class QueueFiles:
     `spill` takes the bytes of the plan, which otherwise stay in memory.
     """
 
-    def __init__(
-        self, directory: Path, file_size: int, existing: list[MappedFile], plan: Plan, spill: Spill | None = None
-    ) -> None:
-        self.directory = directory
+    def __init__(self, queue: MappedFileQueue, file_size: int, plan: Plan, spill: Spill | None = None) -> None:
+        self._directory = queue.directories[0]
         self.file_size = file_size
-        self._files = {file.start_offset: file for file in existing}
+        self._files = {file.start_offset: file for file in queue.files}
+        self._empty = queue.empty_files()
         self._created: set[int] = set()
         self._plan = plan
         self._spill = spill
-        for file in existing:
+        for file in queue.files:
             if file.start_offset % file_size:
                 raise RefusedError(
                     f"the name is no multiple of the file size {file_size}",
@@ -50,15 +48,18 @@ class QueueFiles:
     def write(self, offset: int, data: bytes) -> None:
         """Plan to put `data`, all of one file."""
         start = offset - offset % self.file_size
-        path = self.directory / file_name(start)
+        path = self._directory / file_name(start)
         if start not in self._files and start not in self._created:
-            self._plan.add(CreateFile(path, self.file_size))
+            is_there = self._empty.pop(start, None) is not None
+            self._plan.add(Resize(path, self.file_size) if is_there else CreateFile(path, self.file_size))
             self._created.add(start)
         kept = data if self._spill is None else self._spill(data)
         self._plan.add(WriteRange(path, offset - start, kept))
 
     def clear_from(self, end: int, descriptors: Descriptors) -> None:
-        """Plan that nothing is left at or behind byte `end`."""
+        """Plan that nothing is left at or behind byte `end`, and no file that is still empty."""
+        for path in self._empty.values():
+            self._plan.add(MoveAway(path))
         for start, file in sorted(self._files.items()):
             if start >= end:
                 self._plan.add(MoveAway(file.path))

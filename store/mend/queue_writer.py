@@ -24,8 +24,10 @@ class QueueWriter:
     `conflicts`: units whose slot another one has, or that cannot stand where they say.
     """
 
-    def __init__(self, directory: Path, is_batch: bool, file_size: int) -> None:
+    def __init__(self, directory: Path, is_batch: bool, file_size: int, below: Path | None = None) -> None:
+        """`below`: the directory is made below this one, which must be there, see io.make_directories."""
         self.directory = directory
+        self._below = below
         self.conflicts = 0
         self._file_size = file_size
         self._is_batch = is_batch
@@ -87,7 +89,7 @@ class QueueWriter:
             if self._file is None:
                 start = self._position // self._file_bytes * self._file_size
                 self._file = self.directory / file_name(start)
-                io.make_directories(self.directory)
+                io.make_directories(self.directory, self._below)
                 io.create_file(self._file, self._file_size)
             piece = packed[at : at + self._file_bytes - self._position % self._file_bytes]
             self._buffer += piece

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from formats.errors import UnreadableError, UnsupportedError
+from formats.errors import RmqctlError, UnreadableError, UnsupportedError
 from store.commitlog.walk import Progress
 from store.dump.recognise import FileKind, Recognised, recognise
+from store.files.journal_log import unfinished_change
 from store.files.layout import is_file_name
 from store.queues.consumequeue import ConsumeQueue
 from store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
@@ -66,7 +67,16 @@ def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None 
         "locked": holder is not None,
         "lock_holder": holder,
         "clean_shutdown": not files.has_abort(),
+        "unfinished_change": _unfinished(files),
     }
+
+
+def _unfinished(files: StoreFiles) -> str | None:
+    """Id of a change of ours that was interrupted, or is under way; what is wrong where that cannot be known."""
+    try:
+        return unfinished_change(files.layout)
+    except RmqctlError as error:
+        return str(error)
 
 
 def _queues_info(files: StoreFiles) -> Row:

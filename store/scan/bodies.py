@@ -81,13 +81,20 @@ def body_array(bodies: Bodies, views: bool) -> pa.Array:
     for data, of in ((bodies.window, ~bodies.is_unpacked), (bodies.unpacked, bodies.is_unpacked)):
         long = np.flatnonzero(of & (bodies.lengths > _INLINE))
         words[long, 1] = words_at(data, bodies.positions[long]).view(np.int32)
-        for place in np.flatnonzero(of & (bodies.lengths <= _INLINE)).tolist():
-            start, length = int(bodies.positions[place]), int(bodies.lengths[place])
-            held[place, _PREFIX:] = 0
-            held[place, _PREFIX : _PREFIX + length] = data[start : start + length]
+        short = np.flatnonzero(of & (bodies.lengths <= _INLINE))
+        held[short, _PREFIX:] = _inlined(data, bodies.positions[short], bodies.lengths[short])
     buffers = [None, *map(pa.py_buffer, (held, np.ascontiguousarray(bodies.window), bodies.unpacked))]
     array = pa.Array.from_buffers(pa.binary_view(), rows, buffers)
     return array if views else array.cast(pa.binary())
+
+
+def _inlined(data: Bytes, positions: Int32s, lengths: Int32s) -> Bytes:
+    """Texts of at most _INLINE bytes, a row of as many each, filled with zeros."""
+    places = np.arange(_INLINE)
+    there = places < lengths[:, np.newaxis]
+    # what is not there may lie behind the end of the data
+    found = np.where(there, positions[:, np.newaxis] + places, 0)
+    return np.where(there, data[found], 0).astype(np.uint8) if len(data) else np.zeros(there.shape, np.uint8)
 
 
 def error_array(bodies: Bodies) -> pa.Array:

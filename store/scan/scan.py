@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from formats.errors import CorruptError
-from formats.message import FrameDamage
 from store.columns import Columns, MessageColumns, TopicTable, walk_parallel
 from store.columns.batch import ColumnRecord, Int64s
 from store.commitlog.walk import Damage, Progress
@@ -16,7 +15,7 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.read.choose_rows import RowChooser
 from store.read.key_query import damage_error
 from store.read.message_filter import Criteria
-from store.read.selection import OnDamage, changed_error
+from store.read.selection import OnDamage
 from store.scan.schema import column_names, needed, require_pyarrow
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ _WINDOW = 4 * 1024 * 1024
 _PIECE = 8 * 1024 * 1024
 _ROWS = 16384
 _THREADS = 2
+# criteria that need these are held against the properties themselves in the end
+_CONTENT = Columns.TAGS | Columns.KEYS
 
 _Lazy = tuple[MessageColumns, "Int64s | None"]
 
@@ -63,6 +64,9 @@ class Scan:
         self._threads = threads
         self._chooser = RowChooser(criteria or Criteria(), begin)
         self._groups = needed(names) | self._chooser.needs
+        if self._chooser.needs & _CONTENT:
+            # what was read and checked is looked at, not what the file holds a moment later
+            self._groups |= Columns.BYTES
         self._maker: BatchMaker = BatchMaker(names, views)
 
     @property
@@ -113,11 +117,7 @@ class Scan:
                 found.append(damage_error(record))
             if not isinstance(record, MessageColumns):
                 continue
-            try:
-                rows = self._chooser.rows(record)
-            except FrameDamage as damage:
-                found.append(changed_error(record, 0, damage))
-                continue
+            rows = self._chooser.rows(record)
             if rows is not None and not len(rows):
                 continue
             chosen = np.arange(record.rows) if rows is None else rows

@@ -15,10 +15,16 @@ from formats import properties as names
 from formats.errors import UsageError
 from store.columns.batch import Flags, Int64s
 from store.columns.frames import Held
-from store.write.ordinary import property_template
+from store.write.property_text import STORED_UNUSUAL, property_template
 
 # beyond so many pairs of a message and a name it is not looked for names that come twice: the whole way takes all
 _LARGEST_TABLE = 1 << 26
+_ARE_BYTES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
 
 
 class Spans(NamedTuple):
@@ -47,8 +53,42 @@ def spans_of(array: Any) -> Spans:
     return Spans(Held(data.address if data is not None else 0, wide), places[:-1], places[1:])
 
 
+def with_stored(batch: pa.RecordBatch, name: str, spans: Spans) -> tuple[Spans, Flags]:
+    """`spans`, replaced by the bytes of a column where that is there and not null; and where that is so.
+
+    UsageError for a column that is not of bytes.
+    """
+    if name not in batch.schema.names or batch.column(name).null_count == batch.num_rows:
+        return spans, np.zeros(batch.num_rows, np.bool_)
+    column = checked(batch.column(name))
+    if not any(test(column.type) for test in _ARE_BYTES):
+        raise UsageError(f"{name} must be bytes, not {column.type}")
+    found, there = spans_of(column), flags(column.is_valid())
+    # both are reached from one address: offsets between buffers are numbers like any other
+    distance = found.held.address - spans.held.address
+    held = Held(spans.held.address, (spans.held.owner, found.held.owner))
+    starts = np.where(there, found.starts + distance, spans.starts)
+    return Spans(held, starts, np.where(there, found.ends + distance, spans.ends)), there
+
+
+def flags(array: Any) -> Flags:
+    """A boolean array without nulls as numpy has it."""
+    return np.asarray(array.to_numpy(zero_copy_only=False), np.bool_)
+
+
 def properties_of_batch(batch: pa.RecordBatch) -> Properties:
-    """What `properties` say; for rows where they are null or missing what `tags` and `keys` say."""
+    """What `properties` say; for rows where they are null or missing what `tags` and `keys` say; and instead of both
+    the bytes of `stored_properties` where those are not null."""
+    made = _made_properties(batch)
+    spans, is_stored = with_stored(batch, "stored_properties", made.data)
+    if not is_stored.any():
+        return made
+    texts = batch.column("stored_properties").cast(pa.binary()).cast(pa.string())
+    unusual = flags(pc.match_substring_regex(texts, STORED_UNUSUAL).fill_null(False))
+    return Properties(spans, np.where(is_stored, ~unusual, made.usual))
+
+
+def _made_properties(batch: pa.RecordBatch) -> Properties:
     usual = np.ones(batch.num_rows, np.bool_)
     short = _of_tags_and_keys(batch, usual)
     if "properties" not in batch.schema.names:
@@ -60,14 +100,16 @@ def properties_of_batch(batch: pa.RecordBatch) -> Properties:
     begin, length = int(edges[0]), int(edges[-1] - edges[0])
     keys, items = (checked(one.slice(begin, length)).cast(pa.string()) for one in (found.keys, found.items))
     edges = edges - begin
-    _judge(keys, items, edges, usual)
-    segments = pc.binary_join_element_wise(keys, "\x01", items, "\x02", "")
-    both = spans_of(pa.concat_arrays([segments.cast(pa.large_binary()), short.cast(pa.large_binary())]))
+    segments = pc.binary_join_element_wise(keys, "\x01", items, "\x02", "").cast(pa.large_binary())
+    _judge(keys, items, edges, usual, segments)
+    is_null = flags(found.is_null())
+    both = spans_of(pa.concat_arrays([segments, short.cast(pa.large_binary())]) if is_null.any() else segments)
     # the segments of a row lie one behind the other: where its first begins and its last ends is all there is to say
     places = np.append(both.starts, both.ends[-1:] if len(both.ends) else [0])
-    is_null = np.asarray(found.is_null().to_numpy(zero_copy_only=False), np.bool_)
-    starts = np.where(is_null, both.starts[length:], places[edges[:-1]])
-    ends = np.where(is_null, both.ends[length:], places[edges[1:]])
+    starts, ends = places[edges[:-1]], places[edges[1:]]
+    if is_null.any():
+        starts = np.where(is_null, both.starts[length:], starts)
+        ends = np.where(is_null, both.ends[length:], ends)
     return Properties(Spans(both.held, starts, ends), usual)
 
 
@@ -90,23 +132,43 @@ def _edges(found: Any, length: int) -> Int64s:
     return edges
 
 
-def _judge(keys: Any, items: Any, edges: Int64s, usual: Flags) -> None:
+def _judge(keys: Any, items: Any, edges: Int64s, usual: Flags, segments: Any) -> None:
     """Rows with names or values that need more than to be written down are not usual."""
-    bad = np.zeros(len(keys), np.bool_)
-    for column, text in ((items, "\x02"), (keys, "\x01"), (keys, "\x02")):
-        bad |= np.asarray(pc.match_substring(column, text).fill_null(True).to_numpy(zero_copy_only=False), np.bool_)
     encoded = keys.dictionary_encode()
     known = encoded.dictionary.to_pylist()
-    numbers = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
-    special = np.array([property_template((name,)) is None for name in known] or [False], np.bool_)
-    bad |= special[numbers] if len(numbers) else False
-    rows = np.repeat(np.arange(len(usual)), np.diff(edges))
-    usual[rows[bad]] = False
-    if len(usual) * len(known) > _LARGEST_TABLE:
+    if len(usual) * len(known) > _LARGEST_TABLE or keys.null_count:
         usual[:] = False
         return
+    numbers = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
+    special = np.array([property_template((name,)) is None for name in known] or [False], np.bool_)
+    if not special.any() and not items.null_count and _has_one_separator_each(segments) and _is_uniform(numbers, edges):
+        return
+    bad = flags(pc.match_substring(items, "\x02").fill_null(True))
+    bad |= special[numbers]
+    rows = np.repeat(np.arange(len(usual)), np.diff(edges))
+    usual[rows[bad]] = False
     met = np.bincount(rows * len(known) + numbers) if len(numbers) else np.zeros(0, np.int64)
     usual[np.flatnonzero(met > 1) // max(1, len(known))] = False
+
+
+def _has_one_separator_each(segments: Any) -> bool:
+    """Whether only the ends of these segments are separators."""
+    spans = spans_of(segments)
+    if not len(segments):
+        return True
+    _, _, data = segments.buffers()
+    found = np.frombuffer(data, np.uint8)[spans.starts[0] : spans.ends[-1]] == ord(names.PROPERTY_SEPARATOR)
+    return int(np.count_nonzero(found)) == len(segments)
+
+
+def _is_uniform(numbers: Int64s, edges: Int64s) -> bool:
+    """Whether all rows have the same names in the same order, none of them twice."""
+    counts = np.diff(edges)
+    each = int(counts[0]) if len(counts) else 0
+    if not np.all(counts == each):
+        return False
+    table = numbers.reshape(len(counts), each)
+    return each == 0 or (len(set(table[0].tolist())) == each and bool(np.all(table == table[0])))
 
 
 def _of_tags_and_keys(batch: pa.RecordBatch, usual: Flags) -> Any:
@@ -128,8 +190,6 @@ def _of_tags_and_keys(batch: pa.RecordBatch, usual: Flags) -> Any:
         return pa.array([""] * batch.num_rows, pa.string())
     written = []
     for name, values in parts:
-        usual &= ~np.asarray(
-            pc.match_substring(values, "\x02").fill_null(False).to_numpy(zero_copy_only=False), np.bool_
-        )
+        usual &= ~flags(pc.match_substring(values, "\x02").fill_null(False))
         written.append(pc.binary_join_element_wise(name + "\x01", values, "\x02", ""))
     return pc.binary_join_element_wise(*(one.fill_null("") for one in written), "")

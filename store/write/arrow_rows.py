@@ -10,14 +10,14 @@ import pyarrow as pa
 from formats import properties as names
 from formats.compression import compress
 from formats.errors import UsageError
-from formats.hosts import LOCAL_HOST, parse_host
+from formats.hosts import LOCAL_HOST, Host, parse_host
 from formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_COMPRESSED, SYS_FLAG_STORE_HOST_V6
 from formats.message import Message
 from formats.sys_flag import compression_type
-from store.columns.batch import Flags, Int64s
-from store.columns.frame_columns import Frame, Span
+from store.columns.batch import Int64s
+from store.columns.frame_columns import HOST_TABLE, Frame, Span
 from store.scan.schema import COLUMNS
-from store.write.arrow_properties import Properties, checked, properties_of_batch, spans_of
+from store.write.arrow_properties import checked, properties_of_batch, spans_of, with_stored
 from store.write.bulk_rows import NO_TIME, BulkRows
 from store.write.ordinary import packed_host
 
@@ -29,24 +29,27 @@ _NUMBERS = {
     Frame.PREPARED: "prepared_transaction_offset",
 }
 _HOST_BITS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+# a host of IPv6, which sends a row the whole way
+_NO_HOST = -1
 
 
-def rows_of_batch(batch: pa.RecordBatch) -> BulkRows:
+def rows_of_batch(batch: pa.RecordBatch, is_copy: bool = False) -> BulkRows:
     """Rows of a batch with the columns of `store.scan.schema`, of which `topic` and `body` must be there.
 
-    Kept is what a producer sets: topic, queue, flags, born time and host, properties, body; the rest is made anew.
+    Kept is what a producer sets: topic, queue, flags, born time and host, properties, body; of copies also store time
+    and store host. The rest is made anew.
     Properties are those of `properties`, where that is null or missing those that `tags` and `keys` make;
     `stored_properties` and `stored_body` replace both and `body` where they are not null. UsageError for other
     columns, types and missing values.
     """
     try:
         batch.validate()
-        return _rows(batch)
+        return _rows(batch, is_copy)
     except (pa.ArrowException, UnicodeError) as error:
         raise UsageError(f"the columns cannot be stored: {error}") from error
 
 
-def _rows(batch: pa.RecordBatch) -> BulkRows:
+def _rows(batch: pa.RecordBatch, is_copy: bool) -> BulkRows:
     for name in batch.schema.names:
         if name not in COLUMNS:
             raise UsageError(f"there is no column {name!r}", hint=f"the columns are {', '.join(COLUMNS)}")
@@ -59,28 +62,29 @@ def _rows(batch: pa.RecordBatch) -> BulkRows:
         if name in batch.schema.names:
             columns[place] = _integers(checked(batch.column(name)), 0)
     columns[Frame.SYS_FLAG] &= ~_HOST_BITS
-    columns[Frame.BORN_TIMESTAMP] = NO_TIME
-    if "born_timestamp" in batch.schema.names:
-        columns[Frame.BORN_TIMESTAMP] = _integers(_milliseconds(checked(batch.column("born_timestamp"))), NO_TIME)
-    topics, columns[Frame.TOPIC] = _told_apart(checked(batch.column("topic")).cast(pa.string()))
-    hosts, columns[Frame.BORN_HOST] = _hosts(batch)
-    body = spans_of(checked(batch.column("body")))
+    columns[Frame.BORN_TIMESTAMP] = _times(batch, "born_timestamp")
+    columns[Frame.STORE_TIMESTAMP] = _times(batch, "store_timestamp") if is_copy else NO_TIME
+    topics, columns[Frame.TOPIC] = _told_apart(_texts(batch.column("topic")))
+    born_hosts, columns[Frame.BORN_HOST] = _hosts(batch, "born_host", LOCAL_HOST)
+    store_hosts, columns[Frame.STORE_HOST] = _hosts(batch, "store_host", None) if is_copy else ([], HOST_TABLE)
+    columns[Frame.STORE_HOST, columns[Frame.STORE_HOST] > HOST_TABLE] += len(born_hosts)
+    body, has_stored_body = with_stored(batch, "stored_body", spans_of(checked(batch.column("body"))))
     properties = properties_of_batch(batch)
-    usual = properties.usual & (columns[Frame.BORN_HOST] > 0) & (columns[Frame.SYS_FLAG] & SYS_FLAG_COMPRESSED == 0)
-    for name in ("stored_body", "stored_properties"):
-        if name in batch.schema.names:
-            usual &= _flags(batch.column(name).is_null())
+    usual = properties.usual & (columns[Frame.BORN_HOST] != _NO_HOST) & (columns[Frame.STORE_HOST] != _NO_HOST)
+    usual &= (columns[Frame.SYS_FLAG] & SYS_FLAG_COMPRESSED == 0) | has_stored_body
     spans = np.zeros((2, len(Span), count), np.int64)
     spans[:, Span.BODY] = body.starts, body.ends
     spans[:, Span.PROPERTIES] = properties.data.starts, properties.data.ends
-    reader = _Messages(batch, columns, topics, properties)
     return BulkRows(
-        columns, spans[0], spans[1], body.held, properties.data.held, topics, hosts, usual, reader.message
+        columns, spans[0], spans[1], body.held, properties.data.held, topics, [bytes(8), *born_hosts, *store_hosts],
+        usual, _Messages(batch, columns, topics, is_copy).message, is_copy,
     )  # fmt: skip
 
 
-def _flags(array: Any) -> Flags:
-    return np.asarray(array.to_numpy(zero_copy_only=False), np.bool_)
+def _times(batch: pa.RecordBatch, name: str) -> Int64s | int:
+    if name not in batch.schema.names:
+        return NO_TIME
+    return _integers(_milliseconds(checked(batch.column(name))), NO_TIME)
 
 
 def _integers(array: Any, missing: int) -> Int64s:
@@ -91,35 +95,45 @@ def _milliseconds(array: Any) -> Any:
     return array.cast(pa.timestamp("ms", array.type.tz)) if pa.types.is_timestamp(array.type) else array
 
 
+def _texts(array: Any) -> Any:
+    """An array of texts, as they are where they have numbers already."""
+    kind = checked(array).type
+    texts = pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type) and not array.dictionary.null_count
+    return array if texts else array.cast(pa.string())
+
+
 def _told_apart(array: Any) -> tuple[list[Any], Int64s]:
     """The different values and the number of each one; -1 for null."""
-    encoded = array.dictionary_encode()
+    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     return encoded.dictionary.to_pylist(), _integers(encoded.indices, -1)
 
 
-def _hosts(batch: pa.RecordBatch) -> tuple[list[bytes], Int64s | int]:
-    """Packed hosts, and the number of each message's; 0 for one that has no packed form."""
-    if "born_host" not in batch.schema.names:
-        return [bytes(8), packed_host(LOCAL_HOST) or b""], 1
-    texts, numbers = _told_apart(checked(batch.column("born_host")).cast(pa.string()))
-    packed = [packed_host(parse_host(text)) for text in texts] + [packed_host(LOCAL_HOST)]
-    places = np.array([0 if one is None else number for number, one in enumerate(packed, start=1)], np.int64)
-    return [bytes(8), *(one or bytes(8) for one in packed)], places[numbers]
+def _hosts(batch: pa.RecordBatch, name: str, missing: Host | None) -> tuple[list[bytes], Int64s | int]:
+    """Packed hosts, and the number of each message's from 1: _NO_HOST for one that has no packed form, HOST_TABLE for
+    a null where there is no `missing` to stand for it."""
+    texts, numbers = _told_apart(_texts(batch.column(name))) if name in batch.schema.names else ([], -1)
+    hosts = [*map(parse_host, texts), *([] if missing is None else [missing])]
+    packed = [packed_host(host) for host in hosts]
+    places = [_NO_HOST if one is None else number for number, one in enumerate(packed, start=1)]
+    # a null is number -1: the last place
+    by_number = np.array(places if missing is not None else [*places, HOST_TABLE], np.int64)
+    return [one or bytes(8) for one in packed], by_number[numbers]
 
 
 class _Messages:
     """Single rows as messages, for those that go the whole way."""
 
-    def __init__(self, batch: pa.RecordBatch, columns: Int64s, topics: list[str], properties: Properties) -> None:
+    def __init__(self, batch: pa.RecordBatch, columns: Int64s, topics: list[str], is_copy: bool) -> None:
         self._batch = batch
         self._columns = columns
         self._topics = topics
-        self._properties = properties
+        self._is_copy = is_copy
 
     def message(self, row: int) -> Message:
         """The row as a message; UsageError for a property that is no text."""
         columns = self._columns
-        sys_flag, born = int(columns[Frame.SYS_FLAG, row]), int(columns[Frame.BORN_TIMESTAMP, row])
+        sys_flag = int(columns[Frame.SYS_FLAG, row])
+        born, stored = int(columns[Frame.BORN_TIMESTAMP, row]), int(columns[Frame.STORE_TIMESTAMP, row])
         body = self._value("stored_body", row)
         if body is None:
             body = self._value("body", row)
@@ -128,6 +142,7 @@ class _Messages:
             if kind is not None and self._value("body_error", row) is None:
                 body = compress(body, kind)
         host = self._value("born_host", row)
+        store_host = self._value("store_host", row) if self._is_copy else None
         return Message(
             topic=self._topics[int(columns[Frame.TOPIC, row])],
             body=body,
@@ -138,6 +153,8 @@ class _Messages:
             sys_flag=sys_flag,
             born_timestamp=None if born == NO_TIME else born,
             born_host=LOCAL_HOST if host is None else parse_host(host),
+            store_timestamp=None if stored == NO_TIME else stored,
+            store_host=None if store_host is None else parse_host(store_host),
             reconsume_times=int(columns[Frame.RECONSUME_TIMES, row]),
             prepared_transaction_offset=int(columns[Frame.PREPARED, row]),
         )

@@ -3,102 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, overload
 
 import numpy as np
 
 from formats.errors import WriteFailedError
-from formats.hosts import Host
 from formats.layouts import BLANK_FRAME
 from formats.message import Message
 from store.columns.batch import Flags, Int64s
-from store.columns.frame_columns import Frame, Span
+from store.columns.frame_columns import HOST_TABLE, Frame
 from store.columns.frames import FrameSource, FrameWriter, packed_hosts, topic_fields
 from store.commitlog.append import Room
 from store.queues.offset_table import NextOffset
+from store.write.bulk_result import ColumnsResult, CopiedHosts
 from store.write.bulk_rows import NO_TIME, BulkRows
 from store.write.ordinary import KnownTopic
 from store.write.put import PutServices
-from store.write.result import STORED, PutResult
+from store.write.put_checks import MAXIMUM_TOPIC_SIZE
+from store.write.result import PutResult
 
 # a stretch of this many bytes is appended under one lock
 _STRETCH = 4 * 1024 * 1024
+# so many messages become objects at a time where nothing is compiled
+_SINGLES = 256
+
+PutOne = Callable[[Message, bool], PutResult]
+"""Puts one message: new, or as stored."""
 
 
-class ColumnsResult(NamedTuple):
-    """How a put of rows ended. -1 stands in both columns of offsets where a row is not stored; `refused` says why.
-
-    `answers`: by row, those of messages that went the whole way.
-    """
-
-    queue_offset: Int64s
-    physical_offset: Int64s
-    answers: dict[int, PutResult]
-
-    @property
-    def refused(self) -> dict[int, PutResult]:
-        """Why rows are not stored."""
-        return {row: answer for row, answer in self.answers.items() if not answer.status.is_stored}
-
-    @property
-    def stored(self) -> int:
-        """Rows that are in the log."""
-        return int(np.count_nonzero(self.physical_offset >= 0))
-
-    def note(self, row: int, answer: PutResult) -> None:
-        """A row was put as a message, and this is how it ended."""
-        self.answers[row] = answer
-        if answer.physical_offset is not None and answer.queue_offset is not None:
-            self.physical_offset[row], self.queue_offset[row] = answer.physical_offset, answer.queue_offset
-
-    def results(self, store_host: Host) -> Sequence[PutResult]:
-        """The same as one result for each row."""
-        return _Results(self, store_host)
-
-
-class _Results(Sequence[PutResult]):
-    """Results are made when they are looked at: most callers look at few of many."""
-
-    def __init__(self, found: ColumnsResult, store_host: Host) -> None:
-        self._found = found
-        self._store_host = store_host
-
-    def __len__(self) -> int:
-        return len(self._found.physical_offset)
-
-    def _one(self, row: int) -> PutResult:
-        answer = self._found.answers.get(row)
-        if answer is not None:
-            return answer
-        queue_offset, physical_offset = int(self._found.queue_offset[row]), int(self._found.physical_offset[row])
-        return PutResult(STORED, queue_offset, physical_offset, "", self._store_host)
-
-    @overload
-    def __getitem__(self, index: int) -> PutResult: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[PutResult]: ...
-
-    def __getitem__(self, index: int | slice) -> PutResult | list[PutResult]:
-        rows = range(len(self))[index]
-        return self._one(rows) if isinstance(rows, int) else [self._one(row) for row in rows]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # as a list's
-
-
-def put_one_by_one(rows: BulkRows, put_one: Callable[[Message], PutResult]) -> ColumnsResult:
-    """The plain twin of `BulkPuts.put`."""
-    result = ColumnsResult(np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64), {})
-    for row in range(len(rows)):
-        result.note(row, put_one(rows.message(row)))
+def put_one_by_one(rows: BulkRows, put_many: Callable[[list[Message]], Sequence[PutResult]]) -> ColumnsResult:
+    """The plain twin of `BulkPuts.put`. `put_many` waits for the disk once, where it waits at all."""
+    result = ColumnsResult.of(len(rows))
+    for begin in range(0, len(rows), _SINGLES):
+        some = range(begin, min(begin + _SINGLES, len(rows)))
+        for row, answer in zip(some, put_many([rows.message(row) for row in some]), strict=True):
+            result.note(row, answer)
     return result
 
 
 class BulkPuts:
-    """Puts rows for one store. `put_one` is the whole way of a single message."""
+    """Puts rows for one store. `put_one` is the way of a single message, the whole one if need be."""
 
     def __init__(
         self,
@@ -106,7 +49,7 @@ class BulkPuts:
         file_size: int,
         clock: Callable[[], int],
         writer: FrameWriter,
-        put_one: Callable[[Message], PutResult],
+        put_one: PutOne,
     ) -> None:
         self._services = services
         self._file_size = file_size
@@ -117,19 +60,20 @@ class BulkPuts:
     def put(self, rows: BulkRows) -> ColumnsResult:
         """Put rows one after the other."""
         services = self._services
-        rows.judge(services.config.max_message_size)
-        result = ColumnsResult(np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64), {})
-        work = _Work(rows, services.ordinary.known_topics, self._file_size)
-        own = services.ordinary.packed_host
-        hosts = packed_hosts([own, *rows.hosts[1:]])
+        rows.judge(services.config.max_message_size, self._file_size)
+        copied = CopiedHosts(rows.columns[Frame.STORE_HOST], rows.hosts) if rows.is_copy else None
+        result = ColumnsResult.of(len(rows), copied)
+        work = _Work(rows, services.ordinary.known_topics)
+        hosts = list(rows.hosts)
+        hosts[HOST_TABLE] = services.ordinary.packed_host
         spans = rows.starts, rows.ends, rows.bodies, rows.properties
-        source = FrameSource(rows.columns, *spans, *work.topics, hosts)
+        source = FrameSource(rows.columns, *spans, *work.topics, packed_hosts(hosts))
         row = 0
         while row < len(rows):
             end = work.end_of_ready(row)
             reached = self._stretch(work, source, row, end, result) if row < end else row
             if reached == row:
-                result.note(row, self._put_one(rows.message(row)))
+                result.note(row, self._put_one(rows.message(row), rows.is_copy))
                 work.learn(row)
                 reached = row + 1
             row = reached
@@ -151,7 +95,9 @@ class BulkPuts:
                 if stop == begin:
                     stop = work.fitting(begin, end, min(self._file_size - BLANK_FRAME.size, _STRETCH))
                 size = work.size(begin, stop)
-                if stop == begin or now < ordinary.last_timestamp or not services.headroom.admit_ordinary(size):
+                if not work.is_copy and now < ordinary.last_timestamp:
+                    return begin
+                if stop == begin or not services.headroom.admit_ordinary(size):
                     return begin
                 try:
                     room = services.appender.reserve(size)
@@ -170,41 +116,49 @@ class BulkPuts:
         services = self._services
         size, physical_offset = work.size(begin, end), room.physical_offset
         taken = work.assign(begin, end)
-        born = source.columns[Frame.BORN_TIMESTAMP, begin:end]
-        born[born == NO_TIME] = now
+        for place in (Frame.BORN_TIMESTAMP, Frame.STORE_TIMESTAMP):
+            times = source.columns[place, begin:end]
+            times[times == NO_TIME] = now
+        places = physical_offset + work.before[begin:end] - work.before[begin]
+        last = int(source.columns[Frame.STORE_TIMESTAMP, end - 1])
+        if work.is_copy:
+            self._lower_checkpoint(source.columns[Frame.STORE_TIMESTAMP, begin:end], places)
         services.appender.enter(room)
         position = room.file.wrote_position
         mapped = room.file.writable_map
         mapped.will_write(position, size)
         with mapped.view(position, position + size) as view:
-            self._writer.write(np.frombuffer(view, np.uint8), source, begin, end, physical_offset, now)
+            self._writer.write(np.frombuffer(view, np.uint8), source, begin, end, physical_offset)
         try:
-            room.file.publish(position + size, now)
+            room.file.publish(position + size, last)
         finally:
             # whatever interrupts us: what is in the log has used up its offsets
             if room.file.wrote_position == position + size:
                 for entry, count in taken:
                     entry.value += count
-        services.ordinary.last_timestamp = now
+        services.ordinary.last_timestamp = last
         result.queue_offset[begin:end] = source.columns[Frame.QUEUE_OFFSET, begin:end]
-        result.physical_offset[begin:end] = physical_offset + work.before[begin:end] - work.before[begin]
+        result.physical_offset[begin:end] = places
         services.appender.leave(room)
+
+    def _lower_checkpoint(self, times: Int64s, places: Int64s) -> None:
+        """Before messages with these store times come to stand at `places`: what goes back in time among them."""
+        back = np.diff(times, prepend=self._services.ordinary.last_timestamp) < 0
+        if back.any():
+            self._services.checkpoint.lower(int(times[back].min()), int(places[back][-1]))
 
 
 class _Work:
     """What is known about the rows: their sizes, their queues, and which of them may go as columns now."""
 
-    def __init__(self, rows: BulkRows, known: dict[str, KnownTopic], file_size: int) -> None:
+    def __init__(self, rows: BulkRows, known: dict[str, KnownTopic]) -> None:
+        """`rows` as judged."""
         self._rows = rows
         self._known = known
-        topics = [name.encode("utf-8", "replace") for name in rows.topics]
-        sizes = np.array([len(name) for name in topics] or [0], np.int64)
-        fitting = sizes <= 127
-        self.topics = topic_fields([name[:127] for name in topics])
-        columns, lengths = rows.columns, rows.lengths
-        overhead = KnownTopic.overhead_of(0) + sizes[columns[Frame.TOPIC]]
-        columns[Frame.SIZE] = overhead + lengths[Span.BODY] + lengths[Span.PROPERTIES]
-        rows.usual &= fitting[columns[Frame.TOPIC]] & (columns[Frame.SIZE] + BLANK_FRAME.size <= file_size)
+        self.is_copy = rows.is_copy
+        # a longer topic has no such field, and no row of it is usual
+        self.topics = topic_fields([name[:MAXIMUM_TOPIC_SIZE] for name in rows.encoded_topics()])
+        columns = rows.columns
         self.before = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(columns[Frame.SIZE], out=self.before[1:])
         # one number for each queue

@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
 from formats.hosts import Host
+from formats.layouts import BLANK_FRAME
 from formats.message import Message
 from formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
 from store.columns.batch import Flags, Int64s
 from store.columns.frame_columns import Frame, Span
 from store.columns.frames import Held
-from store.write.ordinary import UNUSUAL_FLAGS, OrdinaryPuts, packed_host
+from store.write.ordinary import UNUSUAL_FLAGS, KnownTopic, OrdinaryPuts, packed_host
+from store.write.property_text import property_template, usual_stored
+from store.write.put_checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
 
 # a born time that is to be filled in
 NO_TIME = -(1 << 63)
@@ -25,11 +27,12 @@ _INT = 1 << 31
 
 @dataclass(slots=True)
 class BulkRows:
-    """`columns` by `Frame`, where SIZE, QUEUE_OFFSET and missing born times (NO_TIME) are still to be filled in;
-    `starts` and `ends` by `Span`: bytes of `bodies` and `properties`. A topic's and a host's number is its place in
-    `topics` and `hosts` (packed; None stands for the store's own).
+    """`columns` by `Frame`, where SIZE, QUEUE_OFFSET and missing times (NO_TIME) are still to be filled in; `starts`
+    and `ends` by `Span`: bytes of `bodies` and `properties`. A topic's and a host's number is its place in `topics`
+    and `hosts` (packed; the store's own stands at HOST_TABLE, whatever is there).
 
     `usual`: rows that may go to the log as columns. `message(row)`: any row as a message, for the whole way.
+    `is_copy`: they are put as stored.
     """
 
     columns: Int64s
@@ -41,6 +44,7 @@ class BulkRows:
     hosts: list[bytes]
     usual: Flags
     message: Callable[[int], Message]
+    is_copy: bool = False
 
     def __len__(self) -> int:
         return int(self.columns.shape[1])
@@ -50,9 +54,22 @@ class BulkRows:
         """Bytes of bodies and properties, by `Span`."""
         return self.ends - self.starts
 
-    def judge(self, largest_body: int) -> None:
-        """Let rows go the whole way that fields cannot hold, or that are unusual by their numbers."""
+    def encoded_topics(self) -> list[bytes]:
+        """The topics as they are stored; never empty, so that places can be looked up in what is made of it."""
+        return [topic.encode("utf-8", "replace") for topic in self.topics] or [b""]
+
+    def judge(self, largest_body: int, file_size: int) -> None:
+        """Fill in SIZE, and let rows go the whole way that fields or files cannot hold, or that are unusual by their
+        numbers."""
         columns, lengths = self.columns, self.lengths
+        topic_sizes = np.array(list(map(len, self.encoded_topics())), np.int64)[columns[Frame.TOPIC]]
+        columns[Frame.SIZE] = KnownTopic.overhead_of(0) + topic_sizes + lengths[Span.BODY] + lengths[Span.PROPERTIES]
+        times = columns[Frame.STORE_TIMESTAMP]
+        self.usual &= (
+            (topic_sizes <= MAXIMUM_TOPIC_SIZE)
+            & (columns[Frame.SIZE] + BLANK_FRAME.size <= file_size)
+            & (((times >= 0) & (times < STORE_TIMES.stop)) | (times == NO_TIME))
+        )
         self.usual &= (
             (columns[Frame.SYS_FLAG] & UNUSUAL_FLAGS == 0)
             & (columns[Frame.QUEUE_ID] >= 0)
@@ -63,20 +80,23 @@ class BulkRows:
             self.usual &= (columns[name] >= -_INT) & (columns[name] < _INT)
 
 
-def rows_of_messages(messages: Sequence[Message], ordinary: OrdinaryPuts) -> BulkRows | None:
+def rows_of_messages(messages: Sequence[Message], ordinary: OrdinaryPuts, is_copy: bool = False) -> BulkRows | None:
     """Rows of `messages`; None where a number does not fit into 64 bits or is none, which the whole way tells."""
     count = len(messages)
     columns = np.zeros((len(Frame), count), np.int64)
     usual = np.ones(count, np.bool_)
     topics = list(map(attrgetter("topic"), messages))
     numbers = {topic: number for number, topic in enumerate(dict.fromkeys(topics))}
-    times = [NO_TIME if time is None else time for time in map(attrgetter("born_timestamp"), messages)]
     hosts, places = _hosts(list(map(attrgetter("born_host"), messages)))
+    columns[Frame.STORE_TIMESTAMP] = NO_TIME
     try:
         if len(numbers) > 1:
             columns[Frame.TOPIC] = list(map(numbers.__getitem__, topics))
-        columns[Frame.BORN_TIMESTAMP] = times
+        columns[Frame.BORN_TIMESTAMP] = _times(messages, "born_timestamp")
         columns[Frame.BORN_HOST] = places
+        if is_copy:
+            columns[Frame.STORE_TIMESTAMP] = _times(messages, "store_timestamp")
+            hosts = _add_store_hosts(messages, columns, usual, hosts)
         for place, name in _NUMBERS.items():
             values = list(map(attrgetter(name), messages))
             # counting is many times faster than making an array of objects
@@ -88,18 +108,36 @@ def rows_of_messages(messages: Sequence[Message], ordinary: OrdinaryPuts) -> Bul
     if set(map(type, bodies)) != {bytes}:
         usual &= np.array([type(body) is bytes for body in bodies], np.bool_)
         bodies = [body if type(body) is bytes else b"" for body in bodies]
-    for name in ("property_bytes", "store_host", "store_timestamp"):
+    for name in () if is_copy else ("store_host", "store_timestamp"):
         values = list(map(attrgetter(name), messages))
         if values.count(None) < count:
             usual &= np.array([value is None for value in values], np.bool_)
     starts, ends = np.zeros((len(Span), count), np.int64), np.zeros((len(Span), count), np.int64)
-    encoded, ends[Span.PROPERTIES] = _properties(list(map(attrgetter("properties"), messages)), ordinary, usual)
+    encoded, ends[Span.PROPERTIES] = _properties(messages, ordinary, usual)
     ends[Span.BODY] = np.cumsum(np.fromiter(map(len, bodies), np.int64, count))
     starts[:, 1:] = ends[:, :-1]
     return BulkRows(
         columns, starts, ends, Held.of(b"".join(bodies)), Held.of(encoded),
-        list(numbers), hosts, usual, messages.__getitem__,
+        list(numbers), hosts, usual, messages.__getitem__, is_copy,
     )  # fmt: skip
+
+
+def _times(messages: Sequence[Message], name: str) -> list[int]:
+    return [NO_TIME if time is None else time for time in map(attrgetter(name), messages)]
+
+
+def _add_store_hosts(
+    messages: Sequence[Message], columns: Int64s, usual: Flags, born_hosts: list[bytes]
+) -> list[bytes]:
+    """Fill in the places of store hosts behind those of the born hosts; all hosts then."""
+    given = list(map(attrgetter("store_host"), messages))
+    hosts, places = _hosts(given)
+    columns[Frame.STORE_HOST] = places
+    found = columns[Frame.STORE_HOST] > 0
+    missing = np.array([host is None for host in given], np.bool_)
+    usual &= found | missing
+    columns[Frame.STORE_HOST, found] += len(born_hosts) - 1
+    return born_hosts + hosts[1:]
 
 
 _NUMBERS = {
@@ -125,22 +163,30 @@ def _hosts(hosts: list[Host]) -> tuple[list[bytes], int | list[int]]:
     return [packed or bytes(8) for packed in numbers], [places[id(host)] for host in hosts]
 
 
-def _properties(properties: list[Any], ordinary: OrdinaryPuts, usual: Flags) -> tuple[bytes, Int64s]:
+def _properties(messages: Sequence[Message], ordinary: OrdinaryPuts, usual: Flags) -> tuple[bytes, Int64s]:
     """The stored properties one behind the other, and where each end; rows with unusual ones are no longer `usual`."""
-    if set(map(type, properties)) == {dict}:
-        found = _alike(properties, ordinary)
-        if found is not None:
-            return found
-    encoded = [ordinary.properties_of(one) for one in properties]
+    properties = list(map(attrgetter("properties"), messages))
+    given = list(map(attrgetter("property_bytes"), messages))
+    if given.count(None) == len(given):
+        if set(map(type, properties)) == {dict}:
+            found = _alike(properties)
+            if found is not None:
+                return found
+        encoded = [ordinary.properties_of(one) for one in properties]
+    else:
+        encoded = [
+            ordinary.properties_of(one) if stored is None else usual_stored(stored)
+            for one, stored in zip(properties, given, strict=True)
+        ]
     usual &= np.array([one is not None for one in encoded], np.bool_)
     known = [one or b"" for one in encoded]
     return b"".join(known), np.cumsum(np.fromiter(map(len, known), np.int64, len(known)))
 
 
-def _alike(properties: list[dict[str, str]], ordinary: OrdinaryPuts) -> tuple[bytes, Int64s] | None:
+def _alike(properties: list[dict[str, str]]) -> tuple[bytes, Int64s] | None:
     """The same for messages that all have the same names: formatted at once, and cut where the separators are."""
     shapes = set(map(tuple, properties))
-    template = ordinary.template_of(shapes.pop()) if len(shapes) == 1 else None
+    template = property_template(shapes.pop()) if len(shapes) == 1 else None
     if not template:
         return None
     values = tuple(chain.from_iterable(map(dict.values, properties)))

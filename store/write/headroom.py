@@ -69,7 +69,7 @@ class Headroom:
 
         Never where free space is scarce: there each message is to be looked at.
         """
-        if self._is_scarce or self._look_every < 2 * _COST_OF_MANY:
+        if self._is_scarce or self._look_every < 4 * _COST_OF_MANY:
             return False
         self._unlooked += size * _COST_OF_A_BYTE
         return True

@@ -10,8 +10,10 @@ from formats.errors import NotAStoreError, RefusedError, UnreadableError, Unsupp
 from store.commitlog.walk import Progress
 from store.config import StoreConfig
 from store.files import io
+from store.files.exclusive import take_for_change
+from store.files.journal_log import refuse_unfinished
 from store.files.layout import StoreLayout
-from store.files.lock import StoreLock, take_lock
+from store.files.lock import StoreLock
 from store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from store.store_files import StoreFiles
 from store.write.queue_check import refusal
@@ -40,9 +42,9 @@ def open_for_writing(
 ) -> OpenedStore:
     """Take the store at `root` for writing; with `create` a missing or empty directory becomes a new store.
 
-    StoreInUseError if somebody else has it, RefusedError if it was not closed cleanly or its parts do not agree,
-    UnsupportedError for queues in a RocksDB. A refused store is left as it was, byte for byte; but that a new `lock`
-    file may appear if the store changes while it is being opened.
+    StoreInUseError if somebody else has it, RefusedError if it was not closed cleanly, its parts do not agree
+    or a change of it was interrupted, UnsupportedError for queues in a RocksDB. A refused store is left as
+    it was, byte for byte; but that a new `lock` file may appear if the store changes while it is being opened.
     """
     config = config or StoreConfig()
     if config.read_only_commit_log_store_paths:
@@ -54,13 +56,14 @@ def open_for_writing(
     layout = config.layout(root)
     if create and _is_empty(layout):
         return _create(layout, config)
+    refuse_unfinished(layout)
     if not layout.lock.exists():
         # a refusal must leave nothing behind, not even the lock file
         with StoreFiles(root, config) as files:
             _check(files, is_full_check, progress)
     else:
         StoreFiles(root, config).close()
-    lock = take_lock(layout)
+    lock = take_for_change(layout)
     files = StoreFiles(root, config)
     try:
         end = _check(files, is_full_check, progress)
@@ -102,7 +105,7 @@ def _is_empty(layout: StoreLayout) -> bool:
 def _create(layout: StoreLayout, config: StoreConfig) -> OpenedStore:
     """A new store: the directories that a broker makes, before it has any message."""
     io.make_directories(layout.root)
-    lock = take_lock(layout)
+    lock = take_for_change(layout)
     try:
         for directory in (*layout.commitlog, layout.consumequeue):
             io.make_directories(directory)

@@ -33,20 +33,11 @@ from store.files.background import Background
 from store.files.mapped_file import MappedFile
 from store.queues.offset_table import NextOffset
 from store.write.crc import fastest_crc32
+from store.write.property_text import Writer, property_writer
 from store.write.result import STORED, PutResult, new_result
 
-# what makes a message take the whole way, by its flag and by the names of its properties
+# flags that make a message take the whole way
 UNUSUAL_FLAGS = TRANSACTION_MASK | SYS_FLAG_INNER_BATCH | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
-UNUSUAL_PROPERTIES = frozenset(
-    (
-        names.DELAY,
-        *names.TIMER_PROPERTIES,
-        names.INNER_NUM,
-        names.INNER_MULTI_DISPATCH,
-        names.INNER_MULTI_QUEUE_OFFSET,
-        names.CRC32,
-    )
-)
 _REMEMBERED = 4096
 # The head behind its first eight bytes, and those, which are written last. The hosts are packed beforehand.
 _pack_head = struct.Struct(
@@ -70,16 +61,6 @@ class KnownTopic(NamedTuple):
     def overhead_of(size: int) -> int:
         """Bytes of a frame besides body and properties, for a topic of `size` bytes."""
         return _OVERHEAD + size
-
-
-def property_template(property_names: tuple[str, ...]) -> str | None:
-    """The property string with `%s` for the values; None if the names need more than that. (encode_properties)"""
-    for name in property_names:
-        if type(name) is not str or name in UNUSUAL_PROPERTIES or name.startswith(names.TRANSIENT_PREFIX):
-            return None
-        if "\x01" in name or "\x02" in name:
-            return None
-    return "".join(name.replace("%", "%%") + "\x01%s\x02" for name in property_names)
 
 
 def _no_window(position: int, first: bytes, rest: bytes) -> None:
@@ -123,7 +104,7 @@ class OrdinaryPuts:
         self._store_host = store_host
         self.packed_host = packed_host(store_host) or b""
         self._born_host: tuple[Host | None, bytes | None] = (None, None)
-        self._templates: dict[tuple[str, ...], str] = {}
+        self._writers: dict[tuple[str, ...], Writer] = {}
         self.known_topics: dict[str, KnownTopic] = {}
         self._crc32 = fastest_crc32()
         self._file: MappedFile | None = None
@@ -168,23 +149,24 @@ class OrdinaryPuts:
 
     def properties_of(self, properties: Mapping[str, str]) -> bytes | None:
         """The stored form of ordinary properties; None for any other, and for what is no text."""
-        template = self.template_of(tuple(properties)) if type(properties) is dict else None
-        if template is None:
+        if type(properties) is not dict:
             return None
-        values = tuple(properties.values())
+        write = self._writer_of(tuple(properties))
+        if write is None:
+            return None
         try:
-            return None if "\x02" in "".join(values) else (template % values).encode()
+            text = write(properties)
+            return None if text is None else text.encode()
         except (UnicodeError, TypeError):
             return None
 
-    def template_of(self, property_names: tuple[str, ...]) -> str | None:
-        """See property_template; the answers are remembered."""
-        template = self._templates.get(property_names)
-        if template is None:
-            template = property_template(property_names)
-            if template is not None and len(self._templates) < _REMEMBERED:
-                self._templates[property_names] = template
-        return template
+    def _writer_of(self, property_names: tuple[str, ...]) -> Writer | None:
+        write = self._writers.get(property_names)
+        if write is None:
+            write = property_writer(property_names)
+            if write is not None and len(self._writers) < _REMEMBERED:
+                self._writers[property_names] = write
+        return write
 
     def put(self, message: Message) -> PutResult | None:
         """Put `message` and answer at once; None, with nothing done, if it must go the whole way."""
@@ -202,22 +184,21 @@ class OrdinaryPuts:
             return None
         field, overhead, queues = topic
         next_offset = queues.get(message.queue_id)
-        template = self._templates.get(tuple(properties)) or self.template_of(tuple(properties))
+        write = self._writers.get(tuple(properties)) or self._writer_of(tuple(properties))
         born_host, packed_born = self._born_host
         if message.born_host is not born_host:
             packed_born = self._learn_host(message.born_host)
         begin = self.begin_in_lock
-        if next_offset is None or template is None or packed_born is None:
+        if next_offset is None or write is None or packed_born is None:
             return None
         if begin is not None and self._clock() - begin > self._busy_after:
             return None
-        values = tuple(properties.values())
         try:
-            # TypeError: no text; UnicodeError: half a surrogate pair
-            if "\x02" in "".join(values):
+            text = write(properties)
+            if text is None:
                 return None
-            encoded = (template % values).encode()
-        except (UnicodeError, TypeError):
+            encoded = text.encode()
+        except (UnicodeError, TypeError):  # half a surrogate pair, or no text at all
             return None
         length, properties_size = len(body), len(encoded)
         if length > self._largest_body or properties_size > names.MAXIMUM_PROPERTIES_SIZE:

@@ -17,7 +17,7 @@ from store.write.checkpoint_keeper import CheckpointKeeper
 from store.write.headroom import UNIT_COST, Headroom
 from store.write.ordinary import OrdinaryPuts
 from store.write.prepare import Preparation, Prepared
-from store.write.put_checks import Refusal, StoreCondition, check_batch, check_fits_file, check_store
+from store.write.put_checks import Refusal, StoreCondition, check_batch, check_fits_file, check_store, check_topic
 from store.write.result import PutResult
 from store.write.running_state import RunningState
 
@@ -122,7 +122,7 @@ class Putter:
             ordinary.begin_in_lock = self._clock()
             try:
                 stored = self._append(prepared)
-                if not as_stored and not is_batch and isinstance(stored, _Outcome):
+                if not is_batch and isinstance(stored, _Outcome):
                     self._learn(messages[0], prepared[0])
             finally:
                 ordinary.begin_in_lock = None
@@ -137,7 +137,8 @@ class Putter:
         if not ordinary.is_possible:
             return
         key = (message.topic, message.queue_id)
-        if prepared.key == key and prepared.is_simple:
+        # a copy may have a topic that new messages may not have
+        if prepared.key == key and prepared.is_simple and (not prepared.is_copy or check_topic(message.topic) is None):
             ordinary.learn(*key, services.offsets.entry(key))
         file = services.appender.last_file
         if file is not None and services.headroom.admit_ordinary(ordinary.window_of(file)):

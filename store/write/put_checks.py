@@ -63,7 +63,7 @@ def check_message(
     Stricter than RocketMQ where it would store what nobody can read back: a topic that cannot be a directory, a
     negative queue, a property with a separator in it.
     """
-    refusal = _check_topic(message.topic)
+    refusal = check_topic(message.topic)
     if refusal is not None:
         return refusal
     busy = condition.time_in_lock
@@ -82,7 +82,8 @@ def check_message(
     return None
 
 
-def _check_topic(topic: str) -> Refusal | None:
+def check_topic(topic: str) -> Refusal | None:
+    """Check 4: the size of the topic in bytes; and that it can be a directory."""
     size = len(topic) if topic.isascii() else len(topic.encode("utf-8"))
     if size > MAXIMUM_TOPIC_SIZE and not topic.startswith(RETRY_PREFIX):
         return Refusal(PutStatus.MESSAGE_ILLEGAL, f"topic has {size} bytes, at most {MAXIMUM_TOPIC_SIZE} are allowed")
@@ -162,8 +163,8 @@ def check_batch(
 
 
 _INT = range(-0x80000000, 0x80000000)
-# index files are named after such times
-_STORE_TIMES = range(253_402_300_800_000)
+STORE_TIMES = range(253_402_300_800_000)
+"""Store times in ms that messages may have: index files are named after such times."""
 _LONG = range(-0x8000000000000000, 0x8000000000000000)
 
 
@@ -176,7 +177,7 @@ def check_ranges(message: Message) -> None:
         value = getattr(message, name)
         if value is not None and value not in _LONG:
             raise UsageError(f"{name} {value} does not fit into 64 bits")
-    if message.store_timestamp is not None and message.store_timestamp not in _STORE_TIMES:
+    if message.store_timestamp is not None and message.store_timestamp not in STORE_TIMES:
         raise UsageError(f"store_timestamp {message.store_timestamp} is no time in ms between 1970 and 9999")
     for host in (message.born_host, message.store_host):
         if host is not None and (len(host.ip) not in (4, 16) or host.port not in _INT):

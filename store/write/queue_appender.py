@@ -61,11 +61,8 @@ class QueueAppender:
         return queue
 
     def _wrote(self, queue: AnyConsumeQueue, units: int) -> None:
-        files = queue.files
-        # units lie at the end: those of the last file, and as many files before it as they can reach into
-        first = -1 - (units * 20 // files.file_size + 1 if units > 1 else 0)
-        for file in files.files[first:]:
-            self._flusher.wrote(file.path, units)
+        # a file that a run leaves behind was flushed then
+        self._flusher.wrote(queue.files.files[-1].path, units)
         if isinstance(queue, ConsumeQueue):
             key = queue.topic, queue.queue_id
             self._open[key] = queue

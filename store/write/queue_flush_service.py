@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 
 from formats.errors import DiskFullError
@@ -33,6 +34,8 @@ class QueueFlushService:
         self._follower = follower
         self._checkpoint = checkpoint
         self._last_thorough = time.monotonic()
+        # what one flush has read must not be noted after what a later one has
+        self._flushing = threading.Lock()
         self._thread = Background("flush-queues", self._step, interval_ms, on_failure, is_timed=True)
 
     def start(self) -> None:
@@ -60,9 +63,11 @@ class QueueFlushService:
 
     def _flush_queues(self, is_thorough: bool) -> None:
         """Flush queues and note it for the checkpoint. Everything noted is read before the flush that makes it true."""
-        logics = self._follower.last_timestamp
-        physic = self._log_flusher.flushed_timestamp
-        covered = min(self._follower.position, self._log_flusher.flushed_offset)
-        if not self._queue_flusher.flush(is_thorough):
-            logics, covered = 0, 0
-        self._checkpoint.set(physic=physic, logics=logics, index=self._follower.index_timestamp, covered_to=covered)
+        with self._flushing:
+            logics = self._follower.last_timestamp
+            physic = self._log_flusher.flushed_timestamp
+            covered = min(self._follower.position, self._log_flusher.flushed_offset)
+            if not self._queue_flusher.flush(is_thorough):
+                logics, covered = 0, 0
+            index = self._follower.index_timestamp
+            self._checkpoint.set(physic=physic, logics=logics, index=index, covered_to=covered)

@@ -76,8 +76,9 @@ class Follower:
         self.thread.stop()
 
     def wake(self) -> None:
-        """There is more to dispatch."""
-        self.thread.wake()
+        """There may be more to dispatch."""
+        if self.thread.is_idle:
+            self.thread.wake()
 
     def wait_for(self, offset: int, timeout: float | None = None) -> bool:
         """Wait until everything before `offset` is dispatched; False after `timeout` seconds or if the store failed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from formats.errors import RefusedError
 from formats.hosts import Host
 from formats.message import Message
 from store.commitlog.append import DirectSink, LogAppender, PooledSink, Sink
@@ -28,7 +29,9 @@ from store.write.topic_types import TopicTypes
 if TYPE_CHECKING:
     import pyarrow
 
-    from store.write.bulk import BulkPuts, ColumnsResult
+    from store.write.bulk import BulkPuts
+    from store.write.bulk_result import ColumnsResult
+    from store.write.bulk_rows import BulkRows
 
 # the most that a transient pool keeps in memory before a put writes it by itself
 _POOL_BYTES = 64 * 1024 * 1024
@@ -117,30 +120,65 @@ class StoreWriter:
         """See MessageStore.check_message."""
         return self._putter.check(message, as_stored)
 
+    def advance_queue(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """See MessageStore.advance_queue."""
+        with self._ordinary.lock:
+            entry = self._services.offsets.entry((topic, queue_id))
+            if queue_offset < entry.value:
+                raise RefusedError(f"queue {topic}/{queue_id} is at {entry.value} already, behind {queue_offset}")
+            entry.value = queue_offset
+
     def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> Sequence[PutResult]:
         """See MessageStore.put_many."""
-        if as_stored or is_batch or not self._ordinary.is_possible:
+        if is_batch or not self._ordinary.is_possible:
             return self._putter.put_many(messages, as_stored, is_batch)
         self._put_many += len(messages)
         if len(messages) >= _BULK_FROM and self._put_many >= _BULK_AFTER and (bulk := self._bulk_puts()) is not None:
             from store.write.bulk_rows import rows_of_messages
 
-            rows = rows_of_messages(messages, self._ordinary)
+            rows = rows_of_messages(messages, self._ordinary, as_stored)
             if rows is not None:
                 return bulk.put(rows).results(self._store_host)
-        return list(map(self._put, messages))
+        return [self._put(message, as_stored) for message in messages]
 
-    def put_columns(self, batch: pyarrow.RecordBatch) -> ColumnsResult:
+    def put_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> ColumnsResult:
         """See MessageStore.put_columns."""
         from store.write.arrow_rows import rows_of_batch
         from store.write.bulk import put_one_by_one
 
-        rows = rows_of_batch(batch)
+        rows = rows_of_batch(batch, as_stored)
         bulk = self._bulk_puts() if self._ordinary.is_possible else None
-        return put_one_by_one(rows, self._put) if bulk is None else bulk.put(rows)
+        if bulk is not None:
+            return bulk.put(rows)
+        return put_one_by_one(rows, lambda messages: self.put_many(messages, as_stored, is_batch=False))
 
-    def _put(self, message: Message) -> PutResult:
-        return self.put_ordinary(message) or self.put(message, False)
+    def check_many(self, messages: Sequence[Message], as_stored: bool) -> dict[int, str]:
+        """See MessageStore.check_many."""
+        from store.write.bulk_check import refused_messages
+        from store.write.bulk_rows import rows_of_messages
+
+        rows = rows_of_messages(messages, self._ordinary, as_stored) if len(messages) >= _BULK_FROM else None
+        if rows is not None:
+            return self._refused_rows(rows)
+        return refused_messages(range(len(messages)), messages.__getitem__, lambda one: self.check(one, as_stored))
+
+    def check_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> dict[int, str]:
+        """See MessageStore.check_columns."""
+        from store.write.arrow_rows import rows_of_batch
+
+        return self._refused_rows(rows_of_batch(batch, as_stored))
+
+    def _refused_rows(self, rows: BulkRows) -> dict[int, str]:
+        from store.write.bulk_check import refused_rows
+
+        if self._ordinary.is_possible:
+            rows.judge(self._opened.files.config.max_message_size, self._opened.files.log.file_size)
+        else:
+            rows.usual[:] = False
+        return refused_rows(rows, lambda message: self.check(message, rows.is_copy))
+
+    def _put(self, message: Message, as_stored: bool) -> PutResult:
+        return (None if as_stored else self.put_ordinary(message)) or self.put(message, as_stored)
 
     def _bulk_puts(self) -> BulkPuts | None:
         """Puts of many rows at once; None where nothing is compiled. Loads numba where it is installed."""

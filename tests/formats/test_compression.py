@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, PlainSizeExceededError, compress, decompress
 from formats.errors import CorruptError, UnsupportedError, UsageError
+from formats.sys_flag import COMPRESSION_LZ4
 
 KINDS = {"legacy zlib": 0, "lz4": 1, "zstd": 2, "zlib": 3}
 MIB = 1024 * 1024
@@ -163,3 +164,24 @@ def test_types_that_do_not_exist(number: int) -> None:
         decompress(b"", number)
     with pytest.raises(UsageError):
         compress(b"", number)
+
+
+def test_very_many_empty_frames() -> None:
+    """Each costs the same, however many follow: what is left of the body is not copied for each."""
+    empty = compress(b"", COMPRESSION_LZ4)
+    few, many = empty * 2_000, empty * 32_000
+    seconds = []
+    for body in (few, many):
+        began = time.process_time()
+        assert decompress(body + compress(b"end", COMPRESSION_LZ4), COMPRESSION_LZ4) == b"end"
+        seconds.append(time.process_time() - began)
+    assert seconds[1] < 60 * seconds[0] + 1
+
+
+def test_frames_of_all_sizes_one_behind_the_other() -> None:
+    plains = [bytes([number]) * (number * number * 37) for number in range(120)]
+    body = b"".join(compress(plain, COMPRESSION_LZ4) for plain in plains)
+    assert decompress(body, COMPRESSION_LZ4) == b"".join(plains)
+    for cut in (1, 5, 4096, 5000):
+        with pytest.raises(CorruptError):
+            decompress(body[:-cut], COMPRESSION_LZ4)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.config_json import MAXIMUM_SIZE, format_config_json, parse_config_json
+from formats.config_json import MAXIMUM_DEPTH, MAXIMUM_SIZE, format_config_json, parse_config_json
 from formats.errors import CorruptError
 from tests.goldens import golden
 
@@ -132,3 +132,12 @@ def test_round_trip(value: Any) -> None:
 def test_a_quoted_key_stays_text_whatever_is_in_it(key: str) -> None:
     assert parse_config_json(json.dumps({key: key})) == {key: key}
     assert parse_config_json(format_config_json({key: 1})) == {key: 1}
+
+
+def test_depth_has_a_bound_far_below_recursion() -> None:
+    """What is parsed can be walked by functions that call themselves."""
+    deep = '{"a":[' * (MAXIMUM_DEPTH // 2) + "]}" * (MAXIMUM_DEPTH // 2)
+    assert parse_config_json(deep)
+    for text in ("[" * (MAXIMUM_DEPTH + 1) + "]" * (MAXIMUM_DEPTH + 1), '{"a":' * 400 + "1" + "}" * 400):
+        with pytest.raises(CorruptError, match="nested too deeply"):
+            parse_config_json(text)

@@ -201,6 +201,28 @@ def test_keep_going_leaves_bad_lines_out(
     assert [row["body"] for row in records(out)] == ["1", "3"]
 
 
+def test_bad_lines_among_many(new_store: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, config = new_store
+    lines = [json.dumps({"topic": "T", "body": str(number)}) for number in range(1, 6001)]
+    lines[999] = "{nope"
+    lines[2999] = ""
+    lines[4999] = '{"topic": "../up", "body": ""}'
+    (tmp_path / "lines").write_text("\n".join(lines))
+    code, _, err = run(capsys, "append", "-s", store, "-c", config, "--create", "--from", tmp_path / "lines")
+    assert code == 2
+    assert [line.partition(":")[0] for line in err.splitlines() if line.startswith("line ")] == [
+        "line 1000",
+        "line 5000",
+    ]
+    assert run(capsys, "cat", "-s", store, "--json")[1] == ""
+    code, out, _ = run(
+        capsys, *("append", "-s", store, "-c", config, "--from", tmp_path / "lines", "--keep-going", "--json")
+    )
+    assert (code, records(out)[0]["stored"], records(out)[0]["bad_lines"]) == (2, 5997, 2)
+    _, out, _ = run(capsys, "cat", "-s", store, "--json")
+    assert [int(row["body"]) for row in records(out)] == [n for n in range(1, 6001) if n not in (1000, 3000, 5000)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

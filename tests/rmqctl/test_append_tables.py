@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from rmqctl import exit_codes
+from store.columns.engine import NO_NUMBA
+from store.columns.notices import tell_notices
+from store.message_store import MessageStore
 from tests.rmqctl.looking import run
 
 pytest.importorskip("pyarrow")
@@ -68,6 +71,65 @@ def test_bad_rows_are_named(tmp_path: Path, suffix: str) -> None:
     done = run("append", "-s", tmp_path / "store", "--create", "--from", path, "--keep-going", "--json")
     assert done.code == exit_codes.USAGE
     assert (done.objects[0]["stored"], done.objects[0]["bad_lines"]) == (1, 3)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_bad_rows_among_many(tmp_path: Path, suffix: str) -> None:
+    count, bad = 40_000, {20_000: "x" * 200, 33_000: "../up", 33_001: ""}
+    columns = {
+        "topic": [bad.get(row, f"T{row % 3}") for row in range(1, count + 1)],
+        "body": pa.array([b"%d" % row for row in range(1, count + 1)]),
+        "queue_id": pa.array([-1 if row == 7 else row % 2 for row in range(1, count + 1)], pa.int32()),
+    }
+    path = written(tmp_path / f"in.{suffix}", columns)
+    done = run("append", "-s", tmp_path / "store", "--create", "--from", path)
+    assert done.code == exit_codes.USAGE
+    named = [line.partition(":")[0] for line in done.err.splitlines() if line.startswith("row ")]
+    assert named == ["row 7", *(f"row {row}" for row in bad)]
+    assert "4 bad rows: nothing was written" in done.err
+    assert stored(tmp_path / "store") == []
+    done = run("append", "-s", tmp_path / "store", "--from", path, "--keep-going", "--json")
+    assert done.code == exit_codes.USAGE
+    assert (done.objects[0]["stored"], done.objects[0]["bad_lines"]) == (count - 4, 4)
+    with MessageStore.open(tmp_path / "store") as store:
+        bodies = [int(body.as_py()) for batch in store.scan(["body"], views=False) for body in batch.column(0)]
+    assert bodies == [row for row in range(1, count + 1) if row != 7 and row not in bad]
+
+
+def test_one_odd_column_makes_no_row_bad(tmp_path: Path) -> None:
+    columns = {"topic": ["A", "B"], "body": [b"1", b"2"], "keys": pa.array([["k"], None], pa.large_list(pa.string()))}
+    path = written(tmp_path / "in.arrow", columns)
+    assert run("append", "-s", tmp_path / "store", "--create", "--from", path).code == exit_codes.OK
+    assert [row["keys"] for row in stored(tmp_path / "store")] == [["k"], []]
+
+
+def test_as_stored_needs_time_and_host_of_every_row(tmp_path: Path) -> None:
+    columns = {
+        "topic": ["A"] * 3,
+        "body": [b""] * 3,
+        "store_timestamp": pa.array([5, None, 6], pa.timestamp("ms", "UTC")),
+        "store_host": ["1.2.3.4:5"] * 3,
+    }
+    path = written(tmp_path / "in.parquet", columns)
+    done = run("append", "-s", tmp_path / "store", "--create", "--from", path, "--as-stored")
+    assert done.code == exit_codes.USAGE
+    assert "row 2: --as-stored needs store_timestamp and store_host" in done.err
+    assert "1 bad rows" in done.err
+    assert run("append", "-s", tmp_path / "store", "--from", path, "--as-stored", "--keep-going").code == 2
+    assert [row["store_timestamp"] for row in stored(tmp_path / "store")] == [5, 6]
+    del columns["store_host"]
+    path = written(tmp_path / "none.parquet", columns)
+    done = run("append", "-s", tmp_path / "other", "--create", "--from", path, "--as-stored")
+    assert "3 bad rows" in done.err
+
+
+def test_it_is_said_once_that_nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NO_NUMBA, "1")
+    tell_notices(None)  # what an earlier test of this process was told
+    path = written(tmp_path / "in.parquet", {"topic": ["A"] * 20_000, "body": [b"x"] * 20_000})
+    done = run("append", "-s", tmp_path / "store", "--create", "--from", path, "--json")
+    assert (done.code, done.objects[0]["stored"]) == (exit_codes.OK, 20_000)
+    assert done.err.count(NO_NUMBA) == 1
 
 
 @pytest.mark.parametrize("columns", [{"topic": ["A"]}, {"body": [b""]}, {"topic": ["A"], "body": [b""], "bodi": [1]}])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl import exit_codes, exporting
 from tests.goldens import truth
 from tests.opened import store_path
 from tests.rmqctl.looking import run
@@ -20,6 +20,13 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 from pyarrow import parquet
+
+
+@pytest.fixture(params=["columns", "single messages"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Text is made of columns, but for few messages: here either of all."""
+    monkeypatch.setattr(exporting, "PLAIN_BYTES", -1 if request.param == "columns" else 1 << 60)
+    return str(request.param)
 
 
 def offsets_of(path: Path) -> list[int]:
@@ -40,6 +47,7 @@ def expected(**fields: object) -> list[int]:
     ]
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl", "csv"])
 def test_options_become_filters(suffix: str, tmp_path: Path) -> None:
     rows = truth("clean").messages
@@ -73,6 +81,7 @@ def test_options_become_filters(suffix: str, tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.usefixtures("way")
 def test_columns(tmp_path: Path) -> None:
     names = ["topic", "keys", "body_size"]
     for suffix in ("parquet", "arrow", "jsonl", "csv"):
@@ -86,7 +95,8 @@ def test_columns(tmp_path: Path) -> None:
             "csv": lambda path: path.read_text().splitlines()[0].split(","),
         }
         assert found[suffix](path) == names
-        assert run("export", "-s", store_path("clean"), tmp_path / f"x.{suffix}", "--columns", "nope").code == 2
+        for wrong in ("nope", "topic,topic"):
+            assert run("export", "-s", store_path("clean"), tmp_path / f"x.{suffix}", "--columns", wrong).code == 2
 
 
 def test_a_file_says_where_it_is_from(tmp_path: Path) -> None:
@@ -100,6 +110,7 @@ def test_a_file_says_where_it_is_from(tmp_path: Path) -> None:
     assert metadata[b"rmqctl.schema"] == b"1"
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl", "csv"])
 def test_partitions(suffix: str, tmp_path: Path) -> None:
     done = run(
@@ -115,6 +126,7 @@ def test_partitions(suffix: str, tmp_path: Path) -> None:
     assert sorted(offset for offsets in by_topic.values() for offset in offsets) == expected()
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl", "csv"])
 @pytest.mark.parametrize(("name", "count"), [("crc-flip-third", 2499), ("gap", 2196)])
 def test_damage_is_told_and_passed(name: str, count: int, suffix: str, tmp_path: Path) -> None:
@@ -149,18 +161,42 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert done.code == exit_codes.REFUSED
     assert "pip install 'rmqctl[fast]'" in done.err
     for suffix in ("jsonl", "csv"):
-        assert run("export", "-s", store_path("clean"), tmp_path / f"out.{suffix}").code == exit_codes.OK
+        done = run("export", "-s", store_path("clean"), tmp_path / f"out.{suffix}")
+        assert (done.code, done.err) == (exit_codes.OK, "")
         assert len(offsets_of(tmp_path / f"out.{suffix}")) == 2500
+    monkeypatch.setattr(exporting, "PLAIN_BYTES", 1000)
+    done = run("export", "-s", store_path("clean"), tmp_path / "large.csv")
+    assert done.code == exit_codes.OK
+    assert done.err.count("pyarrow is not installed") == 1
+    assert (tmp_path / "large.csv").read_bytes() == (tmp_path / "out.csv").read_bytes()
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+@pytest.mark.parametrize("name", ["features", "broker-real", "crc-flip-third"])
+def test_text_is_the_same_either_way(name: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, limit in (("single", 1 << 60), ("columns", -1)):
+        monkeypatch.setattr(exporting, "PLAIN_BYTES", limit)
+        run("export", "-s", store_path(name), tmp_path / f"{place}.{suffix}")
+        options = ("--partition", "--format", suffix, "--columns", "body_base64,properties,body")
+        run("export", "-s", store_path(name), tmp_path / place, *options)
+    assert (tmp_path / f"single.{suffix}").read_bytes() == (tmp_path / f"columns.{suffix}").read_bytes()
+    single, columns = (
+        {path.relative_to(tmp_path / place): path.read_bytes() for path in (tmp_path / place).rglob("*.*")}
+        for place in ("single", "columns")
+    )
+    assert single == columns
+    assert single
+
+
+@pytest.mark.usefixtures("way")
 def test_ctrl_c_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     from store.export.text import LineWriter
-    from store.export.writers import ParquetWriter
+    from store.export.writers import TableWriter
 
-    monkeypatch.setattr(ParquetWriter, "write", interrupt)
+    monkeypatch.setattr(TableWriter, "write", interrupt)
     monkeypatch.setattr(LineWriter, "write", interrupt)
     for arguments in (["out.parquet"], ["out.csv"], ["lake", "--partition"]):
         done = run("export", "-s", store_path("clean"), tmp_path / arguments[0], *arguments[1:])
@@ -186,6 +222,7 @@ def test_wrong_options(arguments: tuple[str, ...], tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.usefixtures("way")
 def test_nothing_raw_in_a_text_file(tmp_path: Path) -> None:
     from formats.hosts import Host
     from formats.message import Message

@@ -29,6 +29,14 @@ def log_bytes(store: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((store / "commitlog").iterdir())).rstrip(b"\0")
 
 
+def queue_bytes(store: Path) -> dict[str, bytes]:
+    """All consume queues, without the zeros behind their last units."""
+    below = store / "consumequeue"
+    return {
+        str(path.relative_to(below)): path.read_bytes().rstrip(b"\0") for path in below.rglob("*") if path.is_file()
+    }
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl"])
 @pytest.mark.parametrize("name", GOLDENS)
 def test_a_store_comes_back_byte_for_byte(name: str, suffix: str, tmp_path: Path) -> None:
@@ -43,3 +51,4 @@ def test_a_store_comes_back_byte_for_byte(name: str, suffix: str, tmp_path: Path
     assert done.code == exit_codes.OK, done.err
     assert done.objects[0]["stored"] == len(truth(name).messages)
     assert log_bytes(copy) == log_bytes(source)
+    assert queue_bytes(copy) == queue_bytes(source)

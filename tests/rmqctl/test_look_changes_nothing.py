@@ -31,6 +31,8 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["cat", "--json"],
         ["cat", "-n", 5],
         ["cat", "--order", "queue", "--format", "csv"],
+        ["predict"],
+        ["predict", "--broker", "4.9.8", "--json"],
         ["query", "-o", row["phyOffset"]],
         ["query", "-o", row["phyOffset"] + 1, "--json"],
         ["query", "-i", row["msgId"], "--json"],

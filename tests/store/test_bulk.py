@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from formats.errors import UsageError
-from formats.hosts import Host
 from formats.message import Message
 from store.columns.engine import NO_NUMBA
 from store.files import io
@@ -20,8 +19,8 @@ from store.message_store import MessageStore
 from store.status import PutStatus
 from store.write import writer
 from store.write.result import PutResult
-from tests.store.same_files import MESSAGES, NOW, by_put, files_after, one_by_one
-from tests.store.writing import SMALL, message, records, small, stored_messages
+from tests.store.same_files import MESSAGES, by_put, files_after, one_by_one
+from tests.store.writing import SMALL, lines_of, message, records, run_python, small, stored_messages
 
 pa = pytest.importorskip("pyarrow")
 # a store for every smaller example would take minutes
@@ -316,15 +315,30 @@ def test_hostile_arrays_are_refused(tmp_path: Path) -> None:
                 store.put_columns(pa.record_batch(columns))
 
 
-def test_born_hosts_of_a_batch(tmp_path: Path) -> None:
-    hosts = ["1.2.3.4:5", None, "[::1]:6", "1.2.3.4:5"]
-    batch = pa.record_batch({"topic": ["T"] * 4, "body": ["x"] * 4, "born_host": pa.array(hosts, pa.string())})
-    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, clock=lambda: NOW) as store:
-        assert store.put_columns(batch).stored == 4
+def test_a_kill_in_the_middle_loses_nothing_that_was_answered(tmp_path: Path) -> None:
+    script = """
+        import sys
+        from formats.message import Message
+        from store.message_store import MessageStore
+        from store.write import writer
+        from tests.store.writing import SMALL
+        writer._BULK_FROM, writer._BULK_AFTER = 1, 0
+        store = MessageStore.open(sys.argv[1], "rw", SMALL, create=True)
+        while True:
+            messages = [Message("TopicA", b"x" * size, size % 3, 0, {"KEYS": "k"}) for size in range(500)]
+            print(store.put_many(messages)[-1].physical_offset, flush=True)
+    """
+    process = run_python(script, tmp_path / "s")
+    answered = [int(line) for line, _ in zip(lines_of(process), range(20), strict=False)]
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+    with MessageStore.open(tmp_path / "s", "r", SMALL) as store:
+        store.recover()
     found = stored_messages(tmp_path / "s")
-    assert [Host(one.born_host_ip, one.born_host_port) for one in found[:2]] == [
-        Host(b"\1\2\3\4", 5),
-        Message("", b"").born_host,
-    ]
-    assert found[2].born_host_port == 6
-    assert {one.born_timestamp for one in found} == {NOW}
+    assert set(answered) <= {one.physical_offset for one in found}
+    for queue_id in range(3):
+        offsets = [one.queue_offset for one in found if one.queue_id == queue_id]
+        assert offsets == list(range(len(offsets)))
+    MessageStore.open(tmp_path / "s", "rw", SMALL, full_check=True).close()

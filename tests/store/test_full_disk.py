@@ -35,6 +35,28 @@ def test_headroom_is_kept_for_queues_and_index(tmp_path: Path, monkeypatch: pyte
     assert headroom.admit(1 << 30)
 
 
+def test_ordinary_messages_are_counted_together_where_there_is_plenty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = 1 << 40
+    waited: list[int] = []
+    monkeypatch.setattr(io, "free_bytes", lambda _path: free)
+    headroom = Headroom(tmp_path, waited.append)
+    assert not headroom.admit_ordinary(1)
+    headroom.settle(1000)
+    assert headroom.admit_ordinary((1 << 32) // 11)
+    headroom.settle(2000)
+    assert headroom.admit_ordinary(11)
+    assert waited == [0]
+    headroom.settle(3000)
+    assert waited == [0, 1000]
+    for left in (1 << 20, 1 << 30):
+        free = left
+        headroom.admit(1 << 32)
+        headroom.settle(4000)
+        assert not headroom.admit_ordinary(1)
+
+
 def test_a_disk_without_headroom_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = (1 << 20) + 91 + 6 + 100 + 2 * UNIT_COST
     monkeypatch.setattr(io, "free_bytes", lambda _path: free)

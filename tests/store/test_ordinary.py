@@ -6,9 +6,11 @@ import errno
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from formats.errors import WriteFailedError
 from formats.message import Message
@@ -16,7 +18,7 @@ from formats.properties import encode_properties
 from store.files import io
 from store.message_store import MessageStore
 from store.status import PutStatus
-from store.write.ordinary import property_template
+from store.write.property_text import property_template, property_writer
 from tests.store.same_files import MESSAGES, NOW, by_put, files_after, one_by_one
 from tests.store.writing import SMALL, message, records, small, stored_messages, wait_until
 
@@ -27,7 +29,12 @@ def taken(store: MessageStore, one: Message) -> bool:
     return store._put_ordinary(one) is not None
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=40,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(MESSAGES)
 def test_both_ways_leave_the_same_files(messages: list[Message]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -136,13 +143,29 @@ def test_the_follower_is_woken_by_the_short_way(tmp_path: Path) -> None:
             wait_until(lambda expected=expected: queue.max_offset == expected)  # type: ignore[misc]  # bound now
 
 
-@pytest.mark.parametrize("properties", [{}, {"A": "1"}, {"100%": "%s", "B": ""}, {"ä": "ö"}])
-def test_templates(properties: dict[str, str]) -> None:
-    template = property_template(tuple(properties))
+@settings(deadline=None)
+@given(st.dictionaries(st.text("AB%sä", max_size=4), st.text("xyö%s\x01\x02", max_size=3), max_size=7))
+def test_properties_are_written_as_ever(properties: dict[str, str]) -> None:
+    template, write = property_template(tuple(properties)), property_writer(tuple(properties))
     assert template is not None
-    assert (template % tuple(properties.values())).encode() == encode_properties(properties)
+    assert write is not None
+    wanted = encode_properties(properties)
+    assert (template % tuple(properties.values())).encode() == wanted
+    has_separator = any("\x02" in value for value in properties.values())
+    assert write(properties) == (None if has_separator else wanted.decode())
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_a_value_that_is_no_text_is_told(count: int) -> None:
+    properties: dict[str, Any] = {f"name{number}": "text" for number in range(count)}
+    write = property_writer(tuple(properties))
+    assert write is not None
+    properties[f"name{count - 1}"] = 5
+    with pytest.raises(TypeError):
+        write(properties)
 
 
 @pytest.mark.parametrize("name", ["DELAY", "INNER_NUM", "__CRC32#", "__RMQ.TRANSIENT.a", "a\x01", "\x02", 5])
-def test_names_without_a_template(name: str) -> None:
+def test_names_that_need_more(name: str) -> None:
     assert property_template(("KEYS", name)) is None
+    assert property_writer(("KEYS", name)) is None

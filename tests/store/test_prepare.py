@@ -163,6 +163,27 @@ def test_a_wake_begins_the_next_step_at_once() -> None:
     thread.stop()
 
 
+def test_who_lingers_needs_no_wake() -> None:
+    work, steps = [3], [0]
+
+    def step() -> bool:
+        steps[0] += 1
+        found, work[0] = work[0] > 0, max(0, work[0] - 1)
+        return found
+
+    thread = Background("test", step, 60_000, lambda _: None, linger_ms=1)
+    assert thread.is_idle
+    thread.start()
+    thread.wake()
+    # three that find work, one that finds none, and another look after the mark
+    wait_until(lambda: steps[0] == 5)
+    wait_until(lambda: thread.is_idle)
+    work[0] = 1
+    thread.wake()
+    wait_until(lambda: steps[0] == 8)
+    thread.stop()
+
+
 def test_the_first_failure_is_the_one_that_counts(tmp_path: Path) -> None:
     state, told = RunningState(), []
     state.on_failure(lambda: told.append(1))

@@ -14,6 +14,7 @@ from formats.sys_flag import has_queue_slot, transaction_type
 from store.config import read_broker_conf
 from store.files.layout import is_safe_topic
 from store.files.lock import StoreLock
+from store.files.undo import undo
 from store.recover import RecoverReport, recover
 from store.store_files import StoreFiles
 from tests import goldens
@@ -150,6 +151,28 @@ def test_cleanly_stopped_broken_store_becomes_complete(golden_store: GoldenStore
     assert run(store).operations == []
 
 
+@pytest.mark.parametrize("name", ["crash", "innerbatch"])
+def test_a_queue_file_that_never_got_its_size_is_filled(golden_store: GoldenStore, name: str) -> None:
+    """A writer that is killed between creating a file and giving it its size leaves one of no bytes."""
+    store = golden_store(name)
+    run(store)
+    whole = sorted(path for path in (store / "consumequeue").rglob("0*") if path.is_file())
+    queue_files = [path for path in whole if any(path.read_bytes())]
+    wanted = {path: path.read_bytes() for path in queue_files}
+    for path in queue_files:
+        path.write_bytes(b"")
+    beyond = [path.with_name(f"{int(path.name) + 40 * len(wanted[path]):020d}") for path in queue_files]
+    for path in beyond:
+        path.write_bytes(b"")
+    before = tree_state(store)
+    run(store)
+    assert {path: path.read_bytes() for path in queue_files} == wanted
+    assert not [path for path in beyond if path.exists()]
+    with opened(store) as files:
+        undo(files.layout)
+    assert tree_state(store) == before
+
+
 @pytest.mark.parametrize("name", UNTOUCHED)
 def test_whole_store_stays_as_it_is(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
@@ -194,10 +217,14 @@ def test_cut_bytes_are_kept(golden_store: GoldenStore) -> None:
     assert report.journal is not None
     journal = json.loads((Path(report.journal) / "journal.json").read_text())
     kept = (Path(report.journal) / "before.bin").read_bytes()
-    [clear] = [entry for entry in journal["operations"] if entry["kind"] == "ClearRange" and entry["path"] == str(log)]
+    [clear] = [
+        entry
+        for entry in journal["operations"]
+        if entry["kind"] == "ClearRange" and entry["path"] == f"commitlog/{log.name}"
+    ]
     restored = bytearray(log.read_bytes())
-    for piece in clear["before"]:
-        restored[piece["offset"] : piece["offset"] + piece["bytes"]] = kept[piece["at"] : piece["at"] + piece["bytes"]]
+    for offset, at, length in clear["before"]:
+        restored[offset : offset + length] = kept[at : at + length]
     assert bytes(restored) == original
     assert report.truncated_bytes == len(original[begin:].rstrip(b"\0"))
 

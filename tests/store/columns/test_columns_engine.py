@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from store.columns import Columns, announce_compilation, engine, speed_notice, walk_columns
+from store.columns import Columns, engine, speed_notice, tell_notices, walk_columns
+from store.columns.notices import notice
 from store.commitlog.walk import walk
 from tests.opened import reader
 from tests.store.columns.comparing import assert_same, use_rung
@@ -17,10 +18,10 @@ ROOT = Path(__file__).parents[3]
 WALK = """
 import sys
 from pathlib import Path
-from store.columns import Columns, MessageColumns, walk_columns, speed_notice, announce_compilation
+from store.columns import Columns, MessageColumns, walk_columns, speed_notice, tell_notices
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reading import Descriptors
-announce_compilation(lambda said: print("said:", said))
+tell_notices(lambda said: print("said:", said))
 log = MappedFileQueue([Path(sys.argv[1])], None, Descriptors())
 log.load()
 print(sum(len(one) for one in walk_columns(log) if isinstance(one, MessageColumns)), speed_notice())
@@ -66,8 +67,9 @@ def test_store_and_columns_import_no_compiler() -> None:
 def test_without_the_extra() -> None:
     blocked = "import sys\nsys.modules['numba'] = None\nsys.modules['isal'] = None\n"
     out = _run(blocked + WALK, {})
-    assert out.startswith(f"{_messages()} whole logs are read slowly because numba")
-    assert out.count("\n") == 1
+    assert out.startswith("said: whole logs are read slowly because numba")
+    assert f"\n{_messages()} whole logs are read slowly because numba" in out
+    assert out.count("said:") == 1
     pytest.importorskip("numba")
     out = _run("import sys\nsys.modules['isal'] = None\n" + WALK, {})
     assert "isal is missing" in out
@@ -104,7 +106,8 @@ caching.CacheImpl._locator_classes = []
 def test_a_compiler_that_fails() -> None:
     pytest.importorskip("numba")
     out = _run(WALK, {"NUMBA_DISABLE_JIT": "1"})
-    assert out.startswith(f"{_messages()} whole logs are read slowly because")
+    assert out.startswith("said: whole logs are read slowly because")
+    assert f"\n{_messages()} whole logs are read slowly because" in out
 
 
 def test_wrong_results_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +120,23 @@ def test_wrong_results_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engine._isal_crc()[0] is None
 
 
+def test_each_listener_is_told_once() -> None:
+    said: list[str] = []
+    other: list[str] = []
+    for listener in (said.append, said.append):
+        tell_notices(listener)
+        notice("slow")
+        notice("slow")
+    tell_notices(other.append)
+    notice("slow")
+    tell_notices(None)
+    notice("slow")
+    assert (said, other) == (["slow"], ["slow"])
+
+
 def test_nobody_needs_to_listen() -> None:
-    announce_compilation(print)
-    announce_compilation(None)
+    tell_notices(print)
+    tell_notices(None)
     engine.say_compiling()
     log = reader("clean").files.log
     assert_same(walk_columns(log, columns=Columns.TOPIC), walk(log))

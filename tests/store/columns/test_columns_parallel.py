@@ -16,6 +16,7 @@ from store.columns.compiled_walk import Request
 from store.columns.pieces import pieces
 from store.commitlog.walk import Blank, Damage, Empty, walk
 from store.files.mapped_file_queue import MappedFileQueue
+from store.files.reading import Descriptors
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.store.columns.comparing import RUNGS, assert_same, use_rung
@@ -148,3 +149,17 @@ def test_a_caller_that_stops_leaves_no_threads(tmp_path: Path) -> None:
     del results
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("walk")]
     assert sum(len(one) for one in walk_columns(log) if isinstance(one, MessageColumns)) > 100
+
+
+def test_a_file_that_is_one_hole_is_cut_into_few_pieces(tmp_path: Path) -> None:
+    """A sparse file may say that it has a terabyte: nothing looks for frames in its holes."""
+    path = tmp_path / ("0" * 20)
+    path.write_bytes(frame(0, b"one"))
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)
+    log = MappedFileQueue([tmp_path], None, Descriptors())
+    log.load()
+    began = time.monotonic()
+    found = check_log(log)
+    assert (found.messages, len(found.others)) == (1, 1)
+    assert time.monotonic() - began < 20

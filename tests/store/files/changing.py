@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from store.files.journal import Journal
 from store.files.layout import StoreLayout
 from store.files.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
+
+MOMENT = 1_700_000_000_123_456_789
+"""The time of every change where tests compare outcomes with their times."""
 
 
 def fill(path: Path, data: bytes) -> None:
@@ -30,6 +35,7 @@ def small_store(folder: Path) -> StoreLayout:
     fill(root / "index" / "one", b"1" * 500)
     fill(root / "checkpoint", b"k" * 100)
     fill(root / "abort", b"")
+    fill(root / "lock", b"lock")
     for number, path in enumerate(sorted(root.rglob("*"), reverse=True)):
         os.utime(path, ns=(10**18 + number, 10**18 + 10**9 * number + 7))
     os.utime(root, ns=(10**18, 10**18))
@@ -62,7 +68,8 @@ def plan_of_everything(layout: StoreLayout, journal: Journal) -> Plan:
             Install(journal.staging / "two", root / "index" / "two"),
             Install(staged_folder, root / "batch" / "W"),
             MoveAway(root / "abort"),
-        ]
+        ],
+        {root / "commitlog" / "1": 1_234_567_890_123_456_789},
     )
 
 
@@ -88,3 +95,28 @@ def expected(before: dict[str, bytes]) -> dict[str, bytes]:
 def content(root: Path) -> dict[str, bytes]:
     """Every file below a folder."""
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def start(folder: Path) -> tuple[StoreLayout, Callable[[], Journal]]:
+    """A store and its change, prepared up to where the journal takes over."""
+    layout = small_store(folder)
+    journal = Journal(layout, "test")
+    plan = plan_of_everything(layout, journal)
+    for path in (*journal.staging.rglob("*"), journal.staging):
+        os.utime(path, ns=(MOMENT, MOMENT - 5))
+
+    def work() -> Journal:
+        journal.apply(plan)
+        return journal
+
+    return layout, work
+
+
+def copied(folder: Path, target: Path) -> StoreLayout:
+    """The store with its journals, times and all, elsewhere."""
+    shutil.copytree(folder, target, symlinks=True)
+    for path in (folder, *folder.rglob("*")):
+        status = path.lstat()
+        copy = target / path.relative_to(folder)
+        os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+    return StoreLayout(target / "store", (target / "store" / "commitlog",))

@@ -11,6 +11,7 @@ import pytest
 
 from formats.errors import WriteFailedError
 from store.files import io
+from store.files.moving import move
 from tests.goldens import tree_state
 
 
@@ -49,9 +50,10 @@ def test_every_change_is_observed(tmp_path: Path, seen: list[tuple[str, str, int
         ("truncate", lambda: io.truncate(file, 50)),
         ("open fsync", lambda: io.flush_file(file)),
         ("fsync", lambda: io.flush_directory(file.parent)),
+        ("link", lambda: io.link(file, file.with_name("link"))),
         ("copy mkdir", lambda: io.copy_file(file, other)),
         ("rename", lambda: io.rename(other, other.with_name("renamed"))),
-        ("move", lambda: io.move(other.with_name("renamed"), other)),
+        ("move", lambda: move(other.with_name("renamed"), other)),
         ("remove", lambda: io.remove(other)),
         ("rmdir", lambda: io.remove_directory(other.parent)),
         ("open write fsync rename fsync", lambda: io.write_whole(file, b"whole")),
@@ -83,8 +85,10 @@ def test_the_observer_is_told_before_the_change(tmp_path: Path, monkeypatch: pyt
         lambda: io.write_range(file, 0, b"x"),
         lambda: io.truncate(file, 0),
         lambda: io.rename(file, tmp_path / "new"),
-        lambda: io.move(file, tmp_path / "new"),
+        lambda: move(file, tmp_path / "new"),
         lambda: io.copy_file(file, tmp_path / "new"),
+        lambda: io.link(file, tmp_path / "new"),
+        lambda: io.share_blocks(0, 0, file),
         lambda: io.remove(file),
         lambda: io.remove_tree(tmp_path),
         lambda: io.flush_directory(tmp_path),
@@ -154,7 +158,7 @@ def test_move_never_replaces(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "target").write_bytes(b"2")
     with pytest.raises(WriteFailedError, match="exists"):
-        io.move(tmp_path / name, tmp_path / "target")
+        move(tmp_path / name, tmp_path / "target")
     assert (tmp_path / "target").read_bytes() == b"2"
     assert (tmp_path / name).exists()
 
@@ -170,7 +174,7 @@ def _tree(folder: Path) -> Path:
 def test_move_within_a_file_system(tmp_path: Path) -> None:
     source = _tree(tmp_path)
     before = tree_state(source)
-    io.move(source, tmp_path / "far" / "away")
+    move(source, tmp_path / "far" / "away")
     assert tree_state(tmp_path / "far" / "away") == before
     assert not source.exists()
 
@@ -178,12 +182,12 @@ def test_move_within_a_file_system(tmp_path: Path) -> None:
 def test_move_across_file_systems(tmp_path: Path, elsewhere: Path) -> None:
     source = _tree(tmp_path)
     before = tree_state(source)
-    io.move(source, elsewhere / "new" / "tree")
+    move(source, elsewhere / "new" / "tree")
     assert not source.exists()
     assert tree_state(elsewhere / "new" / "tree").keys() == before.keys()
     assert tree_state(elsewhere / "new" / "tree")["deep/file"] == before["deep/file"]
     assert list((elsewhere / "new").iterdir()) == [elsewhere / "new" / "tree"]
-    io.move(elsewhere / "new" / "tree" / "deep" / "file", tmp_path / "file")
+    move(elsewhere / "new" / "tree" / "deep" / "file", tmp_path / "file")
     assert tree_state(tmp_path)["file"] == before["deep/file"]
 
 
@@ -203,7 +207,7 @@ def test_interrupted_move_across_file_systems_loses_nothing(
 
     monkeypatch.setattr(io, "observer", fail)
     try:
-        io.move(source, elsewhere / "tree")
+        move(source, elsewhere / "tree")
     except WriteFailedError:
         pass
     else:
@@ -278,3 +282,10 @@ def test_a_failing_fsync_of_a_map_is_loud(tmp_path: Path, monkeypatch: pytest.Mo
         pages.flush(0, 10)
     assert failed.value.file == str(file)
     pages.close()
+
+
+def test_writing_whole_does_not_mind_what_a_killed_process_left(tmp_path: Path) -> None:
+    (tmp_path / f".file.rmqctl-{os.getpid()}").write_bytes(b"much longer than what comes now")
+    io.write_whole(tmp_path / "file", b"short")
+    assert (tmp_path / "file").read_bytes() == b"short"
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -13,11 +14,12 @@ import pytest
 from formats.errors import RefusedError, WriteFailedError
 from store.files import io
 from store.files.journal import Journal
+from store.files.journal_folder import read_state
 from store.files.layout import StoreLayout
 from store.files.plan import ClearRange, CreateFile, Plan, Resize, WriteRange
+from store.files.undo import undo
 from tests.goldens import TreeState, tree_state
 from tests.store.files.changing import content, expected, plan_of_everything, small_store
-from tests.store.files.undoing import undo
 
 
 class CrashError(BaseException):
@@ -69,8 +71,7 @@ def _operations(folder: Path) -> list[Observed]:
 
 
 def _is_prepared(journal: Journal) -> bool:
-    path = journal.folder / "journal.json"
-    return path.exists() and json.loads(path.read_text())["state"] in ("prepared", "applied")
+    return read_state(journal.folder)["state"] in ("prepared", "applied")
 
 
 def test_a_plan_is_carried_out(tmp_path: Path) -> None:
@@ -80,23 +81,34 @@ def test_a_plan_is_carried_out(tmp_path: Path) -> None:
     journal.apply(plan_of_everything(layout, journal))
     assert content(layout.root) == expected(before)
     head = json.loads((journal.folder / "journal.json").read_text())
-    assert (head["state"], head["verb"], head["arguments"]) == ("applied", "test", ["--flag"])
+    assert (head["verb"], head["arguments"], head["paths"]) == ("test", ["--flag"], 11)
     assert head["store"] == str(layout.root)
+    assert read_state(journal.folder)["state"] == "applied"
     assert journal.folder.parent == tmp_path / "store.rmqctl"
     # the bytes to come are kept as well, so that it can be done again
     after = (journal.folder / "after.bin").read_bytes()
     entry = head["operations"][0]
-    assert after[entry["after"]["at"] :][: entry["after"]["bytes"]] == b"X" * 50
+    assert after[entry["after_at"] :][: entry["length"]] == b"X" * 50
+    # what it changed carries one time, whenever it was written
+    changed = [layout.root / name for name in ("commitlog/0", "checkpoint", "queues/V/3/d", "queues/V/3", "queues")]
+    assert {path.stat().st_mtime_ns for path in changed} == {head["moment_ns"]}
+    assert (layout.root / "queues" / "T" / "1").stat().st_mtime_ns == head["moment_ns"]
+    assert (layout.root / "queues" / "T" / "0").stat().st_mtime_ns != head["moment_ns"]
 
 
-def test_an_applied_plan_can_be_undone(tmp_path: Path) -> None:
+def test_the_journal_holds_the_hash_of_everything_kept(tmp_path: Path) -> None:
     layout = small_store(tmp_path)
-    before = tree_state(layout.root)
+    gone = (layout.root / "queues" / "U" / "0" / "c").read_bytes()
     journal = Journal(layout, "test")
     journal.apply(plan_of_everything(layout, journal))
-    assert tree_state(layout.root) != before
-    undo(journal.folder)
-    assert tree_state(layout.root) == before
+    text = (journal.folder / "journal.json").read_text()
+    head = json.loads(text)
+    for name in ("before.bin", "after.bin"):
+        assert head["files"][name] == hashlib.sha256((journal.folder / name).read_bytes()).hexdigest()
+    assert hashlib.sha256(text.replace(head["sha256"], "0" * 64).encode()).hexdigest() == head["sha256"]
+    [moved] = [row for row in head["operations"] if row["path"] == "queues/U"]
+    hashes = {name: digest for name, _, _, digest in moved["moved_items"]}
+    assert hashes == {".": None, "0": None, "0/c": hashlib.sha256(gone).hexdigest()}
 
 
 def test_holes_are_not_copied(tmp_path: Path) -> None:
@@ -110,7 +122,7 @@ def test_holes_are_not_copied(tmp_path: Path) -> None:
     journal = Journal(layout, "test")
     journal.apply(Plan([Resize(big, 1000)]))
     assert (journal.folder / "before.bin").stat().st_size < 1 << 20
-    undo(journal.folder)
+    undo(layout)
     assert (big.stat().st_size, big.stat().st_mtime_ns) == (1 << 40, before)
     with big.open("rb") as file:
         file.seek(1 << 39)
@@ -127,6 +139,7 @@ def test_nothing_of_the_store_changes_before_the_journal_is_on_disk(tmp_path: Pa
     before = seen[:first]
     renamed = [number for number, observed in enumerate(before) if observed[0] == "rename"]
     assert len(renamed) == 1  # journal.json under its final name
+    assert "journal.json" in before[renamed[0]][1]
     flushed = [Path(observed[1]).name for observed in before if observed[0] == "fsync"]
     folder = Path(before[renamed[0]][1]).parent.name
     assert {"before.bin", "after.bin", folder, "store.rmqctl"} <= set(flushed)
@@ -138,6 +151,7 @@ def test_nothing_of_the_store_changes_before_the_journal_is_on_disk(tmp_path: Pa
 def test_everything_written_is_flushed_before_it_says_applied(tmp_path: Path) -> None:
     seen = _operations(tmp_path)
     last = max(number for number, observed in enumerate(seen) if observed[0] == "rename")
+    assert "state.json" in seen[last][1]
     flushed = [observed[1] for observed in seen[:last] if observed[0] == "fsync"]
     written = {
         observed[1] for observed in seen if observed[0] in ("write", "create", "truncate") and _store_of(observed)
@@ -146,7 +160,7 @@ def test_everything_written_is_flushed_before_it_says_applied(tmp_path: Path) ->
     assert written <= set(flushed)
     root = tmp_path / "store"
     # new directories, and those they were made in
-    for directory in ("queues/V/3", "queues/V", "queues", "batch", "index", "commitlog", "."):
+    for directory in ("queues/V/3", "queues/V", "queues", "batch", "index", "."):
         assert str(root / directory) in flushed, directory
 
 
@@ -173,7 +187,7 @@ def test_killed_at_any_operation(tmp_path: Path, torn: bool) -> None:
             assert tree_state(layout.root) == before, operations[number - 1]
             untouched += 1
         else:
-            undo(journal.folder)
+            undo(layout)
             assert tree_state(layout.root) == before, operations[number - 1]
             prepared += 1
     assert untouched > 8
@@ -200,7 +214,7 @@ def test_every_failing_flush_is_loud_and_names_its_file(tmp_path: Path) -> None:
         expected = _anonymous(operations[number - 1][1], tmp_path / "all")
         assert _anonymous(error.file or "", folder) == expected
         if _is_prepared(journal):
-            undo(journal.folder)
+            undo(layout)
         assert tree_state(layout.root) == before
 
 
@@ -238,7 +252,8 @@ def test_what_reads_back_differently_is_an_error(
     with pytest.raises(WriteFailedError, match="reads back differently") as failed:
         journal.apply(Plan([changed]))
     assert failed.value.file == str(changed.path)
-    assert json.loads((journal.folder / "journal.json").read_text())["state"] == "prepared"
+    assert read_state(journal.folder)["state"] == "prepared"
+    assert "rmqctl undo" in (failed.value.hint or "")
 
 
 def test_clearing_is_verified_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,3 +188,14 @@ def test_loading_changes_nothing(golden_store: GoldenStore) -> None:
     queue.read(0, 1000)
     queue.close()
     assert tree_state(store) == before
+
+
+def test_names_beyond_the_largest_offset_are_strays(tmp_path: Path) -> None:
+    """20 digits can say more than 63 bits hold, and a file may end behind them."""
+    largest = (1 << 63) - 1
+    for name in ("9" * 20, f"{largest + 1:020d}", f"{largest:020d}"):
+        (tmp_path / name).write_bytes(bytes(SIZE))
+    (tmp_path / f"{largest - SIZE:020d}").write_bytes(bytes(SIZE))
+    queue = _load(tmp_path)
+    assert [file.start_offset for file in queue.files] == [largest - SIZE]
+    assert [problem.kind for problem in queue.problems] == ["stray"] * 3

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.errors import UnreadableError
-from store.files.reading import Descriptors, data_extents, end_of_nonzero, first_nonzero
+from store.files.reading import Descriptors, data_extents, end_of_nonzero, first_nonzero, read_small_file
 
 PAGE = 4096
 
@@ -186,3 +186,17 @@ def test_file_system_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "lseek", unsupported)
     assert list(data_extents(path, 10, 101)) == [(10, 101)]
     assert list(data_extents(path, 200, 300)) == []
+
+
+def test_small_files_are_regular_files(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    assert (read_small_file(path, 100), read_small_file(path, 3)) == (b"content", b"con")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    (tmp_path / "circle").symlink_to("circle")
+    for name in ("fifo", "endless", "circle", "."):
+        with pytest.raises(UnreadableError):
+            read_small_file(tmp_path / name, 10)
+    with pytest.raises(FileNotFoundError):
+        read_small_file(tmp_path / "nowhere", 10)

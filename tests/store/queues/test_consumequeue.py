@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import struct
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from formats.errors import WriteFailedError
 from store.files.reading import Descriptors
@@ -197,6 +200,25 @@ def test_appending_rolls_to_the_next_file(tmp_path: Path) -> None:
     data = b"".join(files.values())
     assert data == b"".join(_packed(slot * 100) for slot in range(23)) + EMPTY * 7
     assert _queue(folder).max_offset == 23
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 25), st.integers(1, 35)), max_size=6))
+def test_runs_leave_what_single_units_leave(runs: list[tuple[int, int]]) -> None:
+    """Runs of this many units behind gaps of that many slots."""
+    with tempfile.TemporaryDirectory() as folder:
+        single, queue = _queue(Path(folder, "single")), _queue(Path(folder, "runs"))
+        end = 0
+        for gap, length in runs:
+            units = [_unit(slot) for slot in range(end + gap, end + gap + length)]
+            for unit in units:
+                single.append(unit)
+            queue.append_run(end + gap, b"".join(_packed(unit.physical_offset) for unit in units))
+            end += gap + length
+            assert queue.max_offset == single.max_offset == end
+        single.close()
+        queue.close()
+        assert not runs or _bytes(Path(folder, "runs")) == _bytes(Path(folder, "single"))
 
 
 def test_appending_to_a_queue_that_has_units(tmp_path: Path) -> None:

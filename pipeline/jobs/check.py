@@ -1,0 +1,178 @@
+"""`check` with the walk and the comparisons done by tasks; everything else, and every judgement, is `store.check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pipeline.engine import Engine
+from pipeline.jobs.check_parts import (
+    Checked,
+    CheckOrder,
+    IndexFileItem,
+    TalliedRun,
+    check_split,
+    renumbered,
+    survey_one,
+    whole_files,
+)
+from pipeline.over_splits import run_over_splits
+from pipeline.splits import SPLIT_SIZE
+from store.check.check import CheckRun
+from store.check.check import check as check_in_process
+from store.check.cross import CrossCheck, Level, LogSeen
+from store.check.finding import Finding
+from store.check.index import IndexCheck
+from store.check.index_files import IndexSurvey, readable_files
+from store.check.log_walk import Walked
+from store.check.queues import QueueCheck
+from store.check.ranges import Subset
+from store.commitlog.walk import Damage, Progress
+from store.files.mapped_file_queue import MappedFileQueue
+from store.log_runs import Digest, Run, RunRecord
+from store.queues.queue_table import has_rocksdb_queues
+from store.store_files import StoreFiles
+
+# splits whose results are held at a time: a result has some hundred bytes for each queue with messages in the split
+_WAVE = 512
+
+
+def check_with(
+    engine: Engine,
+    files: StoreFiles,
+    level: Level | str = Level.DEFAULT,
+    *,
+    subset: Subset | None = None,
+    max_duration: float | None = None,
+    resume: Path | None = None,
+    fail_fast: bool = False,
+    split_size: int = SPLIT_SIZE,
+    progress: Progress | None = None,
+) -> CheckRun:
+    """`store.check.check.check` with the work done by tasks: the same arguments, findings and summary.
+
+    Tasks read the store only; what they answer is small, and the same for any split size and engine.
+    """
+    return check_in_process(
+        files,
+        level,
+        subset=subset,
+        max_duration=max_duration,
+        resume=resume,
+        fail_fast=fail_fast,
+        progress=progress,
+        walker=_ByTasks(engine, split_size),
+    )
+
+
+class _ByTasks:
+    """See store.check.walker.Walker."""
+
+    def __init__(self, engine: Engine, split_size: int) -> None:
+        self._engine = engine
+        self._split_size = split_size
+        self._survey: IndexSurvey | None = None
+
+    def cross_checks(self, files: StoreFiles, level: Level, is_live: bool) -> list[CrossCheck]:
+        """The checks, for runs that tasks have compared already."""
+        self._survey = survey = None
+        if files.config.message_index_enable and level is not Level.QUICK:
+            # with absolute paths for the tasks, with those that the caller knows for what is told
+            self._survey = self._survey_index(files, is_live)
+            named = [replace(one, path=files.layout.index / one.path.name) for one in self._survey.files]
+            survey = replace(self._survey, files=named)
+        checks: list[CrossCheck] = [_TalliedIndex(IndexCheck(files, survey, is_live=is_live))]
+        if not has_rocksdb_queues(files.layout):
+            checks.insert(0, _TalliedQueues(QueueCheck(files)))
+        return checks
+
+    def _survey_index(self, files: StoreFiles, is_live: bool) -> IndexSurvey:
+        found, strangers = readable_files(files.index, files.descriptors)
+        items = [IndexFileItem(str(file.path.resolve()), file.geometry, is_live) for file in found]
+        return IndexSurvey(self._engine.run("check: index files", survey_one, items), strangers)
+
+    def walk(
+        self, files: StoreFiles, begin: int, end: int, digest: Digest, is_full: bool, progress: Progress | None
+    ) -> Iterator[Walked]:
+        """The log file by file, in order."""
+        with_queues = not has_rocksdb_queues(files.layout)
+        order = CheckOrder(is_full, with_queues, self._survey)
+        size = max(self._split_size, 1) * _WAVE
+        root = str(files.root.resolve())
+        for first, stop in _waves(files.log, begin, end, size):
+            results = run_over_splits(
+                self._engine,
+                "check: reading the log",
+                partial(check_split, order),
+                files,
+                split_size=self._split_size,
+                begin=first,
+                end=stop,
+                progress=progress,
+            )
+            for found in whole_files(_with_files(files.log, results)):
+                numbers = [digest.topics.id_of(name.encode("utf-8")) for name in found.topics]
+                found.look.topics = renumbered(found.look.topics, numbers)
+                yield Walked([_as_named(record, root, files) for record in found.records], found.look)
+
+
+def _as_named(record: RunRecord, root: str, files: StoreFiles) -> RunRecord:
+    """Damage with the path of its file as the caller knows the store."""
+    if isinstance(record, Damage) and record.file.startswith(root + "/"):
+        return record._replace(file=str(files.root / record.file[len(root) + 1 :]))
+    return record
+
+
+def _waves(log: MappedFileQueue, begin: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """[begin, end) in parts of whole files and at least `size` bytes, so that not all results are held at once."""
+    edges = [file.start_offset for file in log.files if begin < file.start_offset < end]
+    first = begin
+    for edge in edges:
+        if edge - first >= size:
+            yield first, edge
+            first = edge
+    yield first, end
+
+
+def _with_files(log: MappedFileQueue, results: list[Checked]) -> Iterator[tuple[int, Checked]]:
+    """Each result with the start of the file in which its first record begins."""
+    at = -1
+    for found in results:
+        if found.records:
+            file = log.find(found.records[0].physical_offset)
+            at = file.start_offset if file is not None else found.records[0].physical_offset
+        yield at, found
+
+
+class _TalliedQueues:
+    """The check of the queues, fed with tallies."""
+
+    def __init__(self, check: QueueCheck) -> None:
+        self._check = check
+
+    def add(self, run: Run) -> None:
+        """The log holds these messages."""
+        assert isinstance(run, TalliedRun)
+        self._check.merge(run.queues_tally)
+
+    def finish(self, seen: LogSeen) -> Iterator[Finding]:
+        """See CrossCheck."""
+        return self._check.finish(seen)
+
+
+class _TalliedIndex:
+    """The check of the index, fed with tallies."""
+
+    def __init__(self, check: IndexCheck) -> None:
+        self._check = check
+
+    def add(self, run: Run) -> None:
+        """The log holds these messages."""
+        assert isinstance(run, TalliedRun)
+        self._check.merge(run.index_tally)
+
+    def finish(self, seen: LogSeen) -> Iterator[Finding]:
+        """See CrossCheck."""
+        return self._check.finish(seen)

@@ -1,0 +1,293 @@
+"""A rebuild's workers: what a split implies is put aside, sorted by queue; then queues and index files are written.
+
+What decides about slots, keys and conflicts is the store's own code (`log_runs.route`, `QueueWriter`, `IndexBuilder`),
+fed in the order of the log, so that the files are those of `store.rebuild`, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from formats.errors import UnreadableError
+from pipeline.scratch import attempt
+from pipeline.shuffle import ShuffleReader, ShuffleWriter, bucket_of
+from pipeline.splits import Split, open_split, split_runs
+from store.commitlog.walk import Blank, Damage, Empty
+from store.dispatch import QueueSlot
+from store.files import io
+from store.files.layout import topic_directory
+from store.files.reading import Descriptors
+from store.index.index_file import Geometry
+from store.log_runs import UNIT, Digest, QueueRun, Run, route
+from store.mend.index_build import IndexBuilder
+from store.mend.queue_writer import QueueWriter
+from store.queues.unit import QueueUnit
+
+_Queue = tuple[str, int]
+
+# single units that are held before they are put aside, and index keys that are read at once
+_HELD = 1 << 16
+_KEYS_AT_ONCE = 1 << 20
+_HASH, _NUMBER = np.dtype("<i4"), np.dtype("<i8")
+_UNIT_FIELDS = len(QueueUnit._fields)
+
+
+class RebuildOrder(NamedTuple):
+    """What all tasks of a rebuild know. Picklable. Sizes of files in bytes, delays in ms.
+
+    `topics`: None for all. `batch_queues`: those that have 46-byte units. `scratch`: a folder that all machines see,
+    None where only counts are wanted.
+    """
+
+    delay_levels: tuple[int, ...]
+    with_queues: bool
+    with_index: bool
+    topics: frozenset[str] | None
+    batch_queues: frozenset[_Queue]
+    queue_file_size: int
+    batch_file_size: int
+    geometry: Geometry
+    scratch: str | None
+    buckets: int
+
+
+class Passed(NamedTuple):
+    """A run of messages, as the survey of the log wants to know of it."""
+
+    physical_offset: int
+    end: int
+    messages: int
+    last_message_offset: int
+    last_store_timestamp: int
+
+
+class Implied(NamedTuple):
+    """What came of a split. `keys`: index entries. `aside`: what is put aside. `counted`: units of each queue, only
+    where nothing is put aside; else they are counted by queue, which is less for the driver to hear of."""
+
+    records: list[Passed | Blank | Empty | Damage]
+    unplaceable: int
+    keys: int
+    counted: dict[_Queue, int]
+    aside: str | None
+
+
+class MadeQueue(NamedTuple):
+    """A written queue. `units`: those implied, `conflicts` of which had no place. `directory` is relative to the
+    scratch folder, None where no unit had a place."""
+
+    topic: str
+    queue_id: int
+    is_batch: bool
+    units: int
+    conflicts: int
+    directory: str | None
+
+
+class KeyRange(NamedTuple):
+    """The keys [begin, end) of those that a split has put aside."""
+
+    aside: str
+    begin: int
+    end: int
+
+
+def imply(order: RebuildOrder, split: Split) -> Implied:
+    """Task: walk a split, count what its messages imply, and put it aside."""
+    digest = Digest(order.delay_levels, queues=order.with_queues, keys=order.with_index)
+    records: list[Passed | Blank | Empty | Damage] = []
+    unplaceable = keys = 0
+    runs: list[Run] = []
+    with open_split(split) as files:
+        aside = _Aside(order)
+        try:
+            for record in split_runs(files, split, digest):
+                if not isinstance(record, Run):
+                    records.append(record)
+                    continue
+                records.append(Passed(*(getattr(record, name) for name in Passed._fields)))
+                unplaceable += record.unplaceable
+                keys += len(record.key_hashes)
+                runs.append(record)
+                if order.with_queues:
+                    route(record, files.log, order.delay_levels, aside)
+            return Implied(records, unplaceable, keys, dict(aside.counted), aside.finish(runs))
+        finally:
+            aside.close()
+
+
+class _Aside:
+    """Takes the units of a split and puts them aside by queue, in the order of the log."""
+
+    def __init__(self, order: RebuildOrder) -> None:
+        self._order = order
+        self.counted: Counter[_Queue] = Counter()
+        self._single: dict[_Queue, list[tuple[QueueUnit, bool]]] = {}
+        self._held = 0
+        self._writer: ShuffleWriter | None = None
+        if order.scratch is not None:
+            # one bucket more, for the keys of the index
+            self._writer = ShuffleWriter(attempt(Path(order.scratch), "implied"), order.buckets + 1)
+
+    def is_batch_topic(self, topic: str, queue_id: int) -> bool:
+        """Whether the store has this queue with 46-byte units."""
+        return (topic, queue_id) in self._order.batch_queues
+
+    def add(self, slot: QueueSlot) -> None:
+        """The log implies this slot."""
+        queue = slot.topic, slot.queue_id
+        if not self._counts(queue, 1):
+            return
+        self._single.setdefault(queue, []).append((slot.unit, slot.is_batch))
+        self._held += 1
+        if self._held >= _HELD:
+            self._put_singles()
+
+    def add_units(self, run: QueueRun) -> None:
+        """The log implies these units of a queue with 20-byte units."""
+        queue = run.topic, run.queue_id
+        if not self._counts(queue, len(run.slots)):
+            return
+        self._put_single(queue)
+        slots = np.ascontiguousarray(run.slots, _NUMBER)
+        self._put(queue, [False, len(slots)], slots, np.ascontiguousarray(run.units))
+
+    def _counts(self, queue: _Queue, units: int) -> bool:
+        if self._order.topics is not None and queue[0] not in self._order.topics:
+            return False
+        if self._writer is None:
+            self.counted[queue] += units
+        return self._writer is not None
+
+    def _put_singles(self) -> None:
+        for queue in list(self._single):
+            self._put_single(queue)
+
+    def _put_single(self, queue: _Queue) -> None:
+        units = self._single.pop(queue, [])
+        if units:
+            self._held -= len(units)
+            fields = np.array([unit for unit, _ in units], _NUMBER)
+            # whether a queue is one of batches its first unit decides
+            self._put(queue, [units[0][1], 0], fields)
+
+    def _put(self, queue: _Queue, rest: Sequence[object], *arrays: Any) -> None:
+        assert self._writer is not None
+        topic, queue_id = queue
+        bucket = bucket_of(f"{queue_id} {topic}", self._order.buckets)
+        self._writer.put(bucket, [topic, queue_id, *rest], [array.tobytes() for array in arrays])
+
+    def finish(self, runs: Sequence[Run]) -> str | None:
+        """Everything is on the disk, the keys of `runs` too."""
+        if self._writer is None:
+            return None
+        self._put_singles()
+        if runs:
+            hashes = np.concatenate([run.key_hashes for run in runs]).astype(_HASH)
+            offsets = np.concatenate([run.key_offsets for run in runs]).astype(_NUMBER)
+            timestamps = np.concatenate([run.key_timestamps for run in runs]).astype(_NUMBER)
+            data = [array.tobytes() for array in (hashes, offsets, timestamps)]
+            self._writer.put(self._order.buckets, len(hashes), data)
+        self._writer.finish()
+        return self._writer.path.name
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def write_queues(order: RebuildOrder, asides: Sequence[str], bucket: int) -> list[MadeQueue]:
+    """Task: write the queues of a bucket from what all splits have put aside, in their order."""
+    assert order.scratch is not None
+    scratch = Path(order.scratch)
+    folder = attempt(scratch, "queues")
+    found: dict[_Queue, list[tuple[ShuffleReader, list[Any], int, int]]] = {}
+    made = []
+    with Descriptors() as descriptors:
+        for name in asides:
+            reader = ShuffleReader(scratch / name, order.buckets + 1, descriptors)
+            for (topic, queue_id, *rest), position, length in reader.entries(bucket):
+                found.setdefault((topic, queue_id), []).append((reader, rest, position, length))
+        for queue in sorted(found):
+            made.append(_written(order, folder, queue, found.pop(queue)))
+    if folder.is_dir():
+        io.flush_tree(folder)
+    return made
+
+
+def _written(
+    order: RebuildOrder, folder: Path, queue: _Queue, entries: Sequence[tuple[ShuffleReader, list[Any], int, int]]
+) -> MadeQueue:
+    topic, queue_id = queue
+    is_batch = bool(entries[0][1][0])
+    directory = topic_directory(folder / queue_root(is_batch), topic) / str(queue_id)
+    size = order.batch_file_size if is_batch else order.queue_file_size
+    writer = QueueWriter(directory, is_batch, size, below=folder.parent)
+    units = 0
+    for reader, (_, count), position, length in entries:
+        data = reader.read(position, length)
+        units += count or length // (_UNIT_FIELDS * _NUMBER.itemsize)
+        if count:
+            slots = np.frombuffer(data, _NUMBER, count)
+            writer.add_units(slots, np.frombuffer(data, UNIT, count, offset=slots.nbytes))
+            continue
+        for fields in np.frombuffer(data, _NUMBER).reshape(-1, _UNIT_FIELDS).tolist():
+            writer.add(QueueUnit(*fields))
+    writer.flush()
+    path = str(directory.relative_to(folder.parent)) if directory.is_dir() else None
+    return MadeQueue(topic, queue_id, is_batch, units, writer.conflicts, path)
+
+
+def queue_root(is_batch: bool) -> str:
+    """The directory of a store that such queues are in."""
+    return "batchconsumequeue" if is_batch else "consumequeue"
+
+
+def write_index(order: RebuildOrder, ranges: Sequence[KeyRange]) -> str:
+    """Task: write one index file from ranges of keys, which fit into it; its path relative to the scratch folder."""
+    assert order.scratch is not None
+    scratch = Path(order.scratch)
+    folder = attempt(scratch, "index")
+    io.make_directories(folder, below=scratch)
+    builder = IndexBuilder(order.geometry, lambda: folder)
+    try:
+        with Descriptors() as descriptors:
+            for one in ranges:
+                keys = Keys(ShuffleReader(scratch / one.aside, order.buckets + 1, descriptors), order.buckets)
+                for begin in range(one.begin, one.end, _KEYS_AT_ONCE):
+                    builder.add(*keys.read(begin, min(begin + _KEYS_AT_ONCE, one.end)))
+        made = builder.finish()
+    finally:
+        builder.close()
+    io.flush_tree(folder)
+    return str(made[0].relative_to(scratch))
+
+
+class Keys:
+    """The index keys that a split has put aside: hashes, physical offsets and store times (ms)."""
+
+    def __init__(self, reader: ShuffleReader, bucket: int) -> None:
+        """`bucket`: that of the keys."""
+        self._reader = reader
+        self._count, self._position = 0, 0
+        for count, position, _ in reader.entries(bucket):
+            self._count, self._position = count, position
+
+    def read(self, begin: int, end: int) -> Any:
+        """The three arrays of the keys [begin, end)."""
+        return tuple(self._arrays(begin, end))
+
+    def _arrays(self, begin: int, end: int) -> Iterator[Any]:
+        if not 0 <= begin <= end <= self._count:
+            raise UnreadableError(f"has {self._count} keys, not {end}")
+        position = self._position
+        for kind in (_HASH, _NUMBER, _NUMBER):
+            size = kind.itemsize
+            yield np.frombuffer(self._reader.read(position + begin * size, (end - begin) * size), kind)
+            position += self._count * size

@@ -1,0 +1,54 @@
+"""Runs a task over all splits of a store, whatever stands at their edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from pipeline.engine import Engine
+from pipeline.splits import SPLIT_SIZE, WHOLE_FILES, Split, SplitEdgeError, plan_splits
+from store.commitlog.walk import Progress
+from store.store_files import StoreFiles
+
+Result = TypeVar("Result")
+
+
+def run_over_splits(
+    engine: Engine,
+    name: str,
+    task: Callable[[Split], Result],
+    files: StoreFiles,
+    *,
+    split_size: int = SPLIT_SIZE,
+    begin: int | None = None,
+    end: int | None = None,
+    progress: Progress | None = None,
+) -> list[Result]:
+    """`task` of each split of the log, or of [begin, end) of it; the results in the log's order.
+
+    See Engine.run and plan_splits. Where a huge message hides decoys at an edge (SplitEdgeError) all is done again
+    with whole files. `progress` is told bytes of the log, as well as they are known.
+    """
+    for size in (split_size, WHOLE_FILES):
+        splits = plan_splits(files, size, begin, end)
+        total = sum(split.end - split.begin for split in splits)
+        try:
+            return engine.run(name, task, splits, counted(progress, total, len(splits)))
+        except SplitEdgeError:
+            if size == WHOLE_FILES:
+                raise
+    raise AssertionError("either size has returned or raised")
+
+
+def counted(progress: Progress | None, total: int, items: int) -> Callable[[int], None] | None:
+    """An Engine's `on_done` that tells `progress` of `total` bytes while `items` are done."""
+    if progress is None or not items:
+        return None
+    done = 0
+
+    def on_done(count: int) -> None:
+        nonlocal done
+        before, done = done, done + count
+        progress(total * done // items - total * before // items)
+
+    return on_done

@@ -1,0 +1,176 @@
+"""The data source that Spark sees: `spark.read.format("rocketmq")`, and `readStream` for messages.
+
+A reader only plans and reads; what its batches hold is made by the modules beside it. Spark starts a Python process for
+each step of planning, so nothing here loads a compiler; that is left to the tasks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from formats.errors import UsageError
+from pipeline.source.options import SourceOptions, parse_options
+from pipeline.source.spark_types import view_schema
+from pipeline.source.wanted import Wanted, wanted_by
+from pipeline.splits import Split, open_split, plan_splits
+from store.config import StoreConfig
+from store.store_files import StoreFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamReader
+
+# the program in which Spark plans a read whose filters it wants to hand over
+_PUSHING_PLANNER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class RocketMQSource(DataSource):
+    """A store of RocketMQ. Options: `options.OPTIONS`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is called with."""
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        """The columns asked for; all of the view if none are. UsageError for wrong options, NotAStoreError."""
+        options = parse_options(self.options)
+        StoreFiles(Path(options.path), options.store_config()).close()
+        return view_schema(options.view, options.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns of `schema`, which may be some of the view's."""
+        options = _with_columns(parse_options(self.options), schema)
+        if options.view != "messages":
+            return TableSourceReader(options, schema)
+        return PushingMessageReader(options, schema) if _may_push() else MessageReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A reader that follows the commitlog."""
+        from pipeline.source.stream import MessageStreamReader
+
+        options = _with_columns(parse_options(self.options), schema)
+        if options.view != "messages":
+            raise UsageError(f"{options.view} cannot be streamed", hint="only messages can")
+        return MessageStreamReader(options, schema)
+
+
+def _with_columns(options: SourceOptions, schema: StructType) -> SourceOptions:
+    """The options with the columns of `schema`; UsageError unless they are columns of the view, with its types."""
+    names = tuple(schema.names)
+    if not names:
+        raise UsageError("the schema has no column")
+    known = view_schema(options.view)
+    for field in schema.fields:
+        if field.name not in known.names or known[field.name].dataType != field.dataType:
+            raise UsageError(f"{options.view} has no column {field.name} of type {field.dataType.simpleString()}")
+    return options._replace(columns=names)
+
+
+def _may_push() -> bool:
+    """Whether Spark is about to hand over filters. It refuses a reader that would take them when it is not."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHING_PLANNER in sys.modules or getattr(main, "name", None) == _PUSHING_PLANNER
+
+
+class SplitPartition(InputPartition):
+    """A task over a split of the log."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+        self.split = split
+
+
+class TablePartition(InputPartition):
+    """A task over a part of another view; what a part is, that view's reader knows."""
+
+    def __init__(self, store: str, config: StoreConfig, part: Any) -> None:
+        super().__init__(part)
+        self.store = store
+        self.config = config
+        self.part = part
+
+
+class MessageReader(DataSourceReader):
+    """Reads messages, all splits of the log."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._wanted = Wanted()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A task for each split that may hold something wanted."""
+        from pipeline.source.prune import kept_splits
+
+        options = self._options
+        with StoreFiles(Path(options.path), options.store_config()) as files:
+            splits = plan_splits(files, options.split_size)
+            kept = kept_splits(files.log, splits, self._wanted, options.clock_tolerance)
+        return [SplitPartition(split) for split in kept] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Batches of the schema."""
+        return read_split(partition, self._schema, self._wanted)
+
+
+class PushingMessageReader(MessageReader):
+    """The same for a session that hands filters over (spark.sql.python.filterPushdown.enabled=true)."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        """Take notice of what can be wanted. All filters are still Spark's to apply: they only save reading here."""
+        self._wanted = wanted_by(filters)
+        return filters
+
+
+def read_split(partition: InputPartition, schema: StructType, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """The messages of a split as batches that match `schema` exactly; none for a partition without a split."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from pipeline.source.fitting import fitted
+    from pipeline.source.log_batches import message_batches
+
+    if not isinstance(partition, SplitPartition):
+        return
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    with open_split(partition.split) as files:
+        for batch in message_batches(files, partition.split, schema.names, wanted):
+            yield fitted(dict(zip(batch.schema.names, batch.columns, strict=True)), arrow_schema)
+
+
+class TableSourceReader(DataSourceReader):
+    """Reads any other view."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A task for each part."""
+        from pipeline.source.readers import READERS
+
+        options = self._options
+        config = options.store_config()
+        with StoreFiles(Path(options.path), config) as files:
+            parts = READERS[options.view].parts(files)
+        return [TablePartition(options.path, config, part) for part in parts] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Batches of the schema."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from pipeline.source.fitting import fitted
+        from pipeline.source.readers import READERS
+
+        if not isinstance(partition, TablePartition):
+            return
+        arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
+        with StoreFiles(Path(partition.store), partition.config) as files:
+            for columns in READERS[self._options.view].batches(files, partition.part, self._schema.names):
+                yield fitted(columns, arrow_schema)

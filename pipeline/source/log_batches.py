@@ -1,0 +1,40 @@
+"""Messages of a split as record batches: the columns asked for, of the messages that may be wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from pipeline.source.wanted import Wanted
+from pipeline.splits import Split, split_columns
+from store.columns.batch import Columns, MessageColumns
+from store.scan.batches import BatchMaker
+from store.scan.schema import needed
+from store.store_files import StoreFiles
+
+# as store.scan reads: bodies stay in the window that they were read into until a batch is made of them
+_WINDOW = 4 * 1024 * 1024
+_ROWS = 16384
+
+
+def message_batches(
+    files: StoreFiles,
+    split: Split,
+    columns: Sequence[str],
+    wanted: Wanted,
+    stopped: Callable[[], None] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Batches with the types of `store.scan.schema`, none of them empty, in the order of the log.
+
+    `columns` as of `schema.COLUMNS`. Damaged spans hold no message and are passed.
+    """
+    maker = BatchMaker(columns, views=False)
+    # a walk without any columns has no row numbers to choose by
+    groups = needed(columns) | wanted.needs or Columns.HEAD
+    records = split_columns(files, split, columns=groups, stopped=stopped, window=_WINDOW, rows=_ROWS)
+    for record in records:
+        if isinstance(record, MessageColumns):
+            rows = wanted.rows(record)
+            if rows is None or len(rows):
+                yield from maker.batches(record, rows)

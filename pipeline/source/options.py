@@ -1,0 +1,123 @@
+"""The options of the data source: what may be given to `spark.read.format("rocketmq")`, checked and with defaults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from formats.errors import UsageError
+from pipeline.source.tables import TABLES
+from pipeline.splits import SPLIT_SIZE
+from store.config import StoreConfig, read_broker_conf
+
+OPTIONS: dict[str, str] = {
+    "path": "the store's directory, seen under this path by the driver and every executor (also: store, or load(PATH))",
+    "config": "a broker.conf, read by the driver: sizes, paths, delay levels",
+    "view": f"which table: {', '.join(TABLES)}; messages if not given",
+    "columns": "only these columns, separated by commas: Spark does not tell a Python source which ones a query needs",
+    "split_size": "bytes of commitlog a task, as 134217728 or 128m; 0: one task a file",
+    "clock_tolerance": "how far the broker's clock was ever set back, as 90s or 1h: a filter by store_timestamp skips "
+    "parts of the log that lie further away; none: it skips nothing",
+    "starting_offset": "streams: earliest, latest or a physical offset; only for a query without a checkpoint",
+    "max_bytes": "streams: bytes of commitlog a micro-batch, as 512m; all there is if not given",
+    "fail_on_data_loss": "streams: whether messages that were removed before they were read end the query; true",
+}
+"""Every option with its meaning, for documents and for the error about an unknown one."""
+
+_HOUR = 3_600_000
+CLOCK_TOLERANCE = _HOUR
+"""In ms. No clock of a server in order is set back further, and what was set back is noticed between two splits."""
+
+_ALIASES = {"store": "path", "splitsize": "split_size", "clocktolerance": "clock_tolerance"}
+_ALIASES |= {"startingoffset": "starting_offset", "maxbytes": "max_bytes", "failondataloss": "fail_on_data_loss"}
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_TIMES = {"ms": 1, "s": 1000, "m": 60_000, "h": _HOUR, "d": 24 * _HOUR}
+
+
+class SourceOptions(NamedTuple):
+    """Options with their defaults. `clock_tolerance` in ms, None: nothing is skipped by time; sizes in bytes."""
+
+    path: str
+    config: str | None = None
+    view: str = "messages"
+    columns: tuple[str, ...] | None = None
+    split_size: int = SPLIT_SIZE
+    clock_tolerance: int | None = CLOCK_TOLERANCE
+    starting_offset: str | int = "earliest"
+    max_bytes: int | None = None
+    fail_on_data_loss: bool = True
+
+    def store_config(self) -> StoreConfig:
+        """Settings of the broker.conf, RocketMQ's defaults without. Read where it lies: on the driver."""
+        return read_broker_conf(Path(self.config)) if self.config else StoreConfig()
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options of a query, names in any case; UsageError for one that is unknown, missing or says nothing."""
+    values: dict[str, str] = {}
+    for name, text in given.items():
+        known = _ALIASES.get(name.lower(), name.lower())
+        if known not in OPTIONS:
+            raise UsageError(f"the data source has no option {name!r}", hint=f"its options are {', '.join(OPTIONS)}")
+        values[known] = text.strip()
+    if not values.get("path"):
+        raise UsageError("no store is named", hint='give .option("path", DIR) or .load(DIR)')
+    view = values.get("view", "messages").lower()
+    if view not in TABLES:
+        raise UsageError(f"there is no view {view!r}", hint=f"the views are {', '.join(TABLES)}")
+    return SourceOptions(
+        str(Path(values["path"]).absolute()),
+        values.get("config") or None,
+        view,
+        _columns(view, values.get("columns")),
+        _size("split_size", values["split_size"]) if "split_size" in values else SPLIT_SIZE,
+        _duration(values["clock_tolerance"]) if "clock_tolerance" in values else CLOCK_TOLERANCE,
+        _starting_offset(values.get("starting_offset", "earliest")),
+        _size("max_bytes", values["max_bytes"]) or None if "max_bytes" in values else None,
+        _is_true("fail_on_data_loss", values.get("fail_on_data_loss", "true")),
+    )
+
+
+def _columns(view: str, text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
+    known = TABLES[view].columns
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{view} has no column {name!r}", hint=f"its columns are {', '.join(known)}")
+    if len(set(names)) < len(names) or not names:
+        raise UsageError("option columns names no column, or one of them twice")
+    return names
+
+
+def _size(option: str, text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,18}) ?([kmg]?)(?:i?b)?", text.lower())
+    if match is None:
+        raise UsageError(f"option {option}={text!r} is no size", hint="write it as 134217728 or 128m")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _duration(text: str) -> int | None:
+    if text.lower() in ("none", "off"):
+        return None
+    match = re.fullmatch(r"([0-9]{1,12}) ?(ms|s|m|h|d)", text.lower())
+    if match is None:
+        raise UsageError(f"option clock_tolerance={text!r} is no time", hint="write it as 90s, 1h or none")
+    return int(match[1]) * _TIMES[match[2]]
+
+
+def _starting_offset(text: str) -> str | int:
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"option starting_offset={text!r} is none", hint="write earliest, latest or a physical offset")
+    return int(text)
+
+
+def _is_true(option: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise UsageError(f"option {option}={text!r} is neither true nor false")
+    return text.lower() == "true"

@@ -1,0 +1,93 @@
+"""Leaves out splits of the log that a query cannot want: by physical offset always, by store time where that is safe.
+
+A split says nothing about the times in it but by its messages, and reading all of them is what is to be saved. The
+broker stamps messages with its clock while it holds the lock that orders them, so times rise, except where that clock
+was set back. What is relied on is this alone: that it was never set back by more than the `clock_tolerance`. Then a
+message is no older than the first one of its split less the tolerance, and no younger than the first one of the next
+split plus the tolerance. Where the first messages of the splits show that it was set back further, nothing is left out
+by time, and neither where no split would be left: who asks for times that the log does not seem to have looks for odd
+ones. Only a clock that went wrong by more than the tolerance and was put right again inside of one split is missed;
+`clock_tolerance` none reads everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from pipeline.source.wanted import Range, Wanted
+from pipeline.splits import Split
+from store.files.mapped_file_queue import MappedFileQueue
+from store.read.frames import store_time_at
+
+_MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2))
+_MAGIC_AT = FRAME_HEADS[0].offset("magic_code")
+_OFFSET_AT = FRAME_HEADS[0].offset("physical_offset")
+_HEAD = FRAME_HEADS[3].size
+_FIRST_WINDOW = 4096
+_LARGEST_WINDOW = 8 * 1024 * 1024
+
+
+def kept_splits(
+    log: MappedFileQueue, splits: Sequence[Split], wanted: Wanted, clock_tolerance: int | None
+) -> list[Split]:
+    """The splits that may hold wanted messages. Reads a few KB a split, and only if store times are asked for.
+
+    `clock_tolerance` in ms; None: store times leave nothing out.
+    """
+    offsets = wanted.physical_offsets
+    kept = [split for split in splits if split.begin <= offsets.high and split.end > offsets.low]
+    if clock_tolerance is None or wanted.store_times.is_all or not kept:
+        return kept
+    times = [first_store_time(log, split) for split in kept]
+    return [
+        split for split, is_kept in zip(kept, _kept(times, wanted.store_times, clock_tolerance), strict=True) if is_kept
+    ]
+
+
+def _kept(times: Sequence[int | None], wanted: Range, tolerance: int) -> list[bool]:
+    """Which splits to keep, by the time of each one's first message; None where it has none that can be read."""
+    everything = [True] * len(times)
+    latest = None
+    for time in times:
+        if time is None:
+            continue
+        if latest is not None and time < latest - tolerance:
+            return everything
+        latest = time if latest is None else max(latest, time)
+    # a split without a first message goes by those around it; None: anything may be there
+    before = _last_known(times)
+    behind = [*reversed(_last_known(times[:0:-1])), None]
+    kept = [
+        (upper is None or upper + tolerance >= wanted.low) and (lower is None or lower - tolerance <= wanted.high)
+        for lower, upper in zip(before, behind, strict=True)
+    ]
+    return kept if any(kept) else everything
+
+
+def _last_known(times: Sequence[int | None]) -> list[int | None]:
+    """For each place the last time up to it, itself included; None where there is none."""
+    found: list[int | None] = []
+    for time in times:
+        found.append(time if time is not None or not found else found[-1])
+    return found
+
+
+def first_store_time(log: MappedFileQueue, split: Split) -> int | None:
+    """Store time in ms of the first place in the split that looks like a message; None if there is none near."""
+    window = _FIRST_WINDOW
+    while True:
+        data = log.read(split.begin, min(window, split.end - split.begin + _HEAD))
+        at = _MAGIC_AT
+        while True:
+            places = [place for place in (data.find(magic, at) for magic in _MAGICS) if place >= 0]
+            if not places:
+                break
+            start = min(places) - _MAGIC_AT
+            stored = data[start + _OFFSET_AT : start + _OFFSET_AT + 8]
+            if split.begin + start < split.end and int.from_bytes(stored, "big") == split.begin + start:
+                return store_time_at(log, split.begin + start)
+            at = start + _MAGIC_AT + 1
+        if len(data) < window or window >= _LARGEST_WINDOW:
+            return None
+        window *= 8

@@ -1,0 +1,160 @@
+"""Which messages a query can want at all: Spark's filters as ranges and sets, held against columns of the walk."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from pyspark.sql import datasource as spark
+
+from formats.errors import UsageError
+from formats.ids import parse_offset_message_id
+from store.columns.batch import Columns, Flags, Int64s, MessageColumns
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MS = datetime.timedelta(milliseconds=1)
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
+class Range(NamedTuple):
+    """Whole numbers from `low` to `high`, both included."""
+
+    low: int = _LOWEST
+    high: int = _HIGHEST
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every number is meant."""
+        return self == Range()
+
+    def narrowed(self, low: int, high: int) -> Range:
+        """What this range and [low, high] have in common."""
+        return Range(max(self.low, low), min(self.high, high))
+
+
+class Wanted(NamedTuple):
+    """A message outside of any of these cannot be in the result; one inside may be. Times in ms, None: any."""
+
+    physical_offsets: Range = Range()
+    store_times: Range = Range()
+    queue_ids: Range = Range()
+    topics: frozenset[str] | None = None
+
+    @property
+    def needs(self) -> Columns:
+        """What `rows` needs of the walk."""
+        needs = Columns.NONE if self.store_times.is_all and self.queue_ids.is_all else Columns.HEAD
+        return needs if self.topics is None else needs | Columns.TOPIC
+
+    def rows(self, batch: MessageColumns) -> Int64s | None:
+        """The rows that may be wanted, ascending; None for all of them."""
+        masks = [
+            _inside(values, wanted)
+            for values, wanted in (
+                (lambda: batch.physical_offset, self.physical_offsets),
+                (lambda: batch.store_timestamp, self.store_times),
+                (lambda: batch.queue_id.astype(np.int64), self.queue_ids),
+            )
+            if not wanted.is_all
+        ]
+        if self.topics is not None:
+            names = batch.topics.names
+            ids = [number for number, name in enumerate(names[: len(names)]) if name in self.topics]
+            masks.append(np.isin(batch.topic_id, ids))
+        if not masks:
+            return None
+        mask = np.logical_and.reduce(masks)
+        return None if mask.all() else np.flatnonzero(mask)
+
+
+def _inside(values: Any, wanted: Range) -> Flags:
+    numbers = values()
+    flags: Flags = (numbers >= wanted.low) & (numbers <= wanted.high)
+    return flags
+
+
+def wanted_by(filters: Iterable[spark.Filter]) -> Wanted:
+    """What filters that all have to hold leave over. What is not understood narrows nothing."""
+    wanted = Wanted()
+    for one in filters:
+        wanted = _narrowed(wanted, one)
+    return wanted
+
+
+def _narrowed(wanted: Wanted, one: spark.Filter) -> Wanted:
+    column: tuple[str, ...] = getattr(one, "attribute", ())
+    if len(column) != 1:
+        return wanted
+    name = column[0].lower()
+    if name == "topic":
+        topics = _texts(one)
+        if topics is None:
+            return wanted
+        return wanted._replace(topics=topics if wanted.topics is None else wanted.topics & topics)
+    if name == "msg_id":
+        found = _id_range(_texts(one))
+        return wanted._replace(physical_offsets=wanted.physical_offsets.narrowed(*found)) if found else wanted
+    field = {"physical_offset": "physical_offsets", "store_timestamp": "store_times", "queue_id": "queue_ids"}.get(name)
+    bounds = _bounds(one, _time_bounds if name == "store_timestamp" else _number_bounds)
+    if field is None or bounds is None:
+        return wanted
+    return wanted._replace(**{field: getattr(wanted, field).narrowed(*bounds)})
+
+
+def _texts(one: spark.Filter) -> frozenset[str] | None:
+    """The only values of a text column that a filter lets pass; None if it is no such filter."""
+    if isinstance(one, spark.In):
+        values = tuple(one.value)
+    elif isinstance(one, spark.EqualTo | spark.EqualNullSafe):
+        values = (one.value,)
+    else:
+        return None
+    return frozenset(values) if all(isinstance(value, str) for value in values) else None
+
+
+def _id_range(ids: frozenset[str] | None) -> Range | None:
+    """The physical offsets that message ids speak of. What is no message id matches no message."""
+    if ids is None:
+        return None
+    offsets = []
+    for text in ids:
+        try:
+            offsets.append(parse_offset_message_id(text)[1])
+        except UsageError:
+            continue
+    return Range(min(offsets), max(offsets)) if offsets else Range(0, -1)
+
+
+def _bounds(one: spark.Filter, bounds_of: Any) -> Range | None:
+    """The range that a comparison lets pass; None if it cannot be told."""
+    if isinstance(one, spark.In):
+        found = [bounds_of(value) for value in one.value]
+        if not found or None in found:
+            return None
+        return Range(min(low for low, _ in found), max(high for _, high in found))
+    value = getattr(one, "value", None)
+    bounds = bounds_of(value)
+    if bounds is None:
+        return None
+    low, high = bounds
+    if isinstance(one, spark.EqualTo | spark.EqualNullSafe):
+        return Range(low, high)
+    if isinstance(one, spark.GreaterThan | spark.GreaterThanOrEqual):
+        return Range(low=low)
+    if isinstance(one, spark.LessThan | spark.LessThanOrEqual):
+        return Range(high=high)
+    return None
+
+
+def _number_bounds(value: Any) -> tuple[int, int] | None:
+    return (value, value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _time_bounds(value: Any) -> tuple[int, int] | None:
+    """The milliseconds on both sides of a moment."""
+    if not isinstance(value, datetime.datetime) or value.tzinfo is None:
+        return None
+    elapsed = value - _EPOCH
+    return elapsed // _MS, -(-elapsed // _MS)

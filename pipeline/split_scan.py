@@ -1,0 +1,55 @@
+"""A split as record batches: what `store.scan` makes of a whole log, for one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from formats.errors import CorruptError
+from formats.message import FrameDamage
+from pipeline.splits import Split, split_columns
+from store.columns.batch import Columns, MessageColumns
+from store.commitlog.walk import Damage
+from store.read.choose_rows import RowChooser
+from store.read.key_query import damage_error
+from store.read.message_filter import Criteria
+from store.read.selection import changed_error
+from store.scan.batches import BatchMaker
+from store.scan.schema import needed
+from store.store_files import StoreFiles
+
+# as store.scan reads
+_WINDOW = 4 * 1024 * 1024
+_ROWS = 16384
+
+
+def split_batches(
+    files: StoreFiles,
+    split: Split,
+    names: Sequence[str],
+    criteria: Criteria,
+    on_damage: Callable[[CorruptError], None],
+    *,
+    views: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Batches of the split's messages that match `criteria`, none empty, in the log's order, with columns `names`.
+
+    Damaged spans are told to `on_damage` and passed. `views`: see `store.scan.scan.Scan`.
+    """
+    chooser = RowChooser(criteria, split.begin)
+    maker = BatchMaker(names, views)
+    # a walk without any columns has no row numbers to choose by
+    groups = needed(names) | chooser.needs or Columns.HEAD
+    for record in split_columns(files, split, columns=groups, window=_WINDOW, rows=_ROWS):
+        if isinstance(record, Damage):
+            on_damage(damage_error(record))
+        if not isinstance(record, MessageColumns):
+            continue
+        try:
+            rows = chooser.rows(record)
+        except FrameDamage as damage:
+            on_damage(changed_error(record, 0, damage))
+            continue
+        if rows is None or len(rows):
+            yield from maker.batches(record, rows)

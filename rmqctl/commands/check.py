@@ -1,0 +1,174 @@
+"""`rmqctl check`: everything that is wrong with a store, with what it means and which command mends it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.options import StoreLocation, output_options, store_options
+from rmqctl.spark_options import SparkChoice, spark_options
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+    from store.check.check import CheckRun
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl check -s /data/store
+  rmqctl check -s /data/store --quick              seconds on any store
+  rmqctl check -s /data/store --json | jq -r .fix
+  rmqctl check -s /data/store --subset 1/7         a share of the log, for cron
+  rmqctl check -s /data/store --max-duration 10m --resume
+  rmqctl check -s /nfs/store --master spark://m:7077   on a cluster
+  rmqctl check --explain RMQ-CQ-001
+
+Exit code 0: nothing, or notices only. 1: errors or warnings. A store may be checked while a broker writes to it."""
+)
+@store_options
+@click.option("--quick", "level", flag_value="quick", help="Names, sizes, heads and tails; not every message.")
+@click.option("--full", "level", flag_value="full", help="Also unpack compressed bodies and look behind every end.")
+@click.option("--subset", metavar="N/T", help="Of the commitlog's files only share N of T.")
+@click.option("--max-duration", metavar="TIME", help="Stop after 90s, 10m or 2h, at the end of a commitlog file.")
+@click.option("--resume", is_flag=True, help="Go on where the last check with --resume stopped (DIR.check.json).")
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The same with this file, which says how far the check came.",
+)
+@click.option("--fail-fast", is_flag=True, help="Stop at the first error or warning.")
+@click.option(
+    "--severity",
+    type=click.Choice(["error", "warning", "notice"]),
+    default="notice",
+    help="Print only what is at least this bad.",
+    show_default=True,
+)
+@click.option("--summary", is_flag=True, help="Also print what was covered, as one object at the end.")
+@spark_options
+@click.option("--explain", metavar="CODE", help="Say what a code means, and look at no store.")
+@output_options
+def check(
+    store: StoreLocation,
+    output: Output,
+    spark: SparkChoice,
+    level: str | None,
+    subset: str | None,
+    max_duration: str | None,
+    resume: bool,
+    state: Path | None,
+    fail_fast: bool,
+    severity: str,
+    summary: bool,
+    explain: str | None,
+) -> int:
+    """Find everything that is wrong with a store.
+
+    Files, every message with its checksums, consume queues and key index against the commitlog both ways, checkpoint,
+    configuration and offsets. Each finding says what it means, what it costs and which command mends it. Nothing of
+    the store changes. docs/findings.md has all codes.
+    """
+    from rmqctl.check_report import CheckReport
+    from rmqctl.opening import open_store
+    from rmqctl.progress import progress
+
+    if explain is not None:
+        return _explain(explain, output)
+    state = _state_file(store, resume, state)
+    with contextlib.ExitStack() as opened:
+        files = opened.enter_context(open_store(store))
+        from store.check.ranges import parse_subset
+
+        share = None if subset is None else parse_subset(subset)
+        seconds = None if max_duration is None else _seconds(max_duration)
+        is_whole = level != "quick" and share is None and state is None
+        total = sum(file.size for file in files.log.files) if is_whole else None
+        check_store = opened.enter_context(_checker(spark))
+        with progress("checking", total, "bytes") as bar:
+            run: CheckRun = check_store(
+                files,
+                level or "default",
+                subset=share,
+                max_duration=seconds,
+                resume=state,
+                fail_fast=fail_fast,
+                progress=bar.advance,
+            )
+            report = CheckReport(output, files.root, severity)
+            report.findings(run)
+    report.end(run.summary, summary)
+    return exit_codes.DAMAGE_OR_NOTHING if run.summary.alarms else exit_codes.OK
+
+
+@contextlib.contextmanager
+def _checker(spark: SparkChoice) -> Iterator[Callable[..., CheckRun]]:
+    """What checks: this process, or with --master the tasks of an engine."""
+    if spark.master is None:
+        from store.check.check import check as check_store
+
+        yield check_store
+        return
+    from pipeline.jobs.check import check_with
+    from rmqctl.spark_options import job_engine
+
+    with job_engine(spark) as engine:
+        yield partial(check_with, engine)
+
+
+def _explain(code: str, output: Output) -> int:
+    from formats.errors import UsageError
+    from store.check.catalogue import CATALOGUE
+
+    kind = CATALOGUE.get(code.upper())
+    if kind is None:
+        raise UsageError(f"there is no finding {code}", hint="docs/findings.md lists all of them")
+    output.record(
+        {
+            "code": kind.code,
+            "severity": str(kind.severity),
+            "title": kind.title,
+            "meaning": kind.meaning,
+            "causes": kind.causes,
+            "action": kind.action,
+            "fix": kind.command,
+            "issues": list(kind.issues),
+        }
+    )
+    return exit_codes.OK
+
+
+def _state_file(store: StoreLocation, resume: bool, state: Path | None) -> Path | None:
+    """Where it is kept how far the check came; never inside the store."""
+    if state is None and not resume:
+        return None
+    from formats.errors import UsageError
+    from store.check.scrub import default_path
+
+    root = store.path.resolve()
+    path = default_path(root) if state is None else state.resolve()
+    if path.is_relative_to(root):
+        raise UsageError("lies inside the store, where looking may write nothing", file=path, hint="put it beside")
+    return path
+
+
+def _seconds(text: str) -> float:
+    """`90`, `90s`, `10m` or `2h` in seconds; UsageError."""
+    from formats.errors import UsageError
+
+    units = {"s": 1, "m": 60, "h": 3600}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise UsageError(f"{text!r} is no duration", hint="write it as 90s, 10m or 2h")
+    return seconds

@@ -1,0 +1,134 @@
+"""`rmqctl log`: the changes made to a store, and forgetting what they kept."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from formats.errors import RefusedError, UsageError
+from rmqctl.options import StoreLocation, output_options, store_options, yes_option
+from rmqctl.span import SPAN
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+    from store.files.journal_log import Change
+    from store.files.layout import StoreLayout
+
+COLUMNS = ("id", "state", "files", "bytes", "kept_bytes", "command_line")
+# what a narrow terminal goes without, first first
+_DROPPABLE = ("files", "bytes")
+_FORGETTABLE = ("applied", "undone", "abandoned", "damaged")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl log -s /data/store                               what was changed, the oldest first
+  rmqctl log -s /data/store --prune --older-than 30d      free the space of old changes
+  rmqctl log -s /data/store --prune 20261121T0703         of one, by its id or how it begins
+
+\b
+States:
+  applied    done, `rmqctl undo` takes it back    prepared   interrupted: undo or resume
+  undone     taken back                           undoing    the undo was interrupted
+  permanent  done without keeping anything        forgotten  done, what it kept is removed
+  abandoned  never begun: nothing was changed     damaged    its journal cannot be read"""
+)
+@store_options
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--prune", is_flag=True, help="Remove what these changes kept (all without ID): no undo from then on.")
+@click.option("--older-than", type=SPAN, metavar="SPAN", help="With --prune: only changes of this age, as 30d.")
+@yes_option
+@output_options
+def log(
+    store: StoreLocation, output: Output, ids: tuple[str, ...], prune: bool, older_than: int | None, yes: bool
+) -> None:
+    """List the changes made to a store, and what they keep.
+
+    Each change by recover, rebuild, truncate or repair keeps what it took out or overwrote in DIR.rmqctl beside the
+    store, so that it can be undone. Delete that with --prune when you are content.
+    """
+    from rmqctl.opening import open_store
+    from store.files.journal_log import changes, find_change, forget
+
+    if older_than is not None and not prune:
+        raise UsageError("--older-than says what is to be removed", hint="add --prune")
+    with open_store(store) as files:
+        layout = files.layout
+    found = [find_change(layout, wanted) for wanted in ids] if ids else changes(layout)
+    if not prune:
+        latest = _undoable(layout)
+        shown = output.rows(COLUMNS, [row(change, latest) for change in found], droppable=_DROPPABLE)
+        if not shown and not output.is_json:
+            output.talk("no change was made to this store by rmqctl")
+        return
+    chosen = _chosen(layout, found, older_than, named=bool(ids))
+    if chosen and not _confirmed(chosen, output, yes):
+        output.talk("nothing was removed")
+        return
+    freed = forget(layout, chosen)
+    output.record({"forgotten": [change.id for change in chosen], "bytes_freed": freed})
+
+
+def row(change: Change, latest: str | None = None) -> dict[str, Any]:
+    """A change as it is printed; `latest` is the one that `undo` would take back."""
+    from rmqctl.times import format_time
+
+    return {
+        "id": change.id,
+        "verb": change.verb,
+        "state": change.state,
+        "timestamp": change.time,
+        "time": format_time(change.time),
+        "files": change.paths,
+        "bytes": change.bytes,
+        "kept_bytes": change.kept_bytes,
+        "undoable": change.id == latest,
+        "command_line": shlex.join(["rmqctl", *change.arguments]),
+        "version": change.version,
+        "folder": change.folder,
+    }
+
+
+def outcome(change: Change, dry_run: bool) -> dict[str, Any]:
+    """What `undo` and `resume` print of the change that they ended, or would end."""
+    return {name: value for name, value in row(change).items() if name != "undoable"} | {"dry_run": dry_run}
+
+
+def _undoable(layout: StoreLayout) -> str | None:
+    from store.files.journal_log import last_standing
+
+    last = last_standing(layout)
+    return last.id if last is not None and last.folder is not None and last.state != "damaged" else None
+
+
+def _chosen(layout: StoreLayout, found: list[Change], older_than: int | None, *, named: bool) -> list[Change]:
+    from rmqctl.times import now_ms
+    from store.files.lock import lock_holder
+
+    chosen = []
+    # a change that is just being planned in another process looks abandoned
+    is_planning = lock_holder(layout.lock) is not None
+    for change in found:
+        is_old = older_than is None or change.time <= now_ms() - older_than
+        if change.state in _FORGETTABLE and is_old and not (change.state == "abandoned" and is_planning):
+            chosen.append(change)
+        elif named:
+            raise RefusedError(
+                f"the change {change.id} is {change.state}" if is_old else f"the change {change.id} is younger",
+                file=layout.root,
+                hint="end it first: `rmqctl undo` or `rmqctl resume`" if change.is_unfinished else None,
+            )
+    return chosen
+
+
+def _confirmed(chosen: list[Change], output: Output, yes: bool) -> bool:
+    from rmqctl.cells import human_size
+    from rmqctl.confirm import confirm
+
+    size = human_size(sum(change.kept_bytes for change in chosen))
+    for change in [] if yes else chosen:
+        output.talk(f"{change.id}  {change.state}  {human_size(change.kept_bytes)}")
+    return confirm(f"Remove what these {len(chosen)} changes kept ({size})? They cannot be undone then.", yes=yes)

@@ -1,0 +1,95 @@
+"""`rmqctl predict`: what the next start of a broker will do to a store, without doing it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.options import StoreLocation, output_options, store_options
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+    from store.check.predict import Prediction
+
+_BROKERS = ("5.3.3", "4.9.8")
+_QUEUE_COLUMNS = ("topic", "queue_id", "max_before", "min_after", "max_after", "dropped", "added", "misplaced")
+_SHOWN = 20
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl predict -s /data/store                    before a start after a crash
+  rmqctl predict -s /data/store --broker 4.9.8
+  rmqctl predict -s /data/store -c broker.conf     with the sizes and paths that it will start with
+  rmqctl predict -s /data/store --json
+
+Exit code 0: it starts and loses nothing. 1: it refuses to start, or messages, queue units or index entries go."""
+)
+@store_options
+@click.option(
+    "--broker", type=click.Choice(_BROKERS), default=_BROKERS[0], show_default=True, help="The version that will start."
+)
+@output_options
+def predict(store: StoreLocation, output: Output, broker: str) -> int:
+    """What the next start of a broker will do to this store.
+
+    Nothing is changed. The rules are those of that version, its defects included: whether it starts, where its
+    recovery begins and where it ends the log, which files, messages and queue units go, and what it puts into wrong
+    places. What its cleaning by age and disk space removes later is not part of it: see `clean --dry-run`.
+    """
+    from rmqctl.opening import open_store
+    from rmqctl.progress import progress
+    from store.check.predict import predict as predict_start
+
+    with open_store(store) as files:
+        total = sum(file.size for file in files.log.files)
+        with progress("reading the commitlog", total, "bytes") as bar:
+            found = predict_start(files, broker, progress=bar.advance)
+    _print(found, output)
+    _advise(found, output)
+    return exit_codes.DAMAGE_OR_NOTHING if found.is_harmful else exit_codes.OK
+
+
+def _print(found: Prediction, output: Output) -> None:
+    record: dict[str, Any] = asdict(found)
+    if output.format != "table":
+        output.record(record)
+        return
+    warnings, queues = record.pop("warnings"), record.pop("queues_changed")
+    deleted = {name: record.pop(name) for name in ("files_deleted", "index_files_deleted")}
+    record |= {name: len(paths) for name, paths in deleted.items()}
+    record["queues_changed"] = len(queues)
+    output.record(record)
+    for name, paths in deleted.items():
+        _listed(output, f"{name.replace('_', ' ')}:", paths)
+    if queues:
+        output.text("")
+        shortened = [
+            row | {name: row[f"units_{name}"] for name in ("dropped", "added", "misplaced")} for row in queues[:_SHOWN]
+        ]
+        output.rows(_QUEUE_COLUMNS, shortened, droppable=("min_after", "max_before"))
+        if len(queues) > _SHOWN:
+            output.text(f"and {len(queues) - _SHOWN} queues more: --json names them")
+    for warning in warnings:
+        output.talk(f"note: {warning}")
+
+
+def _advise(found: Prediction, output: Output) -> None:
+    if found.is_harmful and found.loads:
+        output.talk("`rmqctl recover` first keeps what this start would lose; `--dry-run` shows how")
+    elif found.is_harmful:
+        output.talk("`rmqctl check` names what is in the way, and the command that mends it")
+
+
+def _listed(output: Output, title: str, paths: list[str]) -> None:
+    if paths:
+        output.text("")
+        output.text(title)
+        for path in paths[:_SHOWN]:
+            output.text(f"  {path}")
+        if len(paths) > _SHOWN:
+            output.text(f"  and {len(paths) - _SHOWN} more: --json names them")

@@ -1,0 +1,100 @@
+"""`rmqctl repair`: mends what `check` finds."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.confirm import confirm_without_journal
+from rmqctl.options import StoreLocation, dry_run_option, no_journal_option, output_options, store_options, yes_option
+from rmqctl.recover_output import SHOWN_BRIDGES, SHOWN_OPERATIONS, extent
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+    from store.repair.repair import RepairReport
+
+_SHOWN_FINDINGS = ("code", "message", "fix")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl repair -s /data/store --dry-run                    what would be mended, and how
+  rmqctl repair -s /data/store
+  rmqctl repair -s /data/store --only RMQ-CFG-001           put a backup in the place of a damaged config file
+  rmqctl repair -s /data/store --only RMQ-OFF-001           consumer offsets behind the end of their queues
+  rmqctl undo -s /data/store                                take it back
+
+Exit code 0: no error or warning is left. 1: some are, which need a decision or another command. 5: refused."""
+)
+@store_options
+@click.option("--only", multiple=True, metavar="CODE", help="Only findings of this code; may be repeated.")
+@dry_run_option
+@no_journal_option
+@yes_option
+@output_options
+def repair(
+    store: StoreLocation, output: Output, *, only: tuple[str, ...], dry_run: bool, no_journal: bool, yes: bool
+) -> int:
+    """Check a store, and mend what is found.
+
+    Damage inside the log is replaced by filler messages (as `recover --bridge` does), a torn tail is cut, queues, index
+    and checkpoint are made right, stray files are moved beside the store, damaged config files replaced by their good
+    backups. Offsets of consumers are set only if you name their code. What goes is kept in DIR.rmqctl beside the store,
+    and `rmqctl undo` brings it back.
+    """
+    from rmqctl.opening import open_store
+    from rmqctl.progress import progress
+    from store.repair.repair import repair as repair_store
+
+    if not dry_run:
+        confirm_without_journal(no_journal, yes)
+    with open_store(store) as files:
+        total = 2 * sum(file.size for file in files.log.files)
+        with progress("checking and planning", total, "bytes") as bar:
+            report = repair_store(
+                files,
+                only=only,
+                dry_run=dry_run,
+                keeps=not no_journal,
+                arguments=sys.argv[1:],
+                progress=bar.advance,
+            )
+    _print(report, output, no_journal)
+    return exit_codes.DAMAGE_OR_NOTHING if report.left else exit_codes.OK
+
+
+def _print(report: RepairReport, output: Output, no_journal: bool) -> None:
+    record: dict[str, Any] = {name: getattr(report, name) for name in report.__slots__}
+    if output.is_json:
+        output.record(record)
+        return
+    mended, left, bridged, operations = (record.pop(name) for name in ("mended", "left", "bridged", "operations"))
+    output.record(record)
+    would = "would be" if report.dry_run else "were"
+    _section(output, f"Findings that {would} mended:", ("code", "findings"), _counted(mended))
+    _section(output, f"Damage that {would} replaced by filler messages:", SHOWN_BRIDGES, bridged)
+    if report.dry_run:
+        _section(output, "It would change:", SHOWN_OPERATIONS, operations)
+        output.talk(extent(operations))
+    _section(output, "Left, because they need a decision or another command:", _SHOWN_FINDINGS, left)
+    if report.journal:
+        output.talk(f"what was taken out or overwritten is kept in {report.journal}; `rmqctl undo` brings it back")
+    elif not operations:
+        output.talk("there is nothing to mend")
+    elif no_journal:
+        output.talk("nothing of what went was kept: this cannot be undone")
+
+
+def _counted(mended: dict[str, int]) -> list[dict[str, Any]]:
+    return [{"code": code, "findings": count} for code, count in mended.items()]
+
+
+def _section(output: Output, title: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    if rows:
+        output.talk("")
+        output.talk(title)
+        output.rows(columns, rows)

@@ -1,0 +1,44 @@
+"""`rmqctl resume`: finishes a change that was interrupted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.commands.log import outcome
+from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl resume -s /data/store --dry-run     which change was interrupted
+  rmqctl resume -s /data/store               finish it; `rmqctl undo` goes back instead
+
+Exit code 1 if there is nothing to finish."""
+)
+@store_options
+@dry_run_option
+@output_options
+def resume(store: StoreLocation, output: Output, dry_run: bool) -> None:
+    """Finish a change that was interrupted by a crash, a kill or a full disk.
+
+    Everything that it needs was on disk before it began. An interrupted undo is finished as an undo.
+    """
+    from rmqctl.opening import open_store
+    from store.files.undo import resume as resume_change
+
+    with open_store(store) as files:
+        layout = files.layout
+    change = resume_change(layout, dry_run=dry_run)
+    output.record(outcome(change, dry_run))
+    if dry_run:
+        output.talk("this is what was interrupted")
+    elif change.state == "undone":
+        output.talk("the undo is finished: the store is as it was before the change")
+    else:
+        output.talk("the change is complete")

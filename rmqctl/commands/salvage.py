@@ -1,0 +1,86 @@
+"""`rmqctl salvage`: every good message of damaged, renamed or loose files into a new store."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.options import StoreLocation, config_option, summary_options
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+    from store.repair.salvage_report import SalvageReport
+
+_DEFAULT_FILE_SIZE = 1 << 30
+_ADVICE = {
+    "stale": "left over from before the log was cut; `--stale` takes them too",
+    "renumbered": "stored at the end of their queues",
+    "topic": "left out: they would lead outside the store",
+}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl salvage /data/store --to /data/new           a store with damage anywhere in it
+  rmqctl salvage a.bin b.bin found/ --to /data/new    loose, renamed or cut commitlog files
+  rmqctl salvage disk.img --to /data/new --offsets renumber
+  rmqctl salvage /data/store --to /data/new --stale   also what lies behind a truncation
+
+Exit code 0: everything was understood and stored. 1: something was not, or no message was found; the lost and found
+beside the new store names every span."""
+)
+@click.argument("source", metavar="FROM...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--to", "target", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The new store; new or empty."
+)
+@click.option(
+    "--offsets",
+    type=click.Choice(("keep", "renumber")),
+    default="keep",
+    show_default=True,
+    help="Give messages their old queue offsets, so that consumers go on where they were, or count from 0.",
+)
+@click.option("--stale", is_flag=True, help="Also messages that an earlier truncation left behind the log's end.")
+@config_option
+@summary_options
+def salvage(
+    output: Output, source: tuple[Path, ...], target: Path, offsets: Any, stale: bool, config_path: Path | None
+) -> int:
+    """Put every good message of FROM into a new store.
+
+    FROM are stores, folders, files or block devices; of a store its commitlog is read. A message counts if all its
+    checks hold, wherever it lies. It is stored once, even if several copies are found. FROM is only read. Queues and
+    index of the new store are complete; sizes of its files are those of FROM, or what -c says.
+    """
+    from rmqctl.opening import read_config
+    from rmqctl.progress import progress
+    from store.repair.salvage import salvage as salvage_messages
+    from store.repair.salvage_sources import find_sources
+
+    config = read_config(StoreLocation(target, config_path))
+    total = sum(one.size for one in find_sources(source, config))
+    with progress("searching", total, "bytes") as bar:
+        report = salvage_messages(source, target, config=config, offsets=offsets, stale=stale, progress=bar.advance)
+    _print(report, output, stale)
+    is_whole = not (report.strange_spans or report.left_out or report.renumbered or (report.stale and not stale))
+    return exit_codes.OK if is_whole else exit_codes.DAMAGE_OR_NOTHING
+
+
+def _print(report: SalvageReport, output: Output, stale: bool) -> None:
+    record = asdict(report)
+    if output.is_json:
+        output.record(record)
+        return
+    causes = record.pop("causes")
+    output.record(record | {"config_files": ", ".join(report.config_files) or None})
+    for cause, count in causes.items():
+        advice = _ADVICE.get(cause)
+        if advice and not (cause == "stale" and stale):
+            output.talk(f"{cause}: {count} {'row' if count == 1 else 'rows'} in the lost and found: {advice}")
+    if report.commitlog_file_size != _DEFAULT_FILE_SIZE:
+        output.talk(f"a broker needs mappedFileSizeCommitLog={report.commitlog_file_size} to open it")

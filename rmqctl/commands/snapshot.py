@@ -1,0 +1,94 @@
+"""`rmqctl snapshot`: a copy of a store with a manifest, and holding one against its manifest."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.options import StoreLocation, store_options, summary_options
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+
+_PROBLEMS = ("path", "problem", "expected", "found")
+_SHOWN = 20
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl snapshot /backup/store-1 -s /data/store     also while a broker writes to it
+  rmqctl snapshot --verify /backup/store-1
+  rmqctl snapshot /backup/store-1 -s /data/store --hard-links
+
+A snapshot of a live store holds the log up to the offset that is told, and an `abort` file: `rmqctl recover -s DIR`,
+or the start of a broker on it, completes its queues. With --hard-links full commitlog files are not copied but get a
+second name. A broker removes such files but never rewrites them; repairs do, and would change the snapshot as well.
+Exit code 1: --verify found something that is not as in the manifest."""
+)
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@store_options
+@click.option("--verify", is_flag=True, help="Hold the snapshot DIR against its manifest; nothing is changed.")
+@click.option(
+    "--reflink",
+    type=click.Choice(("auto", "always", "never")),
+    default="auto",
+    show_default=True,
+    help="Share blocks with the store until one of the two is written to, on file systems that can.",
+)
+@click.option("--hard-links", is_flag=True, help="Do not copy full commitlog files, give them a second name.")
+@summary_options
+def snapshot(
+    store: StoreLocation, output: Output, directory: Path, verify: bool, reflink: str, hard_links: bool
+) -> int:
+    """Copy a store to the new directory DIR, with its holes and times and a manifest with the SHA-256 of each file.
+
+    DIR appears when all of it is on disk. The manifest, rmqctl-snapshot.json in DIR, disturbs no broker.
+    """
+    return _verify(output, directory) if verify else _take(store, output, directory, reflink, hard_links)
+
+
+def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, hard_links: bool) -> int:
+    from rmqctl.opening import open_store
+    from rmqctl.outcome import version
+    from rmqctl.progress import progress
+    from store.files.sparse_copy import Sharing
+    from store.repair.snapshot import take_snapshot
+
+    with open_store(store) as files:
+        total = sum(file.size for file in files.log.files)
+        with progress("copying", total, "bytes") as bar:
+            report = take_snapshot(
+                files, directory, version(), sharing=Sharing(reflink), hard_links=hard_links, progress=bar.advance
+            )
+    record = asdict(report)
+    if not output.is_json:
+        record["skipped"] = len(report.skipped)
+        for path in report.skipped[:_SHOWN]:
+            output.talk(f"not copied, because it is a link or no file: {path}")
+    output.record(record)
+    return exit_codes.OK
+
+
+def _verify(output: Output, directory: Path) -> int:
+    from rmqctl.progress import progress
+    from store.repair.snapshot import verify_snapshot
+
+    with progress("verifying", None, "bytes") as bar:
+        report = verify_snapshot(directory, bar.advance)
+    problems = [problem._asdict() for problem in report.problems]
+    record = asdict(report) | {"problems": problems}
+    if output.is_json:
+        output.record(record)
+    else:
+        output.record(record | {"problems": len(problems)})
+        if problems:
+            output.text("")
+            output.rows(_PROBLEMS, problems[:_SHOWN])
+        if len(problems) > _SHOWN:
+            output.text(f"and {len(problems) - _SHOWN} more: --json names them")
+    return exit_codes.DAMAGE_OR_NOTHING if problems else exit_codes.OK

@@ -1,0 +1,164 @@
+"""`rmqctl sql`: queries over a store, on Spark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.options import StoreLocation, store_options
+from rmqctl.spark_options import SparkChoice, spark_by_default, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.sql import StoreSql
+    from rmqctl.output import Output
+
+_FORMATS = ("table", "json", "csv", "parquet", "arrow")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl sql -s /data/store "select topic, count(*) n from messages group by topic order by n desc"
+  rmqctl sql -s /data/store --json "select * from findings where severity = 'error'"
+  rmqctl sql -s /data/store -o big.parquet "select msg_id, topic, size from messages where size > 1000000"
+  rmqctl sql -s /data/store "select g.consumer_group, sum(g.lag) lag from consumer_offsets g group by all"
+  rmqctl sql -s /data/store
+
+Views: messages, consumequeue, index_entries, consumer_offsets, topics, findings. Without a query there is a prompt;
+`\\d` lists views and columns there. Queries never fail for damage: it is passed, and findings tells of it. Times are
+UTC. SQL is Spark's; statements that would change anything are refused."""
+)
+@click.argument("query", metavar="[QUERY]", required=False)
+@store_options
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines.")
+@click.option("--format", "chosen_format", type=click.Choice(_FORMATS), help="How to print or write; table.")
+@click.option("-o", "--output", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write into FILE.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--split-size", metavar="SIZE", help="Bytes of commitlog a task reads, as 64m; 128m.")
+@click.option(
+    "--clock-tolerance",
+    metavar="TIME",
+    help="How far the broker's clock was ever set back: conditions on store_timestamp skip what lies further away; "
+    "1h; none: they skip nothing.",
+)
+@spark_by_default
+def sql(
+    query: str | None,
+    store: StoreLocation,
+    as_json: bool,
+    chosen_format: str | None,
+    target: Path | None,
+    overwrite: bool,
+    split_size: str | None,
+    clock_tolerance: str | None,
+    spark: SparkChoice,
+) -> int:
+    """Answer a query in SQL about a store, or many at a prompt.
+
+    QUERY is one statement, or several with semicolons between them; `-` or a pipe: from standard input.
+    """
+    from rmqctl.opening import open_store, read_config
+    from rmqctl.output import Output
+    from rmqctl.sql_statements import cut_statements
+
+    # for a file --json is about the summary, as everywhere
+    chosen = "json" if as_json and target is None else chosen_format
+    _check(query, chosen, target, overwrite)
+    printed = chosen if target is None else None
+    output = Output(as_json or printed == "json", "csv" if printed == "csv" else "table")
+    statements: list[str] | None = None
+    if query is not None or not _is_a_terminal(sys.stdin):
+        found = cut_statements(sys.stdin.read() if query in (None, "-") else str(query))
+        statements = [*found.statements, *([found.rest] if found.rest else [])]
+        if not statements:
+            raise click.UsageError("there is no query")
+        if target is not None and len(statements) > 1:
+            raise click.UsageError("one FILE takes one query")
+    options = _source_options(store, split_size=split_size, clock_tolerance=clock_tolerance)
+    # everything that can be said without Spark is said before it starts
+    read_config(store)
+    open_store(store).close()
+    with spark_session(spark) as session:
+        from pipeline.sql import StoreSql
+
+        views = StoreSql(session, str(store.path.absolute()), options)
+        if statements is None:
+            _prompt(views, session, output)
+        elif target is not None:
+            _write(views, session, statements[0], target, chosen, overwrite, output)
+        else:
+            _print(views, session, statements, output)
+        output.flush()
+    return exit_codes.OK
+
+
+def _is_a_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
+
+
+def _check(query: str | None, chosen: str | None, target: Path | None, overwrite: bool) -> None:
+    """Everything that is wrong with the flags, before anything takes its time."""
+    from rmqctl.sql_answers import file_format, require_new
+
+    if target is not None:
+        if chosen == "table":
+            raise click.UsageError("a table is for a terminal: files are json, csv, parquet or arrow")
+        file_format(target, chosen)
+        require_new(target, overwrite)
+        if query is None and _is_a_terminal(sys.stdin):
+            raise click.UsageError("-o FILE needs a query")
+    elif chosen in ("parquet", "arrow"):
+        raise click.UsageError(f"--format {chosen} needs a file: add -o FILE")
+    if query is None and _is_a_terminal(sys.stdin) and not _is_a_terminal(sys.stdout):
+        raise click.UsageError("there is no query, and no terminal for a prompt")
+
+
+def _source_options(store: StoreLocation, **given: str | None) -> dict[str, str]:
+    """Options of the data source; UsageError for one that says nothing."""
+    from pipeline.source.options import parse_options
+
+    options = {name: value for name, value in given.items() if value is not None}
+    if store.config_path is not None:
+        options["config"] = str(store.config_path.absolute())
+    parse_options({**options, "path": str(store.path)})
+    return options
+
+
+def _prompt(views: StoreSql, session: SparkSession, output: Output) -> None:
+    from rmqctl.sql_answers import answer
+    from rmqctl.sql_prompt import prompt
+
+    prompt(lambda statement: answer(views, session, statement), output)
+
+
+def _print(views: StoreSql, session: SparkSession, statements: list[str], output: Output) -> None:
+    from rmqctl.sql_answers import answer, print_answer
+
+    for number, statement in enumerate(statements):
+        if number and output.format == "table":
+            output.text("")
+        print_answer(output, answer(views, session, statement))
+        output.flush()
+
+
+def _write(
+    views: StoreSql,
+    session: SparkSession,
+    statement: str,
+    target: Path,
+    chosen: Any,
+    overwrite: bool,
+    output: Output,
+) -> None:
+    from rmqctl.sql_answers import answer, file_format, write_answer
+
+    kind = file_format(target, chosen)
+    table = answer(views, session, statement)
+    size = write_answer(table, target, kind, overwrite, {"rmqctl.query": statement})
+    output.record({"path": str(target), "format": kind, "rows": table.num_rows, "bytes": size})

@@ -1,0 +1,189 @@
+"""`rmqctl stats`: what is in a store, counted: by topic, queue, tag, producer host and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from formats.errors import NotFoundError
+from rmqctl import exit_codes
+from rmqctl.options import (
+    StoreLocation,
+    limit_option,
+    output_options,
+    store_options,
+    time_options,
+    topic_option,
+)
+from rmqctl.spark_options import SparkChoice, jobs_on_spark
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+    from store.store_files import StoreFiles
+
+_BY = "topic, queue, tag, host, hour, day"
+_TABLE = (
+    "messages",
+    "bytes",
+    "average_size",
+    "shortest_delay",
+    "p99_delay",
+    "longest_delay",
+    "duplicates",
+    "missing_offsets",
+    "repeated_offsets",
+    "clock_jumps",
+    "first_store_timestamp",
+    "last_store_timestamp",
+)
+# what a narrow terminal goes without, first first
+_DROPPABLE = (
+    "first_store_timestamp",
+    "average_size",
+    "last_store_timestamp",
+    "longest_delay",
+    "clock_jumps",
+    "shortest_delay",
+    "repeated_offsets",
+    "missing_offsets",
+    "duplicates",
+)
+_BAR = 40
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl stats -s /data/store                          the whole picture
+  rmqctl stats -s /data/store --by topic -n 10         the ten largest topics
+  rmqctl stats -s /data/store --by host,day -t Orders  who sent how much, day by day
+  rmqctl stats -s /data/store --by queue --json | jq 'select(.missing_offsets > 0)'
+  rmqctl stats -s /data/store --master in-process      without Spark and Java
+
+Delays are from born (the producer's clock) to stored (the broker's), in ms: negative ones mean that the producer's
+clock is ahead. 99 of 100 messages were not delayed longer than the p99 delay, the upper end of a bar of the histogram.
+A duplicate has the unique key of an earlier message of its topic. Exit code 1: the commitlog is damaged, or nothing
+matched."""
+)
+@store_options
+@click.option("--by", metavar="NAME,…", help=f"A row for each group instead: {_BY}.")
+@topic_option
+@time_options
+@limit_option.but(help="Print the first N rows of --by.")
+@click.option("--no-duplicates", is_flag=True, help="Do not look for duplicate unique keys, which takes the most time.")
+@jobs_on_spark
+@output_options
+def stats(
+    store: StoreLocation,
+    output: Output,
+    by: str | None,
+    topic: str | None,
+    begin: int | None,
+    end: int | None,
+    limit: int | None,
+    no_duplicates: bool,
+    spark: SparkChoice,
+) -> int:
+    """Count what is in the commitlog.
+
+    Messages and bytes, sizes, delays from born to stored, duplicate unique keys, missing and repeated queue offsets,
+    places where the broker's clock went back. Every message is checked on the way. Queue offsets and the clock are
+    looked at over the whole log, whatever -b and -e say.
+    """
+    from rmqctl.opening import open_store
+    from rmqctl.times import now_ms
+
+    wanted = _dimensions(by)
+    if limit is not None and not wanted:
+        raise click.UsageError("-n goes with --by")
+    with open_store(store) as files:
+        from pipeline.jobs.stats import StatsRequest
+        from pipeline.jobs.stats_report import dimensions_of, group_rows, key_names, summary
+
+        dimensions = dimensions_of(wanted)
+        request = StatsRequest(dimensions, topic, begin, end, now_ms(), not no_duplicates)
+        found = _counted(files, request, spark)
+        if not found.groups:
+            raise NotFoundError(
+                "no message matched" if topic or begin is not None or end is not None else "the store has no messages",
+                hint="`rmqctl info` says what the store holds",
+            )
+        if dimensions or output.format == "csv":
+            by_names = dimensions or ("topic",)
+            rows = group_rows(found, by_names)
+            keys = key_names(by_names)
+            columns = [*keys, *(name for name in _TABLE if name in rows[0])]
+            output.rows(
+                columns,
+                rows[:limit],
+                all_columns=[name for name in rows[0] if name not in ("sizes", "delays")],
+                droppable=_DROPPABLE,
+            )
+        else:
+            _print_summary(summary(found, files.log), output)
+    damage = found.damage
+    if damage.spans:
+        output.talk(f"not counted: {damage.spans} damaged spans, {damage.bytes} bytes; `rmqctl check` names them")
+    return exit_codes.DAMAGE_OR_NOTHING if damage.spans else exit_codes.OK
+
+
+def _dimensions(by: str | None) -> list[str]:
+    known = _BY.split(", ")
+    names = [name.strip() for name in by.split(",") if name.strip()] if by is not None else []
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is none of {_BY}", param_hint="'--by'")
+    if by is not None and not names:
+        raise click.BadParameter(f"names none of {_BY}", param_hint="'--by'")
+    return names
+
+
+def _counted(files: StoreFiles, request: Any, spark: SparkChoice) -> Any:
+    from pipeline.jobs.stats import stats as count
+    from pipeline.splits import plan_splits
+    from rmqctl.progress import progress
+    from rmqctl.spark_options import job_engine
+
+    splits = plan_splits(files)
+    with job_engine(spark) as engine, progress("counting", len(splits), "splits") as bar:
+        return count(engine, splits, request, bar.advance)
+
+
+def _print_summary(row: dict[str, Any], output: Output) -> None:
+    if output.is_json:
+        output.record(row)
+        return
+    lists = {name: row.pop(name) for name in ("sizes", "delays", "topics")}
+    parts = {name: row[name].pop("first") for name in ("duplicates", "queue_offsets", "damage") if row[name]}
+    jumps = row["clock"].pop("largest")
+    output.record(row)
+    for title, bars in (("size in bytes", lists["sizes"]), ("born to stored, ms", lists["delays"])):
+        output.text("")
+        for line in _histogram(title, bars):
+            output.text(line)
+    output.text("")
+    output.rows(["topic", *_TABLE], lists["topics"], droppable=_DROPPABLE)
+    _print_list("duplicate unique keys", parts.get("duplicates"), output)
+    _print_list("uneven queues", parts["queue_offsets"], output)
+    _print_list("clock went back", jumps, output)
+    _print_list("damage", parts["damage"], output)
+
+
+def _print_list(title: str, rows: list[dict[str, Any]] | None, output: Output) -> None:
+    if rows:
+        output.text("")
+        output.text(f"{title}:")
+        output.rows(list(rows[0]), rows, droppable=("detail",))
+
+
+def _histogram(title: str, bars: list[dict[str, int]]) -> list[str]:
+    most = max((bar["messages"] for bar in bars), default=1)
+    edges = [(str(bar["at_least"]), str(bar["at_most"])) for bar in bars]
+    low, high = (max((len(pair[side]) for pair in edges), default=0) for side in (0, 1))
+    count = max((len(str(bar["messages"])) for bar in bars), default=0)
+    lines = [title]
+    for (begin, end), bar in zip(edges, bars, strict=True):
+        drawn = "#" * max(1, round(_BAR * bar["messages"] / most))
+        lines.append(f"  {begin:>{low}} to {end:>{high}}  {bar['messages']:>{count}}  {drawn}")
+    return lines

@@ -1,0 +1,59 @@
+"""`rmqctl truncate`: ends the commitlog at a chosen offset."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.confirm import confirm_without_journal
+from rmqctl.options import (
+    OFFSET,
+    StoreLocation,
+    dry_run_option,
+    no_journal_option,
+    output_options,
+    store_options,
+    yes_option,
+)
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl truncate -s /data/store --at 1048576 --dry-run     how many messages would go
+  rmqctl truncate -s /data/store --at 1048576
+  rmqctl undo -s /data/store                                have them back
+
+Exit code 5 if a record is cut by the offset: the nearest possible ones are named."""
+)
+@store_options
+@click.option("--at", type=OFFSET, required=True, metavar="OFFSET", help="Physical offset where the log is to end.")
+@dry_run_option
+@no_journal_option
+@yes_option
+@output_options
+def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no_journal: bool, yes: bool) -> int:
+    """End the commitlog at OFFSET, where a message begins or ends.
+
+    All messages from there on go; queues, index and checkpoint are made what the rest implies. What goes is kept in
+    DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
+    """
+    from rmqctl.opening import open_store
+    from rmqctl.progress import progress
+    from rmqctl.recover_output import print_report
+    from store.repair.truncate import truncate as truncate_store
+
+    if not dry_run:
+        confirm_without_journal(no_journal, yes)
+    with open_store(store) as files:
+        total = sum(file.size for file in files.log.files if file.start_offset < at)
+        with progress("reading the commitlog", total, "bytes") as bar:
+            report = truncate_store(
+                files, at, dry_run=dry_run, keeps=not no_journal, arguments=sys.argv[1:], progress=bar.advance
+            )
+    return print_report(report, output, no_journal=no_journal)

@@ -1,0 +1,111 @@
+"""The flags of verbs that run on Spark, and what they open: an engine for jobs, or a session for SQL."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from rmqctl.options import Flag
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.engine import Engine
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_MASTER = "local[*]"
+IN_PROCESS = "in-process"
+"""As a master: no Spark and no Java, processes of this machine."""
+
+master_option = Flag(
+    "--master",
+    metavar="URL",
+    help="Run on Spark: local[*], local[4], spark://host:7077; without it in this process.",
+)
+conf_option = Flag("--conf", "conf", metavar="NAME=VALUE", multiple=True, help="A setting of Spark; may be repeated.")
+
+
+class SparkChoice(NamedTuple):
+    """What the command line said about Spark. `master` is None where it said nothing and the verb needs none."""
+
+    master: str | None
+    conf: dict[str, str]
+
+
+def spark_options(command: Command) -> Command:
+    """Add --master and --conf for a verb that runs in process without them; the command gets `spark: SparkChoice`."""
+    return _with(command, master_option)
+
+
+def spark_by_default(command: Command) -> Command:
+    """The same for a verb that always runs on Spark, by default on this machine's cores."""
+    flag = master_option.but(
+        default=DEFAULT_MASTER, show_default=True, help="Where Spark runs: local[4], spark://host:7077, yarn."
+    )
+    return _with(command, flag)
+
+
+def jobs_on_spark(command: Command) -> Command:
+    """As `spark_by_default`, for a verb whose work is jobs for `job_engine`: it can do without Spark, too."""
+    flag = master_option.but(
+        default=DEFAULT_MASTER,
+        show_default=True,
+        help=f"Where to work: Spark's local[4] or spark://host:7077, or {IN_PROCESS}, without Spark and Java.",
+    )
+    return _with(command, flag)
+
+
+def _with(command: Command, flag: Flag) -> Command:
+    @functools.wraps(command)
+    def chosen(*args: Any, master: str | None, conf: tuple[str, ...], **options: Any) -> Any:
+        settings: dict[str, str] = {}
+        if conf:
+            from pipeline.session import parse_conf
+
+            if master in (None, IN_PROCESS):
+                raise click.UsageError("--conf is a setting of Spark: say --master, too")
+            settings = parse_conf(conf)
+        return command(*args, spark=SparkChoice(master, settings), **options)
+
+    return flag(conf_option(chosen))  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def spark_session(spark: SparkChoice) -> Iterator[SparkSession]:
+    """A session, with a word to the user while it starts (some seconds)."""
+    from pipeline.session import spark_session as open_session
+    from rmqctl.progress import waiting
+
+    with contextlib.ExitStack() as opened:
+        with waiting(f"starting Spark at {spark.master or DEFAULT_MASTER}"):
+            session = opened.enter_context(open_session(spark.master, spark.conf))
+        yield session
+
+
+@contextlib.contextmanager
+def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Engine]:
+    """The engine for jobs: Spark's where --master was given and is not IN_PROCESS, else processes of this machine.
+
+    Spark starts with the first job, so that whatever is wrong with the store or the command is said at once.
+    """
+    from formats.errors import UnsupportedError
+    from pipeline.engine import LocalEngine, SparkEngine
+
+    if spark.master in (None, IN_PROCESS):
+        yield LocalEngine(processes)
+        return
+    with contextlib.ExitStack() as opened:
+
+        def started() -> SparkSession:
+            try:
+                return opened.enter_context(spark_session(spark))
+            except UnsupportedError as error:
+                hint = f"{error.hint}; --master {IN_PROCESS} does without"
+                raise UnsupportedError(error.message, file=error.file, hint=hint) from error
+
+        yield SparkEngine(started)

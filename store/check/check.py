@@ -1,0 +1,169 @@
+"""`check`: everything that is wrong with a store, found by looking at it. Order of the looks, and what was covered."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from formats.errors import UnreadableError
+from store.check.cross import Level
+from store.check.finding import Finding
+from store.check.kind import Severity
+from store.check.pass_over import Pass
+from store.check.ranges import Subset
+from store.check.scrub import load_state, save_state
+from store.check.walker import InProcess, Walker
+from store.commitlog.walk import Progress
+from store.store_files import StoreFiles
+
+_RESTARTS = 3
+
+
+@dataclass(slots=True)
+class CheckSummary:
+    """What was looked at. Offsets physical, times in ms, sizes in bytes.
+
+    `complete`: everything that was asked for was looked at; else `stopped_by` says why not ("max_duration",
+    "fail_fast", "unreadable") and `next_offset` where the next check goes on. `ranges`: what of the log was walked.
+    `uncovered_messages`: without a checksum over head, topic and properties; counted at the full level only.
+    """
+
+    level: str
+    path: str
+    complete: bool = True
+    stopped_by: str | None = None
+    next_offset: int | None = None
+    files: int = 0
+    log_begin: int = 0
+    log_end: int = 0
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    messages: int = 0
+    bytes: int = 0
+    uncovered_messages: int | None = None
+    queues_checked: bool = False
+    index_checked: bool = False
+    live: bool = False
+    subset: str | None = None
+    errors: int = 0
+    warnings: int = 0
+    notices: int = 0
+    data_lost: bool = False
+    codes: dict[str, int] = field(default_factory=dict)
+    duration_ms: int = 0
+
+    @property
+    def alarms(self) -> int:
+        """Findings that count as damage."""
+        return self.errors + self.warnings
+
+    def row(self) -> dict[str, Any]:
+        """As one object with stable names."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        values["ranges"] = [{"begin": begin, "end": end} for begin, end in self.ranges]
+        return values
+
+
+class CheckRun:
+    """One check, carried out while its findings are taken: `for finding in run`, then `run.summary`."""
+
+    def __init__(
+        self,
+        files: StoreFiles,
+        level: Level,
+        subset: Subset | None,
+        max_duration: float | None,
+        resume: Path | None,
+        fail_fast: bool,
+        progress: Progress | None,
+        walker: Walker | None = None,
+    ) -> None:
+        self._files = files
+        self._walker = walker if walker is not None else InProcess()
+        self._level = level
+        self._subset = subset
+        self._deadline = None if max_duration is None else time.monotonic() + max_duration
+        self._resume = resume
+        self._fail_fast = fail_fast
+        self._progress = progress
+        named = None if subset is None else str(subset)
+        self.summary = CheckSummary(str(level), str(files.root), subset=named)
+        # findings told already, should the pass have to begin anew
+        self._told: set[int] = set()
+
+    def __iter__(self) -> Iterator[Finding]:
+        """The findings as they are made. UnreadableError where a file cannot be read at all."""
+        begun = time.monotonic()
+        state = None if self._resume is None else load_state(self._resume, str(self._level), self.summary.subset)
+        begin = None if state is None else state.next_offset
+        codes: Counter[str] = Counter()
+        for finding in self._restarted(begin):
+            if hash(finding) in self._told:
+                continue
+            self._told.add(hash(finding))
+            self._count(finding, codes)
+            yield finding
+            if self._fail_fast and finding.severity.is_alarm:
+                self.summary.stopped_by, self.summary.complete = "fail_fast", False
+                break
+        self.summary.codes = dict(sorted(codes.items()))
+        self.summary.duration_ms = int((time.monotonic() - begun) * 1000)
+        if state is not None and self._resume is not None and self.summary.stopped_by != "fail_fast":
+            before = state.alarms if begin is not None else 0
+            done = self.summary.complete
+            save_state(
+                self._resume,
+                state._replace(
+                    next_offset=self.summary.next_offset,
+                    passes=state.passes + done,
+                    alarms=before + self.summary.alarms,
+                    pass_started=state.pass_started if begin is not None else time.time_ns() // 1_000_000,
+                ),
+            )
+
+    def _restarted(self, begin: int | None) -> Iterator[Finding]:
+        """The findings of one pass; begun anew where files went away while they were looked at."""
+        for attempt in range(_RESTARTS):
+            one = Pass(self._files, self._level, self._subset, begin, self._deadline, self._progress, self._walker)
+            try:
+                yield from one.findings()
+            except UnreadableError as error:
+                if attempt + 1 == _RESTARTS or error.file is None or Path(error.file).exists():
+                    raise
+                self._files = StoreFiles(self._files.root, self._files.config)
+                continue
+            finally:
+                one.describe(self.summary)
+                one.close()
+            return
+
+    def _count(self, finding: Finding, codes: Counter[str]) -> None:
+        codes[finding.code] += 1
+        self.summary.errors += finding.severity is Severity.ERROR
+        self.summary.warnings += finding.severity is Severity.WARNING
+        self.summary.notices += finding.severity is Severity.NOTICE
+        self.summary.data_lost |= finding.data_lost is True
+
+
+def check(
+    files: StoreFiles,
+    level: Level | str = Level.DEFAULT,
+    *,
+    subset: Subset | None = None,
+    max_duration: float | None = None,
+    resume: Path | None = None,
+    fail_fast: bool = False,
+    progress: Progress | None = None,
+    walker: Walker | None = None,
+) -> CheckRun:
+    """Check the store opened as `files`; nothing of it changes. Iterate over the result, then look at its `summary`.
+
+    `subset`: walk only this share of the commitlog's files. `max_duration` (s): stop at the end of a commitlog file
+    once the time is over. `resume`: a file beside the store that says where the last check stopped, and is written at
+    the end of this one. `fail_fast`: stop at the first error or warning. `progress` is told the bytes passed.
+    `walker`: who walks the log, this process if nobody else.
+    """
+    return CheckRun(files, Level(level), subset, max_duration, resume, fail_fast, progress, walker)

@@ -1,0 +1,44 @@
+"""How a check walks the log and feeds its cross checks: in this process, or however a caller does it instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from store.check.cross import CrossCheck, Level
+from store.check.index import IndexCheck
+from store.check.log_walk import Walked, walk_range
+from store.check.queues import QueueCheck
+from store.commitlog.walk import Progress
+from store.log_runs import Digest
+from store.queues.queue_table import has_rocksdb_queues
+from store.store_files import StoreFiles
+
+
+class Walker(Protocol):
+    """What a pass over a store asks for. First `cross_checks`, then `walk` for each stretch, in order."""
+
+    def cross_checks(self, files: StoreFiles, level: Level, is_live: bool) -> list[CrossCheck]:
+        """The cross checks, which understand the runs that `walk` gives."""
+
+    def walk(
+        self, files: StoreFiles, begin: int, end: int, digest: Digest, is_full: bool, progress: Progress | None
+    ) -> Iterator[Walked]:
+        """[begin, end) of the log in pieces, in order; `begin` is where a frame starts. `digest` numbers the topics."""
+
+
+class InProcess:
+    """The walk over both cores of this machine, each run compared as it comes."""
+
+    def cross_checks(self, files: StoreFiles, level: Level, is_live: bool) -> list[CrossCheck]:
+        """See Walker."""
+        checks: list[CrossCheck] = [IndexCheck(files, is_live=is_live)]
+        if not has_rocksdb_queues(files.layout):
+            checks.insert(0, QueueCheck(files))
+        return checks
+
+    def walk(
+        self, files: StoreFiles, begin: int, end: int, digest: Digest, is_full: bool, progress: Progress | None
+    ) -> Iterator[Walked]:
+        """See Walker."""
+        return walk_range(files.log, begin, end, digest, is_full=is_full, progress=progress)

@@ -1,0 +1,19 @@
+"""Taking a store in order to change it: nobody else has it, and no earlier change of it is unfinished."""
+
+from __future__ import annotations
+
+from store.files.journal_log import refuse_unfinished
+from store.files.layout import StoreLayout
+from store.files.lock import StoreLock, take_lock
+
+
+def take_for_change(layout: StoreLayout) -> StoreLock:
+    """The store's lock. StoreInUseError; RefusedError where an interrupted change waits for undo or resume."""
+    lock = take_lock(layout)
+    try:
+        # under the lock: a change that is under way in another process is not an interrupted one
+        refuse_unfinished(layout)
+    except BaseException:
+        lock.release()
+        raise
+    return lock

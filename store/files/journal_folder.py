@@ -1,0 +1,155 @@
+"""The files of one journal: journal.json, written once and complete, and state.json, which says how far it has come.
+
+journal.json holds the SHA-256 of before.bin, of after.bin, of every file that is moved away, and its own, which counts
+as zeros while it is computed. It is there under its name only when everything else is on disk: from then on the change
+is `prepared`. state.json appears with the next step and is replaced with every further one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from formats.errors import CorruptError, RefusedError, UnreadableError
+from store.files import io
+from store.files.journal_entry import Entry, file_sha256, from_json
+from store.files.layout import StoreLayout
+
+FORMAT = 2
+JOURNAL, STATE, BEFORE, AFTER = "journal.json", "state.json", "before.bin", "after.bin"
+ABANDONED, PREPARED, APPLIED, UNDOING, UNDONE = "abandoned", "prepared", "applied", "undoing", "undone"
+UNFINISHED = (PREPARED, UNDOING)
+_NO_HASH = "0" * 64
+# beyond any journal of ours: what is larger was put there by somebody else
+_LARGEST_JSON = 1 << 28
+
+Marks = dict[str, list[int]]
+"""Path (as in journal.json) to [size, mtime in ns] of the files that tell whether anybody wrote to the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journalled:
+    """A journal as it was read. `head`: everything of journal.json but its operations and times.
+
+    `times`: mtimes in ns of files that do not get `moment_ns`.
+    """
+
+    folder: Path
+    head: dict[str, Any]
+    entries: list[Entry]
+    times: dict[Path, int]
+
+    @property
+    def moment_ns(self) -> int:
+        """The time that everything changed carries: that of the change, whenever it was finished."""
+        return int(self.head["moment_ns"])
+
+
+def write_journal(folder: Path, head: dict[str, Any], operations: list[dict[str, Any]]) -> None:
+    """Write journal.json; with it the change is prepared."""
+    lines = ",\n".join(json.dumps(operation) for operation in operations)
+    text = json.dumps({"sha256": _NO_HASH, **head})[:-1] + f', "operations": [\n{lines}\n]}}\n'
+    digest = hashlib.sha256(text.encode("ascii")).hexdigest()
+    io.write_whole(folder / JOURNAL, text.replace(_NO_HASH, digest, 1).encode("ascii"))
+
+
+def write_state(folder: Path, state: str, **more: Any) -> None:
+    """Say how far the change has come; durable when this returns."""
+    now = time.time_ns() // 1_000_000
+    io.write_whole(folder / STATE, json.dumps({"state": state, "time": now, **more}).encode("ascii"))
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """{"state": …, "time": ms, …}; ABANDONED where a command ended before it had decided to change anything."""
+    if not (folder / JOURNAL).is_file():
+        return {"state": ABANDONED, "time": 0}
+    if not (folder / STATE).exists():
+        return {"state": PREPARED, "time": 0}
+    found = _object(folder / STATE)
+    if found.get("state") not in (PREPARED, APPLIED, UNDOING, UNDONE):
+        raise CorruptError("says nothing of the change's state", file=folder / STATE, hint=_LOOK)
+    return found
+
+
+_LOOK = "the files that were kept lie beside it in before.bin and moved/"
+
+
+def read_head(folder: Path) -> dict[str, Any]:
+    """journal.json without a look at its hash: for lists."""
+    return _object(folder / JOURNAL)
+
+
+def read_journal(layout: StoreLayout, folder: Path) -> Journalled:
+    """The journal, its hash checked. CorruptError where it is not what was written; RefusedError for another format,
+    or where it would change anything but this store."""
+    path = folder / JOURNAL
+    text = _read(path)
+    head = _object(path)
+    digest = str(head.get("sha256"))
+    if head.get("format") != FORMAT:
+        raise RefusedError(
+            f"was written in format {head.get('format')!r}, this version knows {FORMAT}",
+            file=path,
+            hint=f"use the version that wrote it: {head.get('version', 'unknown')}",
+        )
+    if hashlib.sha256(text.replace(digest.encode(), _NO_HASH.encode(), 1)).hexdigest() != digest:
+        raise CorruptError("has changed since it was written: its SHA-256 is another", file=path, hint=_LOOK)
+    rows, times = head.pop("operations", None), head.pop("times", None)
+    is_whole = isinstance(rows, list) and isinstance(times, dict) and isinstance(head.get("moment_ns"), int)
+    if not is_whole or not all(isinstance(time_ns, int) for time_ns in times.values()):
+        raise CorruptError("holds no operations", file=path, hint=_LOOK)
+    entries = [from_json(row, layout.root, layout.commitlog, path) for row in rows]
+    return Journalled(folder, head, entries, {layout.root / name: time_ns for name, time_ns in times.items()})
+
+
+def check_kept(journal: Journalled, *, for_redo: bool) -> None:
+    """CorruptError unless before.bin (`for_redo`: after.bin too) and what was moved away are as they were written."""
+    for name in (BEFORE, AFTER) if for_redo else (BEFORE,):
+        path = journal.folder / name
+        if not path.is_file() or file_sha256(path) != journal.head["files"].get(name):
+            raise CorruptError("is not as it was written: its SHA-256 is another", file=path)
+    for entry in journal.entries:
+        if entry.moved is None or not (journal.folder / entry.moved).exists():
+            continue
+        for item in entry.moved_items:
+            path = journal.folder / entry.moved / item.name
+            if item.sha256 is not None and (not path.is_file() or file_sha256(path) != item.sha256):
+                raise CorruptError("was moved away and is not as it was: its SHA-256 is another", file=path)
+
+
+def marks_of(layout: StoreLayout) -> Marks:
+    """The files that change whenever messages are added or a broker runs: the commitlog's, checkpoint and abort."""
+    found: Marks = {}
+    directories = [directory for directory in layout.commitlog if directory.is_dir()]
+    paths = [path for directory in directories for path in directory.iterdir()]
+    for path in sorted([*paths, layout.checkpoint, layout.abort]):
+        try:
+            status = path.stat()
+        except OSError:  # not there, or a link that leads nowhere
+            continue
+        name = path.relative_to(layout.root).as_posix() if path.is_relative_to(layout.root) else str(path)
+        found[name] = [status.st_size, status.st_mtime_ns]
+    return found
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise CorruptError("is no JSON", file=path, hint=_LOOK) from error
+    if not isinstance(found, dict):
+        raise CorruptError("is no JSON object", file=path, hint=_LOOK)
+    return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_JSON:
+            raise CorruptError("is no file, or larger than any journal", file=path)
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error

@@ -1,0 +1,234 @@
+"""Hostile stores: what can be wrong with queues, index, config and the files themselves."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from pathlib import Path
+
+from formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CHECKPOINT
+from store.files.layout import file_name
+from tests.hostile.making import (
+    LOG,
+    QUEUE,
+    hostile,
+    index_file,
+    queue_file,
+    some_messages,
+)
+from tests.store.logs import frame
+
+
+@hostile
+def units_of_queues(root: Path) -> None:
+    size = len(some_messages(root)) // 5
+    largest = (1 << 63) - 1
+    wild = [
+        (largest, 100, 0),
+        (-1, 100, 0),
+        (0, -1, 0),
+        (0, 0x7FFFFFFF, 0),
+        (largest - 5, 0x7FFFFFFF, -largest),
+        (1, 1, 1),
+    ]
+    queue_file(root, "Wild", "0", wild)
+    queue_file(root, "Wild", "1", [(0, size, 0)] * 100)
+    queue_file(root, "Wild", "2", [(-1, -1, -1)] * 100)
+    queue_file(root, "Wild", "2147483648", [(0, size, 0)])
+    queue_file(root, "Wild", "9" * 30, [(0, size, 0)])
+    queue_file(root, "Wild", "-1", [(0, size, 0)])
+    for name in ("9" * 20, f"{largest:020d}", file_name(1), file_name(10**15), "0" * 19 + "x"):
+        queue_file(root, "Names", "0", [(0, size, 0)], name)
+    data = BATCH_CONSUMEQUEUE_UNIT.struct.pack(largest, -1, -1, -1, largest, 0x7FFF, -1, -1)
+    data += BATCH_CONSUMEQUEUE_UNIT.struct.pack(0, 100, 0, 0, largest, 0x7FFF, -1, -1)
+    path = root / "batchconsumequeue" / "Batch" / "0" / file_name(0)
+    path.parent.mkdir(parents=True)
+    path.write_bytes((data * 5).ljust(460, b"\0"))
+
+
+@hostile
+def cycles_in_the_index(root: Path) -> None:
+    some_messages(root)
+    entries = [(1, 0, 0, 2), (1, 100, 0, 1), (1, 200, 0, 3)] * 100
+    index_file(root, (1, 2, 0, 200, 100, 300), [3, 1, 2] * 33, entries)
+
+
+@hostile
+def headers_of_the_index(root: Path) -> None:
+    some_messages(root)
+    largest = (1 << 63) - 1
+    for number, header in enumerate(
+        [
+            (largest, -1, largest, -1, -1, 0x7FFFFFFF),
+            (-1, largest, -1, largest, 0x7FFFFFFF, -0x80000000),
+            (0, 0, 0, 0, 0, 0),
+        ]
+    ):
+        path = index_file(root, header, [-1, 0x7FFFFFFF, -0x80000000], [(-1, -1, -1, -1)] * 399)
+        path.rename(path.with_name(f"2026010100000000{number}"))
+    (root / "index" / "20260101000000009").write_bytes(b"")
+    (root / "index" / "99999999999999999").write_bytes(b"\xff" * 39)
+
+
+@hostile
+def checkpoint_and_marks(root: Path) -> None:
+    some_messages(root)
+    (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*[(1 << 63) - 1] * len(CHECKPOINT.fields)))
+    (root / "abort").mkdir()
+    (root / "lock").symlink_to("/etc/passwd")
+    (root / "abort.bak").symlink_to("abort.bak")
+
+
+@hostile
+def fifos_for_files(root: Path) -> None:
+    """Opening a FIFO waits for a writer, for ever."""
+    for path in ("commitlog", "consumequeue/T/0", "index", "config"):
+        (root / path).mkdir(parents=True, exist_ok=True)
+    for path in ("commitlog/" + file_name(0), "consumequeue/T/0/" + file_name(0), "index/20260101000000000",
+                 "checkpoint", "lock", "config/topics.json", "config/delayOffset.json", "timerwheel"):  # fmt: skip
+        os.mkfifo(root / path)
+
+
+@hostile
+def fifos_among_files(root: Path) -> None:
+    some_messages(root)
+    os.mkfifo(root / "commitlog" / file_name(LOG))
+    os.mkfifo(root / "consumequeue" / "T" / "0" / file_name(QUEUE))
+    os.mkfifo(root / "consumequeue" / "T" / "fifo")
+    os.mkfifo(root / "fifo")
+    server = socket.socket(socket.AF_UNIX)
+    here = os.getcwd()
+    os.chdir(root)  # a socket's path must be short
+    try:
+        server.bind("socket")
+    finally:
+        os.chdir(here)
+        server.close()
+
+
+@hostile
+def devices_behind_links(root: Path) -> None:
+    """A file without an end, and one without a content."""
+    for path in ("commitlog", "consumequeue/T/0", "index", "config"):
+        (root / path).mkdir(parents=True, exist_ok=True)
+    (root / "commitlog" / file_name(0)).symlink_to("/dev/zero")
+    (root / "consumequeue" / "T" / "0" / file_name(0)).symlink_to("/dev/zero")
+    (root / "index" / "20260101000000000").symlink_to("/dev/zero")
+    (root / "checkpoint").symlink_to("/dev/zero")
+    (root / "config" / "topics.json").symlink_to("/dev/zero")
+    (root / "config" / "consumerOffset.json").symlink_to("/dev/full")
+
+
+@hostile
+def links_in_circles(root: Path) -> None:
+    some_messages(root)
+    (root / "consumequeue" / "loop").symlink_to("loop")
+    (root / "consumequeue" / "up").symlink_to("..")
+    (root / "consumequeue" / "T" / "1").symlink_to("../../consumequeue")
+    (root / "consumequeue" / "T" / "2").symlink_to("/")
+    (root / "commitlog" / file_name(LOG)).symlink_to(file_name(LOG))
+    (root / "commitlog" / "all").symlink_to("/")
+    (root / "index").symlink_to("index")
+    (root / "config").symlink_to("/nowhere")
+
+
+@hostile
+def links_out_of_the_store(root: Path) -> None:
+    """A writer that follows them would change files elsewhere."""
+    outside = root.parent / "outside"
+    outside.mkdir(exist_ok=True)
+    for name in ("victim", "queue", "index"):
+        (outside / name).write_bytes(b"precious" * 8192)
+    some_messages(root)
+    (root / "commitlog" / file_name(LOG)).symlink_to(outside / "victim")
+    (root / "consumequeue" / "T" / "0" / file_name(QUEUE)).symlink_to(outside / "queue")
+    (root / "consumequeue" / "Out").symlink_to(outside)
+    (root / "index").mkdir()
+    (root / "index" / "20260101000000000").symlink_to(outside / "index")
+    (root / "abort").symlink_to(outside / "victim")
+
+
+@hostile
+def files_for_folders(root: Path) -> None:
+    for name in ("commitlog", "consumequeue", "index", "config"):
+        (root / name).write_bytes(b"x")
+    (root / "checkpoint").mkdir()
+    (root / "lock").mkdir()
+
+
+@hostile
+def names_beyond_numbers(root: Path) -> None:
+    """20 digits are more than 63 bits."""
+    largest = (1 << 63) - 1
+    for name in ("9" * 20, f"{largest:020d}", f"{largest - LOG + 1:020d}", f"{1 << 63:020d}", "٠" * 20):
+        (root / "commitlog").mkdir(exist_ok=True)
+        (root / "commitlog" / name).write_bytes(frame(largest - LOG + 1).ljust(LOG, b"\0"))
+
+
+def _holes(root: Path, size: int) -> None:
+    some_messages(root)
+    for path in (root / "commitlog" / file_name(0), root / "consumequeue" / "T" / "0" / file_name(0)):
+        os.truncate(path, size)
+    (root / "index").mkdir()
+    (root / "index" / "20260101000000000").touch()
+    os.truncate(root / "index" / "20260101000000000", size)
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").touch()
+    os.truncate(root / "config" / "topics.json", size)
+    (root / "checkpoint").touch()
+    os.truncate(root / "checkpoint", size)
+
+
+@hostile
+def holes_of_a_gigabyte(root: Path) -> None:
+    _holes(root, 1 << 30)
+
+
+@hostile
+def holes_of_terabytes(root: Path) -> None:
+    _holes(root, 1 << 40)
+
+
+@hostile
+def config_bombs(root: Path) -> None:
+    some_messages(root)
+    (root / "config").mkdir()
+    texts = {
+        "topics.json": '{"topicConfigTable":' + '{"a":' * 400 + "1" + "}" * 401,
+        "topics.json.bak": "[" * 200_000,
+        "consumerOffset.json": '{"offsetTable":{"T@G":{0:' + "9" * 10_000 + "}}}",
+        "delayOffset.json": '{"offsetTable":{1:1e999,2:NaN,3:-Infinity,' + "9" * 5000 + ":1}}",
+        "subscriptionGroup.json": '{"a":1,"a":2,"subscriptionGroupTable":{"\\ud800":"\\udfff\\u202e\\u001b"}}',
+        "consumerFilter.json": "[" * 900 + "]" * 900,
+        "deep.json": '{"a":[' * 450 + "]}" * 450,
+        "consumerOrderInfo.json": '"' + "\\" * 99_999,
+        "topicQueueMapping.json": "{" + '"a":1,' * 100_000 + '"a":1}',
+        "timercheck": "x",
+        "wrong.json": '{"topicConfigTable":[1,{"T":null}],"offsetTable":"x","groupTopicMap":7}',
+        "binary.json": "\x00\x01\ufeff{",
+    }
+    for name, text in texts.items():
+        (root / "config" / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+
+
+@hostile
+def config_of_wrong_types(root: Path) -> None:
+    some_messages(root)
+    (root / "config").mkdir()
+    for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"):
+        (root / "config" / name).write_text(
+            '{"topicConfigTable":{"T":{"attributes":[1]},"U":5},"offsetTable":{"x":[]}}'
+        )
+
+
+@hostile
+def compaction_and_timer(root: Path) -> None:
+    some_messages(root)
+    (root / "compaction" / "compactionLog" / "T" / "0").mkdir(parents=True)
+    (root / "compaction" / "compactionLog" / "T" / "0" / file_name(0)).write_bytes(b"\xff" * 1000)
+    (root / "compaction" / "position-checkpoint").write_text("{" * 100)
+    (root / "timerlog").mkdir()
+    (root / "timerlog" / file_name(0)).write_bytes(struct.pack(">iqi", 52, -1, -1) * 1000)
+    (root / "timerwheel").write_bytes(b"\xff" * 3200)
+    (root / "epochFileCheckpoint").write_text("99999999999999999999\n-1\n1-2-3\n")

@@ -1,0 +1,34 @@
+"""The engines that must come to the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.engine import Engine, LocalEngine, SparkEngine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ENGINES = ("inline", "processes", "spark")
+
+
+def engine_named(name: str, request: pytest.FixtureRequest) -> Engine:
+    """An engine of ENGINES; the session is only started for the one that needs it."""
+    if name == "spark":
+        session: SparkSession = request.getfixturevalue("spark")
+        return SparkEngine(session)
+    return LocalEngine(1 if name == "inline" else 2)
+
+
+def bytes_below(folder: Path) -> dict[str, str]:
+    """Everything below a folder: relative path -> digest of the bytes, or "directory"."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_file()
+        else "directory"
+        for path in sorted(folder.rglob("*"))
+    }

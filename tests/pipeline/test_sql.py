@@ -1,0 +1,255 @@
+"""SQL over a store: answers as RocketMQ's truth has them, nothing read that is not needed, nothing changed, and a
+sentence for what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkRuntimeError
+
+from formats.errors import CorruptError, EngineError, RmqctlError, UnsupportedError
+from pipeline.spark_job import run_job
+from pipeline.splits import SplitEdgeError
+from pipeline.sql import StoreSql
+from pipeline.sql_errors import QueryError, query_error
+from tests.goldens import GoldenStore, tree_state, truth
+from tests.opened import store_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture(scope="module")
+def clean(spark: SparkSession) -> StoreSql:
+    return StoreSql(spark, str(store_path("clean")))
+
+
+def _answer(sql: StoreSql, statement: str) -> list[tuple[Any, ...]]:
+    table = sql.collected(sql.query(statement))
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _of(spark: SparkSession, name: str) -> StoreSql:
+    return StoreSql(spark, str(store_path(name)))
+
+
+@pytest.mark.parametrize("name", ["clean", "features", "v4-clean", "broker-real"])
+def test_messages_by_topic(spark: SparkSession, name: str) -> None:
+    found = dict(_answer(_of(spark, name), "select topic, count(*) from messages group by topic"))
+    assert found == Counter(str(row["topic"]) for row in truth(name).messages)
+
+
+def test_every_view_answers_on_a_broken_store(spark: SparkSession) -> None:
+    sql = _of(spark, "crc-flip-old")
+    by_topic = dict(_answer(sql, "select topic, count(*) from messages group by topic"))
+    assert sum(by_topic.values()) == 2499
+    errors = _answer(sql, "select code, physical_offset from findings where severity = 'error'")
+    assert [offset for _, offset in errors] == [402516]
+    dangling = """select q.topic, q.queue_offset, q.physical_offset from consumequeue q
+        left anti join messages m on m.physical_offset = q.physical_offset"""
+    assert [row[2] for row in _answer(sql, dangling)] == [402516]
+    entries = "select count(*) from index_entries left anti join messages using (physical_offset)"
+    assert _answer(sql, entries)[0][0] >= 1
+    assert _answer(sql, "select * from consumer_offsets") == []
+    assert len(_answer(sql, "select topic, log_messages from topics")) == 12
+
+
+QUERIES = [
+    "select count(*) from messages",
+    "select 1 where (select count(*) from messages) = 2500",
+    "select tags from messages where 1 = 1 or body is null",
+    "select topic from messages where physical_offset in (select physical_offset from consumequeue where size > 5000)",
+    "select a.topic, b.tags from messages a join messages b using (unique_key) where a.size > 3000",
+    "select topic from messages union all select cast(queue_id as string) from consumequeue",
+    "select topic, sum(size) over (partition by queue_id order by physical_offset) from messages where size > 2000",
+    "with big as (select * from messages where size > 3000) select tags, count(*) from big group by all",
+    "select * except (body, properties, stored_body) from messages where size > 4000",
+    "select explode(keys) from messages where queue_id = 3",
+    "from messages |> where size > 4000 |> aggregate count(*) group by topic",
+    "select count(distinct topic), max(struct(size, msg_id)) from messages",
+    "select topic, (select max(size) from messages m where m.topic = t.topic) from topics t",
+    "table topics",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_reading_only_what_is_needed_changes_no_answer(spark: SparkSession, clean: StoreSql, query: str) -> None:
+    found = _answer(clean, query)
+    for view in ("messages", "consumequeue", "topics"):
+        source = spark.read.format("rocketmq").option("view", view)
+        source.load(str(store_path("clean"))).createOrReplaceTempView(view)
+    try:
+        wanted = spark.sql(query).toArrow()
+    finally:
+        clean._show_stand_ins(("messages", "consumequeue", "topics"))
+    rows = zip(*(column.to_pylist() for column in wanted.columns), strict=True)
+    assert found
+    assert sorted(map(repr, found)) == sorted(map(repr, rows))
+
+
+@pytest.mark.parametrize(
+    ("query", "needs"),
+    [
+        ("select topic, count(*) from messages group by topic", {"messages": {"topic"}}),
+        ("select count(*) from messages", {"messages": set()}),
+        ("select 1", {}),
+        ("select topic from messages where 1 = 0", {}),
+        ("select (select max(size) from messages), code from findings", {"messages": {"size"}, "findings": {"code"}}),
+        ("select m.tags from messages m join consumequeue q using (physical_offset) where q.size > 1",
+         {"messages": {"tags", "physical_offset"}, "consumequeue": {"physical_offset", "size"}}),
+        ("select tags from messages where body like '%x%' and size > 7", {"messages": {"tags", "body", "size"}}),
+    ],
+)  # fmt: skip
+def test_the_columns_that_a_query_needs(clean: StoreSql, query: str, needs: dict[str, set[str]]) -> None:
+    assert clean._needs(query) == needs
+
+
+def test_a_query_of_two_columns_plans_two(clean: StoreSql) -> None:
+    (row,) = _answer(clean, "explain select topic from messages where queue_id = 1")
+    assert "BatchScan rocketmq[topic" in row[0]
+    assert "body" not in row[0]
+    assert "EqualTo" in row[0] or "PushedFilters" in row[0] or "queue_id" in row[0]
+
+
+def test_views_of_ones_own_last(clean: StoreSql) -> None:
+    clean.query("create or replace temporary view big as select topic, size from messages where size > 3000")
+    wanted = [row["topic"] for row in truth("clean").messages if row["storeSize"] > 3000]
+    assert sorted(topic for (topic,) in _answer(clean, "select topic from big")) == sorted(wanted)
+    assert ("", "big", True) in _answer(clean, "show views")
+    clean.query("drop view big")
+    with pytest.raises(QueryError, match="`big` cannot be found"):
+        clean.query("select * from big")
+
+
+def test_columns_say_what_they_are(clean: StoreSql) -> None:
+    assert _answer(clean, "describe consumer_offsets")[3][:2] == ("consumer_offset", "bigint")
+    assert all(about for _, _, about in _answer(clean, "describe messages"))
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("select topc from messages", r"`topc` cannot be resolved\. Did you mean .*`topic`.* \(line 1, position 8\)$"),
+        ("selec 1", r"^Syntax error at or near 'selec' \(line 1, position 1\)$"),
+        ("select * from message", "^The table or view `message` cannot be found"),
+        ("select 1 / 0", r"^Division by zero\. .* \(line 1, position 8\)$"),
+        ("select cast(topic as int) from messages", "cannot be cast to \"INT\""),
+        ("select foo(topic) from messages", "Cannot resolve routine `foo`"),
+        ("select topic from messages group by", "Syntax error"),
+        ("select raise_error('a\nb')", "^a b$"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_query_is_one_sentence(clean: StoreSql, query: str, said: str) -> None:
+    with pytest.raises(QueryError, match=said) as raised:
+        clean.collected(clean.query(query))
+    text = str(raised.value)
+    assert "\n" not in text
+    assert len(text) < 700
+    assert not any(word in text for word in ("SQLSTATE", "org.apache", "Traceback", "Project", "\tat "))
+
+
+def test_the_views_are_named_where_one_is_not_found(clean: StoreSql) -> None:
+    with pytest.raises(QueryError) as raised:
+        clean.query("select * from msgs")
+    assert "messages, consumequeue, index_entries" in str(raised.value.hint)
+
+
+CHANGES = [
+    "insert overwrite directory '{folder}/out' using csv select 1",
+    "create table t using parquet location '{folder}/out' as select * from messages",
+    "create table t (a int) using csv location '{folder}/out'",
+    "with x as (select 1) insert into messages select * from x",
+    "from messages insert into t select topic insert into u select topic",
+    "cache table messages",
+    "drop table messages",
+    "truncate table messages",
+    "delete from messages",
+    "add jar '{folder}/x.jar'",
+    "load data inpath '{folder}' into table messages",
+    "execute immediate 'drop table messages'",
+    "begin insert into t values (1); end",
+    "create function f() returns int return 1",
+    "call system.f()",
+]
+
+
+@pytest.mark.parametrize("statement", CHANGES)
+def test_only_queries_are_answered(clean: StoreSql, tmp_path: Path, statement: str) -> None:
+    with pytest.raises(QueryError, match="would change something"):
+        clean.query(statement.format(folder=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_looking_changes_nothing(spark: SparkSession, golden_store: GoldenStore) -> None:
+    store = golden_store("crash")
+    before = tree_state(store)
+    sql = StoreSql(spark, str(store))
+    for view in ("messages", "consumequeue", "index_entries", "consumer_offsets", "topics", "findings"):
+        _answer(sql, f"select count(*) from {view}")
+    assert tree_state(store) == before
+
+
+def test_errors_of_the_store_keep_their_class(spark: SparkSession, golden_store: GoldenStore) -> None:
+    with pytest.raises(UnsupportedError, match="in a RocksDB"):
+        _answer(_of(spark, "rocksdb"), "select * from consumequeue")
+    store = golden_store("broker-real")
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (store / "config" / name).write_text('{"offsetTable":{"a@b":{0:', encoding="utf-8")
+    with pytest.raises(CorruptError, match=r"consumerOffset\.json.*does not parse"):
+        _answer(StoreSql(spark, str(store)), "select * from consumer_offsets")
+
+
+def test_a_split_that_cannot_know_its_edge_makes_it_whole_files(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = _of(spark, "clean")
+    collected = sql.collected
+
+    def edgy(frame: DataFrame) -> pa.Table:
+        if sql._options.get("split_size") != "0":
+            error = query_error(PySparkRuntimeError("...\npipeline.splits.SplitEdgeError: at offset 7: a record hides"))
+            assert isinstance(error, SplitEdgeError)
+            raise error
+        return collected(frame)
+
+    monkeypatch.setattr(sql, "collected", edgy)
+    assert sql.answer("select count(*) from messages").to_pylist() == [{"count(1)": 2500}]
+
+
+def test_errors_that_are_not_the_querys() -> None:
+    assert query_error(ValueError("x")) is None
+    kept = UnsupportedError("x")
+    assert query_error(kept) is kept
+
+
+def test_a_result_that_is_too_large_is_said(spark: SparkSession) -> None:
+    told = (
+        "Total size of serialized results of 3 tasks (1.1 GiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)"
+    )
+    error = query_error(PySparkRuntimeError(f"Job aborted due to stage failure: {told}"))
+    assert isinstance(error, EngineError)
+    assert "maxResultSize=4g" in str(error.hint)
+
+
+def test_a_job_tells_its_tasks_and_hands_errors_on(spark: SparkSession) -> None:
+    told: list[int] = []
+    numbers = spark.sparkContext.parallelize(range(8), 8)
+
+    def slowly(number: int) -> int:
+        import time
+
+        time.sleep(0.3)
+        return number
+
+    assert run_job(spark, "test", lambda: numbers.map(slowly).sum(), told.append) == 28
+    assert 0 < sum(told) <= 8
+
+    def fail() -> int:
+        raise QueryError("no")
+
+    with pytest.raises(RmqctlError, match="no"):
+        run_job(spark, "test", fail)

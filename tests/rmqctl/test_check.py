@@ -1,0 +1,206 @@
+"""`rmqctl check`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from rmqctl import exit_codes
+from store.check.catalogue import CATALOGUE
+from tests.goldens import broker_conf, golden, tree_state
+from tests.opened import store_path
+from tests.rmqctl.looking import run
+
+SHAPE = {
+    "code",
+    "severity",
+    "file",
+    "physical_offset",
+    "topic",
+    "queue_id",
+    "expected",
+    "found",
+    "bytes",
+    "messages",
+    "data_lost",
+    "message",
+    "fix",
+}
+
+
+def test_nothing_to_say() -> None:
+    done = run("check", "-s", store_path("clean"))
+    assert (done.code, done.out) == (exit_codes.OK, "")
+    assert done.err == "0 errors, 0 warnings, 0 notices; checked 2500 messages in 9 commitlog files\n"
+
+
+def test_for_people() -> None:
+    done = run("check", "-s", store_path("crc-flip-last"))
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert done.out.startswith(
+        "error   RMQ-LOG-005  body checksum wrong\n    commitlog/00000000000002097152 at 2106230: "
+    )
+    assert "(1 message, 268 bytes, lost)" in done.out
+    assert f"rmqctl recover --bridge -s {store_path('crc-flip-last')}\n" in done.out
+    assert done.err.startswith("1 error, ")
+
+
+def test_neighbours_of_one_kind_have_one_heading() -> None:
+    done = run("check", "-s", store_path("gap"))
+    assert done.out.count("RMQ-CQ-009  ") == 1
+    assert done.out.count("RMQ-CQ-009 (31)") == 1
+    assert done.out.count("consumequeue/") == 31
+
+
+def test_json_is_findings_only() -> None:
+    done = run("check", "-s", store_path("gap"), "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert all(row.keys() == SHAPE for row in done.objects)
+    first = done.objects[0]
+    assert (first["code"], first["severity"], first["messages"]) == ("RMQ-FILE-004", "error", 304)
+    assert first["file"] == "commitlog/00000000000001048576"
+    assert first["fix"] == "rmqctl recover --bridge"
+
+
+def test_json_of_a_sound_store_is_empty() -> None:
+    done = run("check", "-s", store_path("clean"), "--json")
+    assert (done.code, done.out) == (exit_codes.OK, "")
+
+
+def test_summary_is_the_last_object() -> None:
+    done = run("check", "-s", store_path("crc-flip-old"), "--json", "--summary")
+    *findings, last = done.objects
+    summary = last["summary"]
+    assert last.keys() == {"summary"}
+    assert summary["errors"] + summary["warnings"] + summary["notices"] == len(findings)
+    assert summary["codes"] == dict.fromkeys(sorted(row["code"] for row in findings), 1)
+    assert (summary["complete"], summary["data_lost"], summary["messages"]) == (True, True, 2499)
+    assert summary["ranges"] == [{"begin": 0, "end": 2359296}]
+
+
+def test_summary_for_people() -> None:
+    done = run("check", "-s", store_path("clean"), "--summary")
+    assert "level" in done.out
+    assert "2135612" in done.out
+
+
+def test_csv() -> None:
+    done = run("check", "-s", store_path("stray-file"), "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(done.out))
+    assert set(row) == SHAPE
+    assert (row["code"], row["file"]) == ("RMQ-FILE-001", "commitlog/notes.txt")
+
+
+def test_notices_alone_are_no_damage() -> None:
+    done = run("check", "-s", store_path("longtopic-toolong"), "--json")
+    assert done.code == exit_codes.OK
+    assert {row["severity"] for row in done.objects} == {"notice"}
+    assert run("check", "-s", store_path("longtopic-toolong"), "--json", "--severity", "warning").out == ""
+
+
+def test_severity_hides_but_counts() -> None:
+    done = run("check", "-s", store_path("crash"), "--severity", "error")
+    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
+    assert "2 warnings" in done.err
+
+
+def test_quick_and_full() -> None:
+    done = run("check", "-s", store_path("clean"), "--quick")
+    assert done.code == exit_codes.OK
+    assert "not every message" in done.err
+    done = run("check", "-s", store_path("clean"), "--full", "--json")
+    assert done.code == exit_codes.OK
+    assert [row["code"] for row in done.objects] == ["RMQ-LOG-017"]
+
+
+def test_with_a_configuration(tmp_path: Path) -> None:
+    store = golden("multipath", tmp_path)
+    assert run("check", "-c", broker_conf("multipath", tmp_path)).code == exit_codes.OK
+    done = run("check", "-s", store, "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert done.objects[0]["code"] == "RMQ-FILE-010"
+
+
+def test_fail_fast() -> None:
+    done = run("check", "-s", store_path("gap"), "--json", "--fail-fast")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert len(done.objects) == 1
+    assert "stopped at the first" in done.err
+
+
+def test_bit_by_bit(tmp_path: Path) -> None:
+    store = golden("clean", tmp_path)
+    before = tree_state(store)
+    done = run("check", "-s", store, "--max-duration", "0s", "--resume")
+    assert done.code == exit_codes.OK
+    assert "stopped before offset 262144, the time was over" in done.err
+    state = tmp_path / "clean.check.json"
+    assert json.loads(state.read_text(encoding="utf-8"))["next_offset"] == 262144
+    done = run("check", "-s", store, "--resume", "--summary", "--json")
+    (last,) = done.objects
+    assert last["summary"]["ranges"] == [{"begin": 262144, "end": 2359296}]
+    assert json.loads(state.read_text(encoding="utf-8"))["passes"] == 1
+    assert tree_state(store) == before
+
+
+def test_state_never_goes_into_the_store(tmp_path: Path) -> None:
+    store = golden("clean", tmp_path)
+    before = tree_state(store)
+    done = run("check", "-s", store, "--state", store / "commitlog" / "state")
+    assert done.code == exit_codes.USAGE
+    assert "inside the store" in done.err
+    assert tree_state(store) == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--subset", "0/7"),
+        ("--subset", "x"),
+        ("--max-duration", "soon"),
+        ("--max-duration", "-5"),
+        ("--max-duration", "nan"),
+        ("--explain", "RMQ-NO-1"),
+    ],
+)
+def test_wrong_usage(options: tuple[str, str]) -> None:
+    done = run("check", "-s", store_path("clean"), *options)
+    assert (done.code, done.out) == (exit_codes.USAGE, "")
+    assert options[1] in done.err
+
+
+def test_subset() -> None:
+    done = run("check", "-s", store_path("crc-flip-old"), "--subset", "2/9", "--json")
+    assert "share 2/9" in done.err
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert run("check", "-s", store_path("crc-flip-old"), "--subset", "3/9").code == exit_codes.OK
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_explain(code: str) -> None:
+    done = run("check", "--explain", code.lower(), "--json")
+    assert done.code == exit_codes.OK
+    (entry,) = done.objects
+    assert entry["code"] == code
+    assert entry["meaning"] == CATALOGUE[code].meaning
+
+
+def test_no_store(tmp_path: Path) -> None:
+    assert run("check", "-s", tmp_path / "nothing").code == exit_codes.UNREADABLE
+
+
+def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    store = golden("clean", tmp_path)
+    (store / "commitlog" / "\x1b[31mred\u202e").touch()
+    (store / "consumequeue" / "T\x1b[2J").mkdir()
+    (store / "consumequeue" / "T\x1b[2J" / "0").mkdir()
+    (store / "consumequeue" / "T\x1b[2J" / "0" / "\x07").write_bytes(b"x")
+    for options in ((), ("--json",), ("--format", "csv")):
+        done = run("check", "-s", store, *options)
+        assert done.code == exit_codes.DAMAGE_OR_NOTHING
+        assert "red" in done.out
+        assert not {"\x1b", "\u202e", "\x07"} & set(done.out + done.err)

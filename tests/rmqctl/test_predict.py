@@ -1,0 +1,73 @@
+"""`rmqctl predict`: what it prints and what it ends with; what it predicts is tested in tests/store/check."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqctl import exit_codes
+from tests.goldens import GoldenStore, tree_state
+from tests.opened import store_path
+from tests.rmqctl.looking import run
+
+FIELDS = [
+    "broker", "loads", "error", "start_file", "start_offset", "end_offset", "messages_lost", "bytes_lost",
+    "files_deleted", "queues_changed", "index_files_deleted",
+]  # fmt: skip
+
+
+def test_a_sound_store_starts_and_loses_nothing() -> None:
+    done = run("predict", "-s", store_path("clean"), "--json")
+    [answer] = done.objects
+    assert done.code == exit_codes.OK
+    assert [name for name in FIELDS if name not in answer] == []
+    assert (answer["broker"], answer["loads"], answer["queues_changed"], answer["warnings"]) == ("5.3.3", True, [], [])
+
+
+def test_a_broker_that_would_cut() -> None:
+    done = run("predict", "-s", store_path("crc-flip-last"), "--broker", "5.3.3")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert "messages lost        25" in done.out
+    assert "CRC check failed" in done.out
+    assert "topic" in done.out
+    assert "rmqctl recover" in done.err
+
+
+def test_a_broker_that_does_not_start() -> None:
+    done = run("predict", "-s", store_path("empty-last"), "--broker", "4.9.8")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert "length not matched message store config value" in done.out
+    assert run("predict", "-s", store_path("empty-last")).code == exit_codes.OK
+
+
+def test_long_lists_are_cut_for_people_only() -> None:
+    done = run("predict", "-s", store_path("cq-lost-abort"))
+    assert "queues more: --json names them" in done.out
+    [answer] = run("predict", "-s", store_path("cq-lost-abort"), "--json").objects
+    assert len(answer["queues_changed"]) == 37
+
+
+def test_other_formats() -> None:
+    done = run("predict", "-s", store_path("clean"), "--format", "csv")
+    assert done.out.startswith("broker,loads,error")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["-s", "/nowhere"], exit_codes.UNREADABLE),
+        (["--broker", "3.2.6"], exit_codes.USAGE),
+    ],
+)
+def test_what_it_does_not_take(arguments: list[str], code: int) -> None:
+    assert run("predict", *arguments).code == code
+
+
+def test_queues_in_a_rocksdb_are_refused() -> None:
+    assert run("predict", "-s", store_path("rocksdb")).code == exit_codes.REFUSED
+
+
+def test_it_only_looks(golden_store: GoldenStore) -> None:
+    store = golden_store("torn-zero")
+    before = tree_state(store.parent)
+    run("predict", "-s", store)
+    assert tree_state(store.parent) == before

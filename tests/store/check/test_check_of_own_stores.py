@@ -1,0 +1,209 @@
+"""No false alarm on what rmqctl wrote, recovered, rebuilt or cleaned, nor while it writes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from formats.message import Message
+from store.check.check import check
+from store.check.cross import Level
+from store.clean.options import CleanOptions
+from store.config import StoreConfig
+from store.message_store import MessageStore
+from store.recover import recover
+from store.store_files import StoreFiles
+from tests.goldens import GOLDENS, GoldenStore, is_broken
+from tests.store.check.breaking import alarms, checked, codes, config_of
+from tests.store.writing import SMALL
+
+_MENDED_BY_RECOVER = sorted(
+    name
+    for name in GOLDENS
+    if (is_broken(name) or "crash" in name)
+    and not any(word in name for word in ("crc-flip", "gap", "log-gone", "short-middle", "stray", "cq-short"))
+)
+
+
+def _written(root: Path, count: int, config: StoreConfig = SMALL) -> None:
+    with MessageStore.open(root, "rw", config, create=True) as store:
+        for number in range(count):
+            topic = f"Topic{number % 3}"
+            properties = {"KEYS": f"k{number} hot", "TAGS": "a"} if number % 2 else {}
+            store.put(Message(topic, b"x" * (number % 700), number % 4, properties=properties))
+
+
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("count", [0, 1, 700])
+def test_written(count: int, level: Level, tmp_path: Path) -> None:
+    _written(tmp_path / "store", count)
+    findings, summary = checked(tmp_path / "store", level)
+    assert not alarms(findings), findings
+    if level is not Level.QUICK:
+        assert summary.messages == count
+
+
+@pytest.mark.parametrize("name", _MENDED_BY_RECOVER)
+def test_recovered(name: str, golden_store: GoldenStore) -> None:
+    """What `recover` says it mends, it does: nothing is left to find."""
+    store = golden_store(name)
+    with StoreFiles(store, config_of(name, store)) as files:
+        recover(files)
+    findings, _ = checked(store, Level.FULL, config_of(name, store))
+    assert not alarms(findings), findings
+
+
+@pytest.mark.parametrize("name", ["crc-flip-last", "crc-flip-third", "v4-crc-flip-last-abort"])
+def test_cut(name: str, golden_store: GoldenStore) -> None:
+    store = golden_store(name)
+    with StoreFiles(store) as files:
+        recover(files, cut=True, full=True)
+    findings, _ = checked(store)
+    assert not alarms(findings), findings
+
+
+@pytest.mark.parametrize("name", ["clean", "v4-clean", "features", "lmq", "cqext", "innerbatch", "cq-short", "cq-lost"])
+def test_rebuilt(name: str, golden_store: GoldenStore) -> None:
+    store = golden_store(name)
+    with MessageStore.open(store) as opened:
+        opened.rebuild()
+    findings, _ = checked(store)
+    assert not alarms(findings), findings
+
+
+def test_cleaned(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    with MessageStore.open(store) as opened:
+        opened.clean(CleanOptions(at_once=True, batch_maximum=4))
+    findings, summary = checked(store)
+    assert summary.log_begin > 0
+    assert not alarms(findings), findings
+
+
+def test_appended_to_a_golden(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    with MessageStore.open(store, "rw", StoreConfig(timer_wheel_enable=False)) as opened:
+        for number in range(200):
+            opened.put(Message("TopicTest", b"more", number % 4, properties={"KEYS": f"n{number}"}))
+    findings, summary = checked(store)
+    assert not alarms(findings), findings
+    assert summary.messages == 2700
+
+
+WRITER = """
+    import sys, time
+    from pathlib import Path
+    from formats.message import Message
+    from store.message_store import MessageStore
+    from tests.store.writing import SMALL
+
+    with MessageStore.open(Path(sys.argv[1]), "rw", SMALL, create=True) as store:
+        number, end = 0, None
+        while end is None or time.monotonic() < end:
+            for _ in range(20):
+                number += 1
+                properties = {"KEYS": f"k{number}", "TAGS": "a"}
+                store.put(Message(f"Topic{number % 3}", bytes([number % 251]) * (number % 3000), number % 4,
+                                  properties=properties))
+            if end is None:
+                # on a busy machine the first messages take their time
+                end = time.monotonic() + float(sys.argv[2])
+                print("open", flush=True)
+            time.sleep(0.002)
+"""
+
+
+def _writer(store: Path, seconds: float) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(WRITER), str(store), str(seconds)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    return process
+
+
+@pytest.mark.parametrize("level", Level)
+def test_while_another_process_writes(level: Level, tmp_path: Path) -> None:
+    """Frames half written, files just created, queues that are behind: none of it is damage."""
+    store = tmp_path / "store"
+    process = _writer(store, 6)
+    runs = 0
+    grown: list[int] = []
+    try:
+        while process.poll() is None and runs < 40:
+            findings, summary = checked(store, level)
+            # at its end it has closed the store before it is gone
+            assert summary.live or not (store / "abort").exists()
+            assert not alarms(findings), findings
+            grown.append(summary.log_end)
+            runs += 1
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+    assert runs > 1
+    assert grown[-1] > grown[0] > 0
+
+
+def test_while_this_process_writes(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", "rw", SMALL, create=True) as store:
+        for round_ in range(10):
+            for number in range(50):
+                store.put(Message("T", b"x" * (number * 10), number % 4, properties={"KEYS": f"{round_}-{number}"}))
+            findings, summary = checked(tmp_path / "store")
+            assert not alarms(findings), findings
+            assert summary.live
+            assert "RMQ-STATE-001" not in codes(findings)
+
+
+def test_a_killed_writer_leaves_notices_or_what_recover_mends(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    process = _writer(store, 30)
+    time.sleep(1)
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+    findings, summary = checked(store)
+    assert not summary.live
+    assert "RMQ-STATE-001" in codes(findings)
+    # queues and index may be anywhere in what they were doing; of the log only its very end
+    others = {code for code in alarms(findings) if not code.startswith(("RMQ-IDX", "RMQ-CQ"))}
+    assert others <= {"RMQ-LOG-011", "RMQ-LOG-012", "RMQ-FILE-003"}
+    assert all(finding.code == "RMQ-LOG-011" for finding in findings if finding.data_lost)
+    with StoreFiles(store) as files:
+        recover(files)
+    assert not alarms(checked(store)[0])
+
+
+def test_a_file_that_expires_while_it_is_checked(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first file goes away behind the listing: the check begins anew and tells nothing twice."""
+    store = golden_store("clean")
+    from store.check import pass_over, tail
+
+    removed: list[Path] = []
+    original: Callable[..., object] = tail.look_at_tail
+
+    def and_expire(*arguments: object) -> object:
+        if not removed:
+            removed.append(sorted((store / "commitlog").iterdir())[0])
+            removed[0].unlink()
+        return original(*arguments)
+
+    monkeypatch.setattr(pass_over, "look_at_tail", and_expire)
+    with StoreFiles(store) as files:
+        run = check(files)
+        findings = list(run)
+    assert not alarms(findings), findings
+    assert run.summary.log_begin == 262144
+    assert len(findings) == len(set(findings))
