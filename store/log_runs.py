@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from formats.errors import UnreadableError
-from formats.layouts import CONSUMEQUEUE_UNIT
 from formats.message import FrameDamage, StoredMessage, decode_message
 from store.columns.batch import ColumnRecord, Columns, Flags, Int32s, Int64s, MessageColumns
 from store.columns.topics import TopicTable
@@ -24,12 +22,7 @@ from store.dispatch import QueueSlot, queue_slots
 from store.files.layout import is_safe_topic
 from store.files.mapped_file_queue import MappedFileQueue
 from store.queues.unit import QueueUnit
-
-Units = NDArray[np.void]
-UNIT = CONSUMEQUEUE_UNIT.dtype()
-"""A unit of 20 bytes as it stands in a queue file."""
-# numpy brings fields into the machine's byte order when it joins arrays: it must not see any
-_OPAQUE = np.dtype((np.void, UNIT.itemsize))
+from store.run_units import UnitColumns, Units, units_by_queue
 
 
 class QueueRun(NamedTuple):
@@ -117,14 +110,13 @@ class Digest:
 
 
 class _Collected:
-    """The batches of one run. Only what is implied is kept: the tables of a batch are far larger."""
+    """The batches of one run."""
 
     def __init__(self, digest: Digest) -> None:
         self._digest = digest
         self._run: Run | None = None
-        self._queues: list[tuple[Int32s, Int32s, Int64s, Units]] = []
-        self._taken: list[Flags] = []
-        self._keys: list[tuple[Int32s, Int64s, Int64s]] = []
+        self._units: list[UnitColumns] = []
+        self._keys: list[MessageColumns] = []
 
     def add(self, batch: MessageColumns) -> None:
         run = self._run
@@ -135,8 +127,7 @@ class _Collected:
         if self._digest.with_queues:
             self._add_units(run, batch, safe)
         if self._digest.with_keys:
-            rows = batch.key_row
-            self._keys.append((batch.key_hash.copy(), batch.physical_offset[rows], batch.store_timestamp[rows]))
+            self._keys.append(batch)
         run.messages += batch.rows
         run.end = batch.end
         run.last_message_offset = int(batch.physical_offset[-1])
@@ -145,57 +136,38 @@ class _Collected:
     def _add_units(self, run: Run, batch: MessageColumns, safe: Flags) -> None:
         plain = batch.needs_plain != 0
         taken = batch.has_queue_slot & safe & (batch.queue_id >= 0) & ~plain
-        fields = np.empty(batch.rows, UNIT)
-        fields["physical_offset"] = batch.physical_offset
-        fields["size"] = batch.size
-        fields["tags_code"] = batch.unit_tags_code(self._digest.delay_levels)
-        units = fields.view(_OPAQUE)
-        if taken.all():
-            part = batch.topic_id.copy(), batch.queue_id.copy(), batch.queue_offset.copy(), units
-        else:
-            part = batch.topic_id[taken], batch.queue_id[taken], batch.queue_offset[taken], units[taken]
-        self._queues.append(part)
-        self._taken.append(taken)
+        tags_codes = batch.unit_tags_code(self._digest.delay_levels)
+        self._units.append(
+            UnitColumns(
+                batch.topic_id,
+                batch.queue_id,
+                batch.queue_offset,
+                batch.physical_offset,
+                batch.size,
+                tags_codes,
+                taken,
+            )
+        )
         for row in np.flatnonzero(plain).tolist():
             run.special.append((run.messages + row, _message(batch.log, batch, row)))
 
     def finish(self) -> Run:
         """The run of the batches so far."""
         assert self._run is not None
-        run = self._run
-        if self._queues:
-            topics, queue_ids, slots, units = map(np.concatenate, zip(*self._queues, strict=True))
-            rows = np.flatnonzero(np.concatenate(self._taken)) if run.special else None
-            run.queues = list(_by_queue(self._digest.topics.names, topics, queue_ids, slots, units, rows))
+        run, names = self._run, self._digest.topics.names
+        run.queues = [
+            QueueRun(names[queue.topic_id], *queue[1:]) for queue in units_by_queue(self._units, bool(run.special))
+        ]
         if self._keys:
-            run.key_hashes, run.key_offsets, run.key_timestamps = map(np.concatenate, zip(*self._keys, strict=True))
+            run.key_hashes = np.concatenate([batch.key_hash for batch in self._keys])
+            run.key_offsets, run.key_timestamps = np.empty((2, len(run.key_hashes)), np.int64)
+            begin = 0
+            for batch in self._keys:
+                end = begin + len(batch.key_row)
+                np.take(batch.physical_offset, batch.key_row, out=run.key_offsets[begin:end], mode="clip")
+                np.take(batch.store_timestamp, batch.key_row, out=run.key_timestamps[begin:end], mode="clip")
+                begin = end
         return run
-
-
-def _by_queue(
-    names: list[str], topics: Int32s, queue_ids: Int32s, slots: Int64s, units: Units, rows: Int64s | None
-) -> Iterator[QueueRun]:
-    """Rows grouped by topic and queue; each group in the order of the log."""
-    if not len(topics):
-        return
-    codes = topics.astype(np.int64) * (int(queue_ids.max()) + 1) + queue_ids
-    highest = int(codes.max())
-    # numpy sorts 16-bit numbers in one pass
-    order = np.argsort(codes.astype(np.uint16) if highest <= 0xFFFF else codes, kind="stable")
-    codes = codes[order]
-    edges = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
-    slots, units = slots[order], units[order].view(UNIT)
-    if rows is not None:
-        rows = rows[order]
-    for begin, end in itertools.pairwise(edges):
-        first = int(order[begin])
-        yield QueueRun(
-            names[int(topics[first])],
-            int(queue_ids[first]),
-            slots[begin:end],
-            units[begin:end],
-            None if rows is None else rows[begin:end],
-        )
 
 
 def _message(log: MappedFileQueue, batch: MessageColumns, row: int) -> StoredMessage:

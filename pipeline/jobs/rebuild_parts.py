@@ -6,7 +6,6 @@ fed in the order of the log, so that the files are those of `store.rebuild`, byt
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +22,11 @@ from store.files import io
 from store.files.layout import topic_directory
 from store.files.reading import Descriptors
 from store.index.index_file import Geometry
-from store.log_runs import UNIT, Digest, QueueRun, Run, route
+from store.log_runs import Digest, QueueRun, Run, route
 from store.mend.index_build import IndexBuilder
 from store.mend.queue_writer import QueueWriter
 from store.queues.unit import QueueUnit
+from store.run_units import UNIT
 
 _Queue = tuple[str, int]
 
@@ -40,8 +40,7 @@ _UNIT_FIELDS = len(QueueUnit._fields)
 class RebuildOrder(NamedTuple):
     """What all tasks of a rebuild know. Picklable. Sizes of files in bytes, delays in ms.
 
-    `topics`: None for all. `batch_queues`: those that have 46-byte units. `scratch`: a folder that all machines see,
-    None where only counts are wanted.
+    `topics`: None for all. `batch_queues`: those that have 46-byte units. `scratch`: a folder that all machines see.
     """
 
     delay_levels: tuple[int, ...]
@@ -52,7 +51,7 @@ class RebuildOrder(NamedTuple):
     queue_file_size: int
     batch_file_size: int
     geometry: Geometry
-    scratch: str | None
+    scratch: str
     buckets: int
 
 
@@ -67,14 +66,13 @@ class Passed(NamedTuple):
 
 
 class Implied(NamedTuple):
-    """What came of a split. `keys`: index entries. `aside`: what is put aside. `counted`: units of each queue, only
-    where nothing is put aside; else they are counted by queue, which is less for the driver to hear of."""
+    """What came of a split. `keys`: index entries. `aside`: what is put aside. Units are counted by queue when they are
+    written, which is less for the driver to hear of."""
 
     records: list[Passed | Blank | Empty | Damage]
     unplaceable: int
     keys: int
-    counted: dict[_Queue, int]
-    aside: str | None
+    aside: str
 
 
 class MadeQueue(NamedTuple):
@@ -98,7 +96,7 @@ class KeyRange(NamedTuple):
 
 
 def imply(order: RebuildOrder, split: Split) -> Implied:
-    """Task: walk a split, count what its messages imply, and put it aside."""
+    """Task: walk a split and put aside what its messages imply."""
     digest = Digest(order.delay_levels, queues=order.with_queues, keys=order.with_index)
     records: list[Passed | Blank | Empty | Damage] = []
     unplaceable = keys = 0
@@ -116,7 +114,7 @@ def imply(order: RebuildOrder, split: Split) -> Implied:
                 runs.append(record)
                 if order.with_queues:
                     route(record, files.log, order.delay_levels, aside)
-            return Implied(records, unplaceable, keys, dict(aside.counted), aside.finish(runs))
+            return Implied(records, unplaceable, keys, aside.finish(runs))
         finally:
             aside.close()
 
@@ -126,13 +124,10 @@ class _Aside:
 
     def __init__(self, order: RebuildOrder) -> None:
         self._order = order
-        self.counted: Counter[_Queue] = Counter()
         self._single: dict[_Queue, list[tuple[QueueUnit, bool]]] = {}
         self._held = 0
-        self._writer: ShuffleWriter | None = None
-        if order.scratch is not None:
-            # one bucket more, for the keys of the index
-            self._writer = ShuffleWriter(attempt(Path(order.scratch), "implied"), order.buckets + 1)
+        # one bucket more, for the keys of the index
+        self._writer = ShuffleWriter(attempt(Path(order.scratch), "implied"), order.buckets + 1)
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """Whether the store has this queue with 46-byte units."""
@@ -141,7 +136,7 @@ class _Aside:
     def add(self, slot: QueueSlot) -> None:
         """The log implies this slot."""
         queue = slot.topic, slot.queue_id
-        if not self._counts(queue, 1):
+        if not self._is_wanted(queue):
             return
         self._single.setdefault(queue, []).append((slot.unit, slot.is_batch))
         self._held += 1
@@ -151,18 +146,14 @@ class _Aside:
     def add_units(self, run: QueueRun) -> None:
         """The log implies these units of a queue with 20-byte units."""
         queue = run.topic, run.queue_id
-        if not self._counts(queue, len(run.slots)):
+        if not self._is_wanted(queue):
             return
         self._put_single(queue)
         slots = np.ascontiguousarray(run.slots, _NUMBER)
         self._put(queue, [False, len(slots)], slots, np.ascontiguousarray(run.units))
 
-    def _counts(self, queue: _Queue, units: int) -> bool:
-        if self._order.topics is not None and queue[0] not in self._order.topics:
-            return False
-        if self._writer is None:
-            self.counted[queue] += units
-        return self._writer is not None
+    def _is_wanted(self, queue: _Queue) -> bool:
+        return self._order.topics is None or queue[0] in self._order.topics
 
     def _put_singles(self) -> None:
         for queue in list(self._single):
@@ -177,15 +168,12 @@ class _Aside:
             self._put(queue, [units[0][1], 0], fields)
 
     def _put(self, queue: _Queue, rest: Sequence[object], *arrays: Any) -> None:
-        assert self._writer is not None
         topic, queue_id = queue
         bucket = bucket_of(f"{queue_id} {topic}", self._order.buckets)
         self._writer.put(bucket, [topic, queue_id, *rest], [array.tobytes() for array in arrays])
 
-    def finish(self, runs: Sequence[Run]) -> str | None:
+    def finish(self, runs: Sequence[Run]) -> str:
         """Everything is on the disk, the keys of `runs` too."""
-        if self._writer is None:
-            return None
         self._put_singles()
         if runs:
             hashes = np.concatenate([run.key_hashes for run in runs]).astype(_HASH)
@@ -198,13 +186,11 @@ class _Aside:
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
 
 
 def write_queues(order: RebuildOrder, asides: Sequence[str], bucket: int) -> list[MadeQueue]:
     """Task: write the queues of a bucket from what all splits have put aside, in their order."""
-    assert order.scratch is not None
     scratch = Path(order.scratch)
     folder = attempt(scratch, "queues")
     found: dict[_Queue, list[tuple[ShuffleReader, list[Any], int, int]]] = {}
@@ -251,7 +237,6 @@ def queue_root(is_batch: bool) -> str:
 
 def write_index(order: RebuildOrder, ranges: Sequence[KeyRange]) -> str:
     """Task: write one index file from ranges of keys, which fit into it; its path relative to the scratch folder."""
-    assert order.scratch is not None
     scratch = Path(order.scratch)
     folder = attempt(scratch, "index")
     io.make_directories(folder, below=scratch)

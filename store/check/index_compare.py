@@ -13,7 +13,7 @@ from store.check.queues_look import read_message_at
 from store.columns.batch import Flags, Int32s, Int64s
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log_runs import Run
-from store.write.index_batches import time_differences
+from store.mend.index_entries import time_differences
 
 _SAMPLES = 8
 _SECOND = 1000

@@ -10,13 +10,14 @@ from store.check.queues_tally import QueuesTally, QueueTally, State, Stretch
 from store.columns.batch import Int64s
 from store.dispatch import SCHEDULE_TOPIC, QueueSlot
 from store.files.layout import topic_directory
-from store.log_runs import UNIT, QueueRun, Run, Units, consecutive, route
+from store.log_runs import QueueRun, Run, consecutive, route
 from store.mend.batch_consumequeue import LARGEST_BATCH
 from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from store.queues.consumequeue_ext import ConsumeQueueExt
 from store.queues.queue_table import AnyConsumeQueue
 from store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueUnit, ext_offset
+from store.run_units import UNIT, Units
 from store.store_files import StoreFiles
 
 Key = tuple[str, int]

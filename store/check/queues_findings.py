@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from formats.wording import counted
 from store.check.cross import LogSeen
 from store.check.finding import Finding
 from store.check.queues_compare import read_units
@@ -22,14 +23,48 @@ from store.store_files import StoreFiles
 
 Key = tuple[str, int]
 
-_STATES: dict[State, tuple[str, str]] = {
-    State.PLACEHOLDER: ("RMQ-CQ-013", "{units} message(s) of the log have a filler unit in their slot"),
-    State.SIZE: ("RMQ-CQ-010", "{units} unit(s) give their message another size than the log"),
-    State.TAGS: ("RMQ-CQ-011", "{units} unit(s) hold another tags code than their message implies"),
-    State.EXT: ("RMQ-CQ-021", "{units} unit(s) lead to an ext unit that cannot be read"),
-    State.FIELDS: ("RMQ-CQ-024", "{units} batch unit(s) give another store time or number of messages"),
-    State.IMPLAUSIBLE: ("RMQ-CQ-018", "{units} message(s) of the log have a queue offset that cannot be right"),
+# code, and what is said of one and of several
+_STATES: dict[State, tuple[str, str, str]] = {
+    State.PLACEHOLDER: (
+        "RMQ-CQ-013",
+        "message of the log has a filler unit in its slot",
+        "messages of the log have a filler unit in their slots",
+    ),
+    State.SIZE: (
+        "RMQ-CQ-010",
+        "unit gives its message another size than the log",
+        "units give their messages another size than the log",
+    ),
+    State.TAGS: (
+        "RMQ-CQ-011",
+        "unit holds another tags code than its message implies",
+        "units hold another tags code than their messages imply",
+    ),
+    State.EXT: (
+        "RMQ-CQ-021",
+        "unit leads to an ext unit that cannot be read",
+        "units lead to an ext unit that cannot be read",
+    ),
+    State.FIELDS: (
+        "RMQ-CQ-024",
+        "batch unit gives another store time or number of messages",
+        "batch units give another store time or number of messages",
+    ),
+    State.IMPLAUSIBLE: (
+        "RMQ-CQ-018",
+        "message of the log has a queue offset that cannot be right",
+        "messages of the log have a queue offset that cannot be right",
+    ),
 }
+_MISSING = "message of the log has no unit in its slot", "messages of the log have no unit in their slots"
+_OTHER_TABLE = (
+    "delayed message is due as another table of delay levels says",
+    "delayed messages are due as another table of delay levels says",
+)
+_OTHER_TIME = (
+    "delayed message has a delivery time that its level does not imply",
+    "delayed messages have a delivery time that their level does not imply",
+)
 _VERDICTS: dict[Verdict, tuple[str, bool | None]] = {
     Verdict.HOLE: ("RMQ-CQ-014", None),
     Verdict.GARBAGE: ("RMQ-CQ-015", False),
@@ -52,7 +87,8 @@ def gone(files: StoreFiles, tally: QueuesTally) -> Finding:
     messages = sum(queue.of(State.IMPLIED).units for queue in tally.queues.values())
     return Finding(
         "RMQ-CQ-004",
-        f"no consume queue holds a unit, but the commitlog has {messages} messages for {len(tally.queues)} queues",
+        f"no consume queue holds a unit, but the commitlog has {counted(messages, 'message')} for "
+        f"{counted(len(tally.queues), 'queue')}",
         file=files.layout.consumequeue,
         expected=messages,
         found=0,
@@ -70,8 +106,8 @@ def behind(files: StoreFiles, missing: list[tuple[Key, Stretch]], seen: LogSeen)
     file = files.log.find(begin)
     return Finding(
         "RMQ-CQ-003" if seen.is_live else "RMQ-CQ-002",
-        f"the last {messages} message(s), {seen.log_end - begin} bytes of the log, are not in their {queues} queue(s): "
-        f"dispatch stands at physical offset {begin}",
+        f"{_last(messages, queues)}, {seen.log_end - begin} bytes of the log: dispatch stands at physical offset "
+        f"{begin}",
         file=file.path if file is not None else None,
         physical_offset=begin,
         topic=topic,
@@ -83,6 +119,12 @@ def behind(files: StoreFiles, missing: list[tuple[Key, Stretch]], seen: LogSeen)
     )
 
 
+def _last(messages: int, queues: int) -> str:
+    if messages == 1:
+        return "the last message is not in its queue"
+    return f"the last {messages} messages are not in their {'queue' if queues == 1 else f'{queues} queues'}"
+
+
 def state_findings(
     files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, tally: QueueTally, missing: Int64s
 ) -> Iterator[Finding]:
@@ -90,24 +132,22 @@ def state_findings(
     `Stretches.table`."""
     if len(missing):
         units = int(missing[:, 4].sum())
-        yield _state_finding(
-            files, key, queue, "RMQ-CQ-001", f"{units} message(s) of the log have no unit in their slot", missing
-        )
-    for state, (code, text) in _STATES.items():
+        yield _state_finding(files, key, queue, "RMQ-CQ-001", counted(units, *_MISSING), missing)
+    for state, (code, *said) in _STATES.items():
         stretches = tally.of(state)
         if len(stretches):
-            yield _state_finding(files, key, queue, code, text.format(units=stretches.units), stretches.table())
+            yield _state_finding(files, key, queue, code, counted(stretches.units, *said), stretches.table())
     delayed = tally.of(State.DELIVERY)
     if len(delayed):
         if _is_other_table(files, key, queue, delayed):
-            code, text = "RMQ-CQ-012", "{units} delayed message(s) are due as another table of delay levels says"
+            code, phrases = "RMQ-CQ-012", _OTHER_TABLE
         else:
-            code, text = "RMQ-CQ-011", "{units} delayed message(s) have a delivery time that their level does not imply"
-        yield _state_finding(files, key, queue, code, text.format(units=delayed.units), delayed.table())
+            code, phrases = "RMQ-CQ-011", _OTHER_TIME
+        yield _state_finding(files, key, queue, code, counted(delayed.units, *phrases), delayed.table())
     matched = tally.of(State.MATCHED).table()
     backward = matched[1:][matched[1:, 0] < matched[:-1, 1]]
     if len(backward):
-        text = f"in {len(backward)} place(s) a message that is later in the log stands in an earlier slot"
+        text = f"in {counted(len(backward), 'place')} a message that is later in the log stands in an earlier slot"
         yield _state_finding(files, key, queue, "RMQ-CQ-016", text, backward)
 
 
@@ -189,11 +229,13 @@ def look_findings(files: StoreFiles, queue: AnyConsumeQueue, look: QueueLook, se
         code, is_lost = _VERDICTS[verdict]
         unit, found = suspicion.first
         if verdict is Verdict.TAKEN:
-            text = f"{suspicion.units} message(s) have a queue offset that another message of the queue has"
+            text = counted(suspicion.units, "message has", "messages have")
+            text += " a queue offset that another message of the queue has"
         elif verdict is Verdict.HOLE:
-            text = f"{suspicion.units} slot(s) inside the queue hold zeros and belong to no message"
+            text = counted(suspicion.units, "slot inside the queue holds", "slots inside the queue hold")
+            text += f" zeros and {'belongs' if suspicion.units == 1 else 'belong'} to no message"
         else:
-            text = f"{suspicion.units} unit(s) point at {verdict.value}"
+            text = f"{counted(suspicion.units, 'unit points', 'units point')} at {verdict.value}"
         yield Finding(
             code,
             f"{text}, first slot {unit.queue_offset}",
@@ -206,11 +248,14 @@ def look_findings(files: StoreFiles, queue: AnyConsumeQueue, look: QueueLook, se
             bytes=suspicion.bytes,
             messages=suspicion.units,
             data_lost=is_lost,
+            # a torn tail is cut, and the units go with it
+            fix="rmqctl recover" if verdict is Verdict.DAMAGED and unit.physical_offset >= seen.log_end else None,
         )
     if look.unread:
         yield Finding(
             "RMQ-CQ-005",
-            f"{look.unread} more unit(s) point at messages that were not read: too many are wrong",
+            f"{counted(look.unread, 'more unit points', 'more units point')} at messages that were not read: "
+            "too many are wrong",
             file=queue.directory,
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -259,7 +304,8 @@ def expired_files(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
         queue, decision = found[0]
         yield Finding(
             "RMQ-CQ-020",
-            f"{len(found)} queue file(s) hold units of expired messages only, before physical offset {seen.log_begin}",
+            f"{counted(len(found), 'queue file holds', 'queue files hold')} units of expired messages only, "
+            f"before physical offset {seen.log_begin}",
             file=decision.path,
             topic=queue.topic,
             queue_id=queue.queue_id,

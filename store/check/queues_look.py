@@ -18,11 +18,11 @@ from store.commitlog.walk import MAXIMUM_FRAME_SIZE
 from store.dispatch import queue_slots
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reading import data_extents
-from store.log_runs import UNIT, Units
 from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from store.queues.queue_table import AnyConsumeQueue
 from store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
+from store.run_units import UNIT, Units
 from store.store_files import StoreFiles
 
 # the slots that the comparison in the other direction has said all about

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store.columns.batch import Flags, Int64s
-from store.log_runs import Units
+from store.run_units import Units
 
 _WIDTH = 6
 

@@ -13,8 +13,9 @@ from formats.hosts import LOCAL_HOST
 from formats.layouts import BLANK_FRAME, TOPIC_LENGTH_V1
 from formats.message import Message, frame_bytes, prepare_frame
 from store.columns.batch import Int64s
-from store.columns.engine import engine, say_compiling
+from store.columns.engine import engine
 from store.columns.frame_columns import Frame, Span
+from store.columns.tried import Kernels, tried_kernels
 
 Bytes = NDArray[np.uint8]
 
@@ -89,23 +90,19 @@ def frame_writer() -> FrameWriter | None:
 
 @functools.cache
 def _load(crc_function: int) -> FrameWriter | None:
-    from store.columns import compiling
+    found = tried_kernels(_compiled, lambda tried: _is_right(FrameWriter(tried[0], tried[1], crc_function)))
+    return None if found is None else FrameWriter(found[0], found[1], crc_function)
+
+
+def _compiled() -> Kernels:
+    from store.columns.compiling import source_stamp
     from store.columns.kernel_frames import make_frame_kernels
 
-    try:
-        with compiling.listening(say_compiling):
-            kernels = make_frame_kernels(compiling.source_stamp())
-            for frames, first_bytes in (kernels, tuple(map(compiling.uncached, kernels))):
-                writer = FrameWriter(frames, first_bytes, crc_function)
-                if _is_right(writer):
-                    return writer
-    except Exception:  # noqa: BLE001 - numba and LLVM raise anything; one by one does the same work
-        return None
-    return None
+    return make_frame_kernels(source_stamp())
 
 
 def _is_right(writer: FrameWriter) -> bool:
-    """Whether it writes what the plain form does, tried on two messages; False if it cannot be run."""
+    """Whether it writes what the plain form does, tried on two messages."""
     message = Message("Topic", b"body" * 20, 3, 4, {"KEYS": "a"}, reconsume_times=5, prepared_transaction_offset=6)
     parts = prepare_frame(message, LOCAL_HOST, 77)
     wanted = frame_bytes(parts, 8, 1000, 99) + frame_bytes(parts, 9, 1000 + parts.total_size, 99)
@@ -123,8 +120,5 @@ def _is_right(writer: FrameWriter) -> bool:
     bodies, properties = Held.of(message.body), Held.of(b"KEYS\x01a\x02")
     source = FrameSource(columns, starts, ends, bodies, properties, *topics, packed_hosts([host, host]))
     target = np.zeros(len(wanted) + BLANK_FRAME.size, np.uint8)
-    try:
-        writer.write(target, source, 0, 2, 1000)
-    except Exception:  # noqa: BLE001 - a damaged cache, a full disk: anything
-        return False
+    writer.write(target, source, 0, 2, 1000)
     return target.tobytes() == wanted + bytes(BLANK_FRAME.size)

@@ -1,4 +1,4 @@
-"""What kernels read memory with: big-endian loads by address, and calls of a CRC function by address.
+"""What kernels reach memory with: big-endian loads by address, words, and calls of a CRC function by address.
 
 An address stands for a byte of a window. Nothing is checked here: a kernel compares every length with what is left of
 the window before it reads, and windows have `state.PADDING` spare bytes behind their end for loads of whole words.
@@ -39,6 +39,19 @@ int_at = _load(32, big_endian=True, signed=True)
 long_at = _load(64, big_endian=True, signed=True)
 word_at = _load(64, big_endian=False, signed=True)
 """Eight bytes, the first one lowest: for comparing and searching eight bytes at a time."""
+
+
+def _store_word(typing_context: Any, address: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        builder.store(arguments[1], pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), generate
+
+
+store_word = cast(Callable[[int, int], None], intrinsic(_store_word))
+"""Write eight bytes, the lowest one first, wherever they lie."""
 
 
 def _crc_by_address(typing_context: Any, function: Any, address: Any, length: Any) -> Any:

@@ -12,12 +12,13 @@ from formats.message import MINIMUM_FRAME_SIZE
 from store.columns.batch import Flags, Int64s
 from store.files.plan import Plan
 from store.files.reading import Descriptors
-from store.log_runs import UNIT, Units, consecutive
+from store.log_runs import consecutive
 from store.mend.gone import IsGone, gone_mask
 from store.mend.queue_files import QueueFiles, Spill
 from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from store.queues.consumequeue_ext import ConsumeQueueExt
 from store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueUnit, ext_offset
+from store.run_units import UNIT, Units
 
 _FLUSH_UNITS = 8192
 _NO_UNITS = bytes(_FLUSH_UNITS * UNIT_SIZE)

@@ -8,17 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from formats.layouts import INDEX_ENTRY, INDEX_HEADER
+from formats.layouts import INDEX_HEADER
 from store.columns.batch import Int32s, Int64s
 from store.files import io
 from store.files.early_flush import EarlyFlush
 from store.index.index_file import Geometry
 from store.index.index_service import index_file_name_after
-from store.mend.index_link import Link, link
+from store.mend.index_entries import IndexKernels, kernels, new_words
 
-ENTRY = INDEX_ENTRY.dtype()
-_SECOND = 1000
-_LARGEST_DIFFERENCE = 0x7FFFFFFF
 # slots are written in pieces of this many; pieces of zeros stay holes
 _SLOT_PIECE = 16 * 1024
 
@@ -31,13 +28,15 @@ class IndexBuilder:
 
     def __init__(self, geometry: Geometry, directory: Callable[[], Path] | None) -> None:
         self.geometry = geometry
-        self.made: list[Path] = []
+        self.names: list[str] = []
+        """Of the files, in order: made, or with no `directory` only counted."""
         self.keys = 0
         self.full_file_end_timestamp = 0
         """Store time of the last entry of the last full file (checkpoint index_msg_timestamp), 0 if none is full."""
         self._directory = directory
+        self._made: list[Path] = []
         self._file: _NewFile | None = None
-        self._link: Link | None = None
+        self._kernels: IndexKernels | None = None
 
     @property
     def file_count(self) -> int:
@@ -51,9 +50,9 @@ class IndexBuilder:
         while begin < len(hashes):
             used = self.keys % per_file
             end = min(len(hashes), begin + per_file - used)
+            if not used:
+                self._begin_file(int(timestamps[begin]))
             if self._directory is not None:
-                if not used:
-                    self._begin_file(self._directory(), int(timestamps[begin]))
                 assert self._file is not None
                 self._file.put(hashes[begin:end], offsets[begin:end], timestamps[begin:end])
             self.keys += end - begin
@@ -62,12 +61,12 @@ class IndexBuilder:
                 self._end_file()
             begin = end
 
-    def _begin_file(self, directory: Path, moment: int) -> None:
-        before = self.made[-1].name if self.made else ""
-        name = index_file_name_after(moment, before)
-        self._link = self._link or link()
-        self._file = _NewFile(directory / name, self.geometry, self._link)
-        self.made.append(directory / name)
+    def _begin_file(self, moment: int) -> None:
+        self.names.append(index_file_name_after(moment, self.names[-1] if self.names else ""))
+        if self._directory is not None:
+            self._kernels = self._kernels or kernels()
+            self._file = _NewFile(self._directory() / self.names[-1], self.geometry, self._kernels)
+            self._made.append(self._directory() / self.names[-1])
 
     def _end_file(self) -> None:
         if self._file is not None:
@@ -77,7 +76,7 @@ class IndexBuilder:
     def finish(self) -> list[Path]:
         """The complete files, in order; not flushed."""
         self._end_file()
-        return self.made
+        return self._made
 
     def close(self) -> None:
         """Give up the file being made, if there is one."""
@@ -89,10 +88,10 @@ class IndexBuilder:
 class _NewFile:
     """One index file. Its entries are written as they come, its slots and its header at the end."""
 
-    def __init__(self, path: Path, geometry: Geometry, link_entries: Link) -> None:
+    def __init__(self, path: Path, geometry: Geometry, with_kernels: IndexKernels) -> None:
         self._path = path
         self._geometry = geometry
-        self._link = link_entries
+        self._kernels = with_kernels
         self._slots: Int32s = np.zeros(geometry.slots, np.int32)
         self._used = 0
         self._entries = 0
@@ -107,16 +106,13 @@ class _NewFile:
         if number == 1:
             self._begin = int(timestamps[0]), int(offsets[0])
         self._end = int(timestamps[-1]), int(offsets[-1])
-        entries = np.empty(len(hashes), ENTRY)
-        entries["key_hash"] = hashes
-        entries["physical_offset"] = offsets
-        entries["time_difference"] = _differences(timestamps, self._begin[0])
-        previous = np.empty(len(hashes), np.int32)
-        self._used += self._link(hashes, self._geometry.slots, self._slots, number, previous)
-        entries["previous_entry"] = previous
+        previous: Int32s = np.empty(len(hashes), np.int32)
+        self._used += self._kernels.link(hashes, self._geometry.slots, self._slots, number, previous)
+        words = new_words(len(hashes))
+        self._kernels.pack(hashes, offsets, timestamps, self._begin[0], previous, words)
         self._entries += len(hashes)
-        io.write_at(self._descriptor, self._path, self._geometry.entry_position(number), entries.view(np.uint8).data)
-        self._flush.wrote(entries.nbytes)
+        io.write_at(self._descriptor, self._path, self._geometry.entry_position(number), words.view(np.uint8).data)
+        self._flush.wrote(words.nbytes)
 
     def finish(self) -> None:
         """Slots and header: the file is complete, though not all of it on disk."""
@@ -136,12 +132,3 @@ class _NewFile:
         """Let go of the file."""
         self._flush.close()
         os.close(self._descriptor)
-
-
-def _differences(timestamps: Int64s, first: int) -> Int64s:
-    """Whole seconds since the file's first entry, as far as the field can say. A damaged time may be anything."""
-    if first <= 0:
-        return np.zeros(len(timestamps), np.int64)
-    later = np.maximum(timestamps, first) - first
-    differences: Int64s = np.minimum(later // _SECOND, _LARGEST_DIFFERENCE)
-    return differences

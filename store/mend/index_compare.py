@@ -14,8 +14,7 @@ from store.files.reading import Descriptors
 from store.index.index_file import IndexFile
 from store.index.index_service import IndexService
 from store.mend.gone import IsGone, gone_mask
-from store.mend.index_build import ENTRY
-from store.mend.index_link import link
+from store.mend.index_entries import ENTRY, kernels
 
 _WINDOW = 1 << 18
 _SLOT_WINDOW = 1 << 18
@@ -40,7 +39,7 @@ def entries_of(service: IndexService, descriptors: Descriptors) -> Iterator[Entr
 
 def _entries_of_file(file: IndexFile, descriptors: Descriptors) -> Iterator[Entries]:
     slots = file.geometry.slots
-    link_entries = link()
+    link = kernels().link
     table: Int32s = np.zeros(slots, np.int32)
     last = file.header.index_count - 1
     for number in range(1, last + 1, _WINDOW):
@@ -51,7 +50,7 @@ def _entries_of_file(file: IndexFile, descriptors: Descriptors) -> Iterator[Entr
         entries = np.frombuffer(data, ENTRY)
         hashes = entries["key_hash"].astype(np.int32)
         previous: Int32s = np.empty(count, np.int32)
-        link_entries(hashes, slots, table, number, previous)
+        link(hashes, slots, table, number, previous)
         if not np.array_equal(previous, entries["previous_entry"]):
             raise IndexUnsound("an entry leads on to another one than it should")
         yield Entries(hashes, entries["physical_offset"].astype(np.int64))

@@ -8,10 +8,11 @@ from formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
 from store.columns.batch import Int64s
 from store.files import io
 from store.files.layout import file_name
-from store.log_runs import Units, consecutive
+from store.log_runs import consecutive
 from store.mend.consumequeue import is_plausible
 from store.queues.batch_consumequeue import pack_batch_unit
 from store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
+from store.run_units import Units
 
 _PLACEHOLDER = CONSUMEQUEUE_UNIT.struct.pack(0, PLACEHOLDER_SIZE, 0)
 _BUFFER = 256 * 1024
@@ -24,9 +25,15 @@ class QueueWriter:
     `conflicts`: units whose slot another one has, or that cannot stand where they say.
     """
 
-    def __init__(self, directory: Path, is_batch: bool, file_size: int, below: Path | None = None) -> None:
-        """`below`: the directory is made below this one, which must be there, see io.make_directories."""
+    def __init__(
+        self, directory: Path, is_batch: bool, file_size: int, below: Path | None = None, *, writes: bool = True
+    ) -> None:
+        """`below`: the directory is made below this one, which must be there, see io.make_directories. Without
+        `writes` nothing is made, only counted."""
         self.directory = directory
+        self.file_bytes = 0
+        """Sizes of all files, 0 if no unit could be put."""
+        self._writes = writes
         self._below = below
         self.conflicts = 0
         self._file_size = file_size
@@ -89,8 +96,10 @@ class QueueWriter:
             if self._file is None:
                 start = self._position // self._file_bytes * self._file_size
                 self._file = self.directory / file_name(start)
-                io.make_directories(self.directory, self._below)
-                io.create_file(self._file, self._file_size)
+                self.file_bytes += self._file_size
+                if self._writes:
+                    io.make_directories(self.directory, self._below)
+                    io.create_file(self._file, self._file_size)
             piece = packed[at : at + self._file_bytes - self._position % self._file_bytes]
             self._buffer += piece
             self._position += len(piece)
@@ -103,7 +112,7 @@ class QueueWriter:
 
     def flush(self) -> None:
         """Write what is held in memory."""
-        if self._file is not None and self._buffer:
+        if self._file is not None and self._buffer and self._writes:
             position = self._position % self._file_bytes or self._file_bytes
             io.write_range(self._file, position - len(self._buffer), self._buffer)
         self._buffer = bytearray()

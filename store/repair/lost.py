@@ -13,9 +13,9 @@ from formats.message import MINIMUM_FRAME_SIZE, FrameDamage, StoredMessage, deco
 from formats.sys_flag import has_queue_slot
 from store.commitlog.frame_search import MAXIMUM_FRAME_SIZE
 from store.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, queue_slots
-from store.log_runs import UNIT
 from store.queues.consumequeue import ConsumeQueue
 from store.repair.spans import LogMap, QueueKey, Span
+from store.run_units import UNIT
 from store.store_files import StoreFiles
 
 

@@ -6,16 +6,11 @@ Importing this module imports numba. Texts are read and written in whole words, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
-
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from typing import Any
 
 from formats import properties as names
 from store.columns.compiling import inner, kernel
-from store.columns.kernel_memory import byte_at, word_at
+from store.columns.kernel_memory import byte_at, store_word, word_at
 from store.columns.kernel_text import find_byte, same_bytes
 from store.scan.property_columns import Wanted
 
@@ -43,19 +38,6 @@ _UNIQUE_KEY_LENGTH, _SHORT_LENGTH, _FOUR_BYTES = len(names.UNIQUE_KEY), len(name
 _TRANSIENT, _TRANSIENT_REST = _word(names.TRANSIENT_PREFIX), _word(names.TRANSIENT_PREFIX[8:])
 _TRANSIENT_LENGTH = len(names.TRANSIENT_PREFIX)
 assert (len(names.KEYS), _UNIQUE_KEY_LENGTH, _TRANSIENT_LENGTH) == (_SHORT_LENGTH, 8, 16)
-
-
-def _store_word(typing_context: Any, address: Any, word: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        builder.store(arguments[1], pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64), generate
-
-
-store_word = cast(Callable[[int, int], None], intrinsic(_store_word))
-"""Write eight bytes, the lowest one first, wherever they lie."""
 
 
 @inner

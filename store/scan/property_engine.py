@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from store.columns.batch import Bytes, Flags, Int32s
-from store.columns.engine import engine, say_compiling
+from store.columns.engine import engine
+from store.columns.tried import Kernels, tried_kernels
 from store.scan.arrays import Texts
 from store.scan.property_columns import PropertyColumns, Wanted, plain_columns
 
@@ -35,29 +36,25 @@ def compiled_columns() -> Compiled | None:
 
 @functools.cache
 def _load() -> Compiled | None:
-    try:
-        from store.columns import compiling
-        from store.scan import kernel_properties
-
-        split = kernel_properties.make_split_properties(compiling.source_stamp())
-        with compiling.listening(say_compiling):
-            try:
-                return _tried(functools.partial(_columns, split))
-            except Exception:  # noqa: BLE001 - a damaged cache or a full disk: what can be done without a cache is done
-                return _tried(functools.partial(_columns, compiling.uncached(split)))
-    except Exception:  # noqa: BLE001 - numba and LLVM raise anything; the plain twin does the same work
-        return None
+    found = tried_kernels(_split, lambda tried: _is_right(functools.partial(_columns, tried[0])))
+    return None if found is None else functools.partial(_columns, found[0])
 
 
-def _tried(compiled: Compiled) -> Compiled:
+def _split() -> Kernels:
+    from store.columns.compiling import source_stamp
+    from store.scan.kernel_properties import make_split_properties
+
+    return (make_split_properties(source_stamp()),)
+
+
+def _is_right(compiled: Compiled) -> bool:
+    """Whether it gives what the plain twin does, tried on a few strings."""
     window = np.frombuffer(b"".join(_SAMPLES), np.uint8).copy()
     lengths = np.array([len(sample) for sample in _SAMPLES], np.int32)
     positions = (np.cumsum(lengths) - lengths).astype(np.int32)
     wanted = Wanted(31)
     found, expected = compiled(window, positions, lengths, wanted), plain_columns(_SAMPLES, wanted)
-    if found is None or _as_lists(found) != _as_lists(expected):
-        raise AssertionError("the compiled split of properties gives wrong results")
-    return compiled
+    return found is not None and _as_lists(found) == _as_lists(expected)
 
 
 def _as_lists(columns: PropertyColumns) -> list[Any]:

@@ -15,6 +15,7 @@ from formats import properties as names
 from formats.errors import UsageError
 from store.columns.batch import Flags, Int64s
 from store.columns.frames import Held
+from store.write.property_join import joined_properties
 from store.write.property_text import STORED_UNUSUAL, property_template
 
 # beyond so many pairs of a message and a name it is not looked for names that come twice: the whole way takes all
@@ -100,6 +101,11 @@ def _made_properties(batch: pa.RecordBatch) -> Properties:
     begin, length = int(edges[0]), int(edges[-1] - edges[0])
     keys, items = (checked(one.slice(begin, length)).cast(pa.string()) for one in (found.keys, found.items))
     edges = edges - begin
+    each = _names_each(keys, items, edges)
+    joined = None if each is None or found.null_count else joined_properties(keys, items, len(usual), each)
+    if joined is not None:
+        held, places = joined
+        return Properties(Spans(held, places[:-1], places[1:]), usual)
     segments = pc.binary_join_element_wise(keys, "\x01", items, "\x02", "").cast(pa.large_binary())
     _judge(keys, items, edges, usual, segments)
     is_null = flags(found.is_null())
@@ -111,6 +117,17 @@ def _made_properties(batch: pa.RecordBatch) -> Properties:
         starts = np.where(is_null, both.starts[length:], starts)
         ends = np.where(is_null, both.ends[length:], ends)
     return Properties(Spans(both.held, starts, ends), usual)
+
+
+def _names_each(names: Any, values: Any, edges: Int64s) -> int | None:
+    """How many properties every row has; None where these are different numbers, none, a null, or of a first row whose
+    names come twice or need more than to be written down."""
+    counts = np.diff(edges)
+    each = int(counts[0]) if len(counts) else 0
+    if not each or names.null_count or values.null_count or not np.all(counts == each):
+        return None
+    first = names.slice(0, each).to_pylist()
+    return each if property_template(tuple(first)) is not None and len(set(first)) == each else None
 
 
 def checked(array: Any) -> Any:
@@ -187,7 +204,7 @@ def _of_tags_and_keys(batch: pa.RecordBatch, usual: Flags) -> Any:
     if "tags" in batch.schema.names:
         parts.append((names.TAGS, checked(batch.column("tags")).cast(pa.string())))
     if not parts:
-        return pa.array([""] * batch.num_rows, pa.string())
+        return pa.repeat(pa.scalar("", pa.string()), batch.num_rows)
     written = []
     for name, values in parts:
         usual &= ~flags(pc.match_substring(values, "\x02").fill_null(False))

@@ -7,17 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from formats.errors import DiskFullError
-from formats.layouts import INDEX_ENTRY, INDEX_SLOT
+from formats.layouts import INDEX_SLOT
 from store.columns.batch import Int32s, Int64s
 from store.files import io
 from store.index.index_file import IndexFile, IndexHeader
 from store.index.index_service import IndexService
-from store.mend.index_link import link
+from store.mend.index_entries import kernels, new_words
 
 _SLOT = np.dtype(">i4")
-_ENTRY = INDEX_ENTRY.dtype()
-_SECOND = 1000
-_LONGEST_DIFFERENCE = 0x7FFFFFFF
 # fewer entries than this for a file that none were put to in bulk before are put one by one
 _FEW = 256
 # the slots of a file are not reserved where that would leave less
@@ -98,15 +95,13 @@ class IndexBatches:
         header = file.header
         is_first = header.index_count <= 1
         begin_timestamp = int(entries.timestamps[0]) if is_first else header.begin_timestamp
-        packed = np.empty(len(entries.hashes), _ENTRY)
-        previous = np.empty(len(entries.hashes), np.int32)
-        used = link()(entries.hashes, file.geometry.slots, opened.newest, header.index_count, previous)
-        packed["key_hash"] = entries.hashes
-        packed["physical_offset"] = entries.offsets
-        packed["time_difference"] = time_differences(entries.timestamps, begin_timestamp)
-        packed["previous_entry"] = previous
+        link, pack = kernels()
+        previous: Int32s = np.empty(len(entries.hashes), np.int32)
+        used = link(entries.hashes, file.geometry.slots, opened.newest, header.index_count, previous)
+        words = new_words(len(entries.hashes))
+        pack(*entries, begin_timestamp, previous, words)
         file.put_entries(
-            packed.view(np.uint8).data,
+            words.view(np.uint8).data,
             IndexHeader(
                 begin_timestamp,
                 int(entries.timestamps[-1]),
@@ -137,10 +132,3 @@ class IndexBatches:
         if self._open is not None:
             self._open.close()
             self._open = None
-
-
-def time_differences(timestamps: Int64s, begin_timestamp: int) -> Int64s:
-    """What entries of these times hold: seconds since `begin_timestamp`, as `IndexFile.put` counts them."""
-    if begin_timestamp <= 0:
-        return np.zeros(len(timestamps), np.int64)
-    return np.clip((timestamps - begin_timestamp) // _SECOND, 0, _LONGEST_DIFFERENCE)

@@ -11,10 +11,11 @@ from formats.message import StoredMessage
 from store.columns.parallel import walk_parallel
 from store.commitlog.walk import Progress, walk
 from store.dispatch import QueueSlot
-from store.log_runs import UNIT, Digest, QueueRun, Run, RunRecord, Units, consecutive, read_message, route
+from store.log_runs import Digest, QueueRun, Run, RunRecord, consecutive, read_message, route
 from store.queues.consumequeue import UNIT_SIZE
 from store.queues.queue_table import AnyConsumeQueue
 from store.queues.unit import QueueUnit
+from store.run_units import UNIT, Units
 from store.store_files import StoreFiles
 from store.write.queue_check import QueueCheck
 

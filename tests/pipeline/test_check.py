@@ -109,7 +109,8 @@ def test_kept_rows_tell_what_the_whole_run_tells() -> None:
     from hypothesis import given
     from hypothesis import strategies as st
 
-    from store.log_runs import UNIT, QueueRun
+    from store.log_runs import QueueRun
+    from store.run_units import UNIT
 
     @given(st.lists(st.integers(0, 20), min_size=1), st.lists(st.integers(0, 60)))
     def check_rows(slots: list[int], jumps: list[int]) -> None:

@@ -20,10 +20,10 @@ from store.files.reading import Descriptors
 from store.index.index_file import Geometry
 from store.index.index_service import IndexService, index_file_name, index_file_name_after
 from store.log_runs import Run
-from store.mend import index_build, index_compare
+from store.mend import index_build, index_compare, index_entries
 from store.mend.index import IndexMend
 from store.mend.index_build import IndexBuilder
-from store.mend.index_link import Link, link, link_plain
+from store.mend.index_entries import ENTRY, IndexKernels, kernels, link_plain, new_words, pack_plain
 from store.mend.index_mend import IndexRecovery, OnRun
 from tests.store.logs import frame
 
@@ -45,9 +45,9 @@ MOMENT = 1_700_000_000_000
 )
 def test_chains_compiled_and_plain(hashes: list[int], slots: int, there: list[int], number: int) -> None:
     pytest.importorskip("numba")
-    assert link() is not link_plain
+    assert kernels().link is not link_plain
     found = []
-    for function in (link(), link_plain):
+    for function in (kernels().link, link_plain):
         table, previous = np.zeros(slots, np.int32), np.full(len(hashes), -1, np.int32)
         table[: min(slots, len(there))] = there[:slots]
         used = function(np.array(hashes, np.int32), slots, table, number, previous)
@@ -55,9 +55,38 @@ def test_chains_compiled_and_plain(hashes: list[int], slots: int, there: list[in
     assert found[0] == found[1]
 
 
-def test_chains_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+LONG = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(INT, LONG, LONG, INT), max_size=60), LONG)
+def test_entries_compiled_and_plain(rows: list[tuple[int, int, int, int]], first: int) -> None:
+    pytest.importorskip("numba")
+    assert kernels().pack is not pack_plain
+    columns = [[row[at] for row in rows] for at in range(4)]
+    hashes, previous = np.array(columns[0], np.int32), np.array(columns[3], np.int32)
+    offsets, timestamps = np.array(columns[1], np.int64), np.array(columns[2], np.int64)
+    found = []
+    for function in (kernels().pack, pack_plain):
+        words = new_words(len(rows))
+        function(hashes, offsets, timestamps, first, previous, words)
+        found.append(words.tobytes())
+    assert found[0] == found[1]
+    entries = np.frombuffer(found[0], ENTRY).tolist()
+    assert [(entry[0], entry[1], entry[3]) for entry in entries] == [(row[0], row[1], row[3]) for row in rows]
+
+
+def test_kernels_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NO_NUMBA, "1")
-    assert link() is link_plain
+    assert kernels() == (link_plain, pack_plain)
+
+
+def test_kernels_that_do_something_else_are_not_taken() -> None:
+    """A damaged cache may hold anything."""
+    compiled = kernels()
+    assert index_entries._is_right(IndexKernels(link_plain, pack_plain))
+    assert not index_entries._is_right(IndexKernels(link_plain, lambda *columns: None))
+    assert not index_entries._is_right(IndexKernels(lambda *columns: 0, compiled.pack))
 
 
 # --- making -----------------------------------------------------------------------------------------------------------
@@ -106,11 +135,14 @@ def _contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.glob("*")}
 
 
-@pytest.mark.parametrize("function", [link_plain, None])
+@pytest.mark.parametrize("functions", [IndexKernels(link_plain, pack_plain), None])
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made=MESSAGES, length=st.integers(1, 9))
 def test_files_compiled_and_plain(
-    function: Link | None, tmp_path_factory: pytest.TempPathFactory, made: list[tuple[list[str], int]], length: int
+    functions: IndexKernels | None,
+    tmp_path_factory: pytest.TempPathFactory,
+    made: list[tuple[list[str], int]],
+    length: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("index")
     messages = _messages(made)
@@ -121,7 +153,7 @@ def test_files_compiled_and_plain(
     expected = [path.name for path in plain.stage(folder / "plain", GEOMETRY)]
     counted = IndexBuilder(GEOMETRY, None)
     builder = IndexBuilder(GEOMETRY, lambda: folder / "built")
-    builder._link = function
+    builder._kernels = functions
     for run in _runs(messages, length):
         builder.add(run.key_hashes, run.key_offsets, run.key_timestamps)
         counted.add(run.key_hashes, run.key_offsets, run.key_timestamps)
@@ -258,7 +290,7 @@ def test_verdicts_in_columns_and_plain(
     assert found == expected
     assert [path.name for path in recovery.staged] == names
     assert _contents(folder / "staged") == _contents(folder / "plain")
-    assert recovery.file_count == plain.file_count(GEOMETRY)
+    assert len(recovery.names) == plain.file_count(GEOMETRY)
     descriptors.close()
 
 
@@ -269,5 +301,5 @@ def test_an_index_that_nobody_wants_is_left_alone(tmp_path: Path) -> None:
     [run] = _runs(_messages([(["a"], MOMENT)]), 5)
     recovery.add(run)
     assert recovery.finish(lambda on_run: None)
-    assert (recovery.staged, recovery.file_count) == ([], 1)
+    assert (recovery.staged, len(recovery.names)) == ([], 1)
     assert list(tmp_path.iterdir()) == []

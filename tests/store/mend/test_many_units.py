@@ -16,13 +16,14 @@ from formats.message import Reason
 from store.commitlog.walk import Damage
 from store.files.plan import describe
 from store.files.reading import Descriptors
-from store.log_runs import UNIT, Units, consecutive
+from store.log_runs import consecutive
 from store.log_survey import LogSurvey
 from store.mend.consumequeue import ConsumeQueueMend
 from store.mend.gone import Gone, gone_mask
 from store.mend.queue_writer import QueueWriter
 from store.queues.consumequeue import ConsumeQueue
 from store.queues.unit import PLACEHOLDER_SIZE, QueueUnit, ext_address
+from store.run_units import UNIT, Units
 from tests.store.mend.plain_mend import PlainMend
 
 PER_FILE = 10
