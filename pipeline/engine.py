@@ -21,6 +21,8 @@ OnDone = Callable[[int], None]
 EXECUTOR_WAIT = "spark.rmqctl.executorWait"
 """A setting: seconds for which a cluster may leave a job without any executor."""
 _EXECUTOR_WAIT = 180.0
+# what Spark does with a task unless it is told otherwise
+_TRIES = 4
 
 
 class Engine(Protocol):
@@ -101,14 +103,16 @@ class SparkEngine:
         on_done: OnDone | None = None,
     ) -> list[Any]:
         """What `further` makes of the results of `task`, one partition an item; the results themselves for None."""
-        from pipeline.spark_job import run_job
+        from pipeline.spark_job import run_job, uninterrupted
 
         session = self._opened
         context = session.sparkContext
-        is_cluster = not str(context.master).startswith("local")
-        errors = context.accumulator([], _errors_parameter())
-        guarded = _Guarded(task, is_cluster, errors)
-        executors = _Executors(context) if is_cluster else None
+        with uninterrupted():
+            is_cluster = not str(context.master).startswith("local")
+            may_fail = int(context.getConf().get("spark.task.maxFailures") or _TRIES) > 1
+            errors = context.accumulator([], _errors_parameter())
+            executors = _Executors(context) if is_cluster else None
+        guarded = _Guarded(task, is_cluster and may_fail, errors)
         told = 0
 
         def work() -> list[Any]:

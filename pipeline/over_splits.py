@@ -1,4 +1,4 @@
-"""Runs a task over all splits of a store, whatever stands at their edges."""
+"""Work over all splits of a store, whatever stands at their edges."""
 
 from __future__ import annotations
 
@@ -26,18 +26,41 @@ def run_over_splits(
 ) -> list[Result]:
     """`task` of each split of the log, or of [begin, end) of it; the results in the log's order.
 
-    See Engine.run and plan_splits. Where a huge message hides decoys at an edge (SplitEdgeError) all is done again
-    with whole files. `progress` is told bytes of the log, as well as they are known.
+    See Engine.run, plan_splits and `whole_files_at_need`. `progress` is told bytes of the log, as well as they are
+    known.
     """
-    for size in (split_size, WHOLE_FILES):
+
+    def work(size: int, told: Progress | None) -> list[Result]:
         splits = plan_splits(files, size, begin, end)
         total = sum(split.end - split.begin for split in splits)
-        try:
-            return engine.run(name, task, splits, counted(progress, total, len(splits)))
-        except SplitEdgeError:
-            if size == WHOLE_FILES:
-                raise
-    raise AssertionError("either size has returned or raised")
+        return engine.run(name, task, splits, counted(told, total, len(splits)))
+
+    return whole_files_at_need(split_size, work, progress)
+
+
+def whole_files_at_need(
+    split_size: int, work: Callable[[int, Progress | None], Result], progress: Progress | None = None
+) -> Result:
+    """`work` of the split size; where a huge message hides decoys at an edge (SplitEdgeError), anew of WHOLE_FILES.
+
+    `work` gets `progress`, too. Of work that is done anew it is told the opposite first: less than nothing.
+    """
+    done = 0
+
+    def telling(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(size)
+
+    try:
+        return work(split_size, None if progress is None else telling)
+    except SplitEdgeError:
+        if split_size == WHOLE_FILES:
+            raise
+    if done:
+        telling(-done)
+    return work(WHOLE_FILES, progress)
 
 
 def counted(progress: Progress | None, total: int, items: int) -> Callable[[int], None] | None:

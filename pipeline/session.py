@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from formats.errors import EngineError, UnsupportedError, UsageError
 from pipeline.java import INSTALL, find_java, java_home_for_spark
 from pipeline.scratch import remove_for_good
+from pipeline.spark_job import uninterrupted
 from store.files import io
 
 if TYPE_CHECKING:
@@ -68,6 +72,7 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
         yield active
         return
     folder = io.make_temporary_directory("rmqctl-spark-")
+    logging.getLogger().addFilter(_is_not_of_py4j)
     try:
         session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder)
         try:
@@ -75,7 +80,13 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
         finally:
             stop_session(session)
     finally:
+        logging.getLogger().removeFilter(_is_not_of_py4j)
         remove_for_good(folder)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """It prints the stack trace of an error that it raises as well, as when the JVM was killed."""
+    return "py4j" not in record.pathname
 
 
 def settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -123,8 +134,9 @@ def start_session(master: str, conf: Mapping[str, str], folder: Path) -> SparkSe
         try:
             launch: Any = launch_gateway
             gateway = launch(spark_conf, {"stdout": descriptor, "stderr": descriptor})
-            context = SparkContext(conf=spark_conf, gateway=gateway)
-            return SparkSession(context)
+            with _own_interrupts():
+                context = SparkContext(conf=spark_conf, gateway=gateway)
+                return SparkSession(context)
         except KeyboardInterrupt:
             _end_jvm(gateway)
             raise
@@ -152,14 +164,26 @@ def environment(chosen: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stop the session and its JVM, and wait until it is gone."""
+    """Stop the session and its JVM, and wait until it is gone. Ctrl-C waits until then."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
-    try:
-        session.stop()
-    finally:
+    with uninterrupted():
+        # a JVM that was interrupted or killed may not answer any more; it is ended in any case
+        with contextlib.suppress(Exception):
+            session.stop()
         _end_jvm(gateway)
+
+
+@contextlib.contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Ctrl-C stays what it was: Spark's own answer to it talks to the JVM, maybe in the middle of another call."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _end_jvm(gateway: Any) -> None:

@@ -60,8 +60,9 @@ def plan_splits(
 ) -> list[Split]:
     """Splits of at most about `split_size` bytes (WHOLE_FILES: of one file each) that cover the log, in its order.
 
-    No split spans two files; damage between files goes with the file before it. With `begin` and `end` (physical
-    offsets) the log from `begin` up to `end` only. Reads no file, so it costs the same for any store.
+    No split spans two files; damage between files goes with the file before it. The empty end of a log is not split.
+    With `begin` and `end` (physical offsets) the log from `begin` up to `end` only. Reads a few pages at the end of the
+    log, so it costs the same for any store.
     """
     edges: list[int] = []
     last = 0
@@ -75,6 +76,7 @@ def plan_splits(
         if split_size > 0:
             # the last split of a file may be half as long again, so that no small one is left over
             edges += range(part.begin + split_size, part.end - split_size // 2, split_size)
+    edges = _without_empty(files, edges, {file.start_offset for file in files.log.files})
     store = str(files.root.resolve())
     found = []
     for number, edge in enumerate(edges):
@@ -84,6 +86,21 @@ def plan_splits(
         if first < stop:
             found.append(Split(store, files.config, first, stop))
     return found
+
+
+def _without_empty(files: StoreFiles, edges: list[int], starts: set[int]) -> list[int]:
+    """The edges without those in the empty space at the end of the log, the beginnings of files apart.
+
+    To know that space to be empty, whoever comes to its beginning looks through all of it: others would only do so
+    once more. An edge too few makes one split larger and nothing wrong.
+    """
+    kept: list[int] = []
+    for number, edge in reversed(list(enumerate(edges))):
+        if not number or any(files.log.read(edge, _PROBE)):
+            return edges[: number + 1] + kept[::-1]
+        if edge in starts:
+            kept.append(edge)
+    return []
 
 
 def _parts(files: StoreFiles) -> Iterator[_Part]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
-import sys
-import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.sanitise import visible
+from formats.wording import counted
+from rmqctl.paragraph import print_paragraph
 
 if TYPE_CHECKING:
     from rmqctl.output import Output
@@ -24,16 +22,25 @@ _ALL_COLUMNS = (
 )
 _SEVERITIES = ("error", "warning", "notice")
 _INDENT = "    "
+# two files claim the same offsets: nobody but a person knows which one is right
+_OVERLAP = "RMQ-FILE-005"
+# a topic can be as long as a message; --json has all of it
+_LONGEST_PLACE = 160
 
 
 class CheckReport:
-    """Prints findings as they are made, then the end. Paths are relative to the store where they lie in it."""
+    """Prints findings as they are made, then the end. Paths are relative to the store where they lie in it.
 
-    def __init__(self, output: Output, root: Path, least_severity: str) -> None:
+    `config_path`: the broker.conf that the check went by; a command that mends something has to go by it as well.
+    """
+
+    def __init__(self, output: Output, root: Path, least_severity: str, config_path: Path | None = None) -> None:
         self._output = output
         self._root = root
+        self._config_path = config_path
         self._shown = _SEVERITIES[: _SEVERITIES.index(least_severity) + 1]
         self._last_code = ""
+        self._has_overlap = False
         self._fixes: dict[str, dict[str, int]] = {}
 
     def findings(self, findings: Iterable[Finding]) -> None:
@@ -49,37 +56,48 @@ class CheckReport:
     def _rows(self, findings: Iterable[Finding]) -> Iterator[dict[str, Any]]:
         for finding in findings:
             if finding.severity in self._shown:
-                yield {**finding.row(), "file": self._place(finding.file)}
+                yield {**finding.row(), "file": self._place(finding.file), "fix": self._command(finding.fix)}
 
     def _place(self, file: Path | None) -> str | None:
         if file is None:
             return None
         return str(file.relative_to(self._root) if file.is_relative_to(self._root) else file)
 
+    def _command(self, fix: str | None) -> str | None:
+        """The mending command with the store it is for: as it can be run."""
+        if fix is None:
+            return None
+        store = shlex.quote(str(self._root))
+        program, verb, *flags = fix.split()
+        # salvage only reads its store, and needs a place for the new one
+        named = (
+            [store, "--to", shlex.quote(f"{self._root}.salvaged"), *flags]
+            if verb == "salvage"
+            else [*flags, "-s", store]
+        )
+        config = [] if self._config_path is None else ["-c", shlex.quote(str(self._config_path))]
+        return " ".join([program, verb, *named, *config])
+
     def _block(self, finding: Finding) -> None:
         """The heading of its kind, once for neighbours of one kind, and a paragraph."""
+        self._has_overlap |= finding.code == _OVERLAP
         if finding.code != self._last_code:
             self._last_code = finding.code
             self._text(f"{finding.severity:<7} {finding.code}  {finding.kind.title}", _INDENT)
         place = self._place(finding.file) or finding.topic or ""
+        if len(place) > _LONGEST_PLACE:
+            place = place[:_LONGEST_PLACE] + "…"
         if finding.physical_offset is not None:
             place += f" at {finding.physical_offset}"
         message = finding.message + _costs(finding)
         self._text(_INDENT + (f"{place}: {message}" if place else message), _INDENT * 2)
-        if finding.fix:
-            codes = self._fixes.setdefault(finding.fix, {})
+        command = self._command(finding.fix)
+        if command is not None:
+            codes = self._fixes.setdefault(command, {})
             codes[finding.code] = codes.get(finding.code, 0) + 1
 
     def _text(self, line: str, indent: str) -> None:
-        """A line as it is, or on a terminal wrapped to its width. Sanitised before it is measured."""
-        line = visible(line)
-        if not sys.stdout.isatty():
-            self._output.text(line)
-            return
-        width = max(shutil.get_terminal_size().columns, 40)
-        wrapped = textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
-        for part in wrapped or [""]:
-            self._output.text(part)
+        print_paragraph(self._output, line, indent)
 
     def end(self, summary: CheckSummary, with_record: bool) -> None:
         """What mends it, and what was covered: a line of talk, with `with_record` an object too."""
@@ -87,10 +105,14 @@ class CheckReport:
         if self._fixes:
             output.text("")
             output.text("What mends it:")
-            store = shlex.quote(str(self._root))
-            for fix, codes in self._fixes.items():
+            if self._has_overlap:
+                self._text(
+                    f"{_INDENT}first decide about {_OVERLAP}: until then what changes the log is refused", _INDENT * 2
+                )
+            for command, codes in self._fixes.items():
                 named = ", ".join(f"{code} ({count})" if count > 1 else code for code, count in codes.items())
-                self._text(f"{_INDENT}{fix} -s {store}", _INDENT * 2)
+                # in one line, so that it can be copied
+                output.text(f"{_INDENT}{command}")
                 self._text(f"{_INDENT * 2}{named}", _INDENT * 2)
         if with_record:
             if output.format == "table":
@@ -103,27 +125,45 @@ def _costs(finding: Finding) -> str:
     """What it costs, in words, as far as the message does not say so."""
     parts: list[str] = []
     if finding.messages and not _says(finding.message, finding.messages):
-        parts.append(f"{finding.messages} message{'s' if finding.messages > 1 else ''}")
+        parts.append(counted(finding.messages, "message"))
     if finding.bytes and not _says(finding.message, finding.bytes):
-        parts.append(f"{finding.bytes} bytes")
+        parts.append(counted(finding.bytes, "byte"))
     if finding.data_lost:
         parts.append("lost")
-    return f" ({', '.join(parts)})" if parts else ""
+    elif finding.data_lost is None and (finding.messages or finding.bytes):
+        parts.append("perhaps lost")
+    differing = [
+        f"{word} {value}"
+        for word, value in (("expected", finding.expected), ("found", finding.found))
+        if value is not None and not _holds(finding, value)
+    ]
+    costs = [part for part in (", ".join(parts), ", ".join(differing)) if part]
+    return f" ({'; '.join(costs)})" if costs else ""
 
 
 def _says(message: str, number: int) -> bool:
-    """Whether a message has the number already; a single digit may stand for anything."""
-    return number > 9 and re.search(rf"\b{number}\b", message) is not None
+    """Whether a message has the number already; a single digit may stand for anything but what is counted."""
+    if number > 9:
+        return re.search(rf"\b{number}\b", message) is not None
+    return re.search(rf"\b{number} (more |of |delayed |older )?(message|unit|byte|entr|slot)", message) is not None
+
+
+def _holds(finding: Finding, value: object) -> bool:
+    """Whether what is printed anyway has one of the two values that differ."""
+    text = str(value)
+    return (
+        value == finding.physical_offset or re.search(rf"(?<!\w){re.escape(text)}(?!\w)", finding.message) is not None
+    )
 
 
 def _spoken(summary: CheckSummary) -> str:
     counts = ", ".join(
-        f"{count} {word}{'s' if count != 1 else ''}"
+        counted(count, word)
         for count, word in ((summary.errors, "error"), (summary.warnings, "warning"), (summary.notices, "notice"))
     )
-    what = f"{summary.messages} messages in {summary.files} commitlog files"
+    what = f"{counted(summary.messages, 'message')} in {counted(summary.files, 'commitlog file')}"
     if summary.level == "quick":
-        what = f"{summary.files} commitlog files, not every message"
+        what = f"{counted(summary.files, 'commitlog file')}, not every message"
     if summary.subset is not None:
         what += f" (share {summary.subset})"
     text = f"{counts}; checked {what}"

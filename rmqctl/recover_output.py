@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from formats.wording import counted
 from rmqctl import exit_codes
 from rmqctl.cells import human_size
 
@@ -25,12 +26,29 @@ def print_report(report: RecoverReport, output: Output, *, no_journal: bool = Fa
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged else exit_codes.OK
 
 
+def print_operations(operations: list[dict[str, Any]], output: Output) -> None:
+    """What a dry run would change, operation by operation and as a sum."""
+    if not operations:
+        return
+    output.talk("")
+    output.talk("It would change:")
+    output.rows(SHOWN_OPERATIONS, operations)
+    output.talk(extent(operations))
+
+
 def extent(operations: list[dict[str, Any]]) -> str:
     """How much a plan changes, in a sentence."""
-    files = len({operation["path"] for operation in operations})
-    changed = sum(operation["bytes"] for operation in operations if operation["operation"] in ("write", "clear"))
-    gone = sum(operation["operation"] == "move away" for operation in operations)
-    return f"{files} files, {human_size(changed)} written or cleared, {gone} files or directories moved away"
+    paths = counted(len({operation["path"] for operation in operations}), "file or directory", "files or directories")
+    changed, come = _bytes_of(operations, "write", "clear"), _bytes_of(operations, "create", "install")
+    gone = _bytes_of(operations, "move away") + sum(operation.get("replaced_bytes", 0) for operation in operations)
+    return (
+        f"{paths}: {human_size(changed)} written or cleared, {human_size(come)} put in place, "
+        f"{human_size(gone)} moved away"
+    )
+
+
+def _bytes_of(operations: list[dict[str, Any]], *kinds: str) -> int:
+    return sum(operation["bytes"] or 0 for operation in operations if operation["operation"] in kinds)
 
 
 def _for_people(report: RecoverReport, record: dict[str, Any], output: Output, no_journal: bool) -> None:
@@ -40,11 +58,8 @@ def _for_people(report: RecoverReport, record: dict[str, Any], output: Output, n
         output.talk("")
         output.talk("Damage that " + ("would be" if report.dry_run else "was") + " replaced by filler messages:")
         output.rows(SHOWN_BRIDGES, bridged)
-    if report.dry_run and operations:
-        output.talk("")
-        output.talk("It would change:")
-        output.rows(SHOWN_OPERATIONS, operations)
-        output.talk(extent(operations))
+    if report.dry_run:
+        print_operations(operations, output)
     for span in damaged:
         place = f"{span['physical_offset']}..{span['end_offset']} of {span['file']}"
         output.talk(f"left as it is: {span['reason']} damage at {place}")
@@ -52,9 +67,8 @@ def _for_people(report: RecoverReport, record: dict[str, Any], output: Output, n
         output.talk("  a broker does not look there either; its messages are lost, those around it are served")
         output.talk("  `rmqctl recover --bridge` puts filler messages there")
     if report.unplaceable_messages:
-        output.talk(
-            f"{report.unplaceable_messages} messages have topics that cannot be directory names: they have no queue"
-        )
+        messages = counted(report.unplaceable_messages, "message has a topic", "messages have topics")
+        output.talk(f"{messages} that cannot be a directory name: in no queue")
     if report.journal:
         output.talk(f"what was taken out or overwritten is kept in {report.journal}; `rmqctl undo` brings it back")
     elif report.dry_run:

@@ -28,6 +28,11 @@ class Checkpoint(NamedTuple):
         """Everything stored up to this time is on disk in commitlog and queues (StoreCheckpoint#getMinTimestamp)."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _MARGIN_MS)
 
+    @property
+    def min_timestamp_index(self) -> int:
+        """The same of full index files, too (StoreCheckpoint#getMinTimestampIndex)."""
+        return min(self.min_timestamp, self.index_msg_timestamp)
+
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
     """The checkpoint, None if the file is missing or too short to hold one."""

@@ -36,6 +36,7 @@ class StoreConfig(NamedTuple):
     max_hash_slot_num: int | None = None
     max_index_num: int | None = None
     message_index_enable: bool = True
+    message_index_safe: bool = False
     flush_disk_type: str = "ASYNC_FLUSH"
     flush_interval_commit_log: int = 500
     flush_commit_log_least_pages: int = 4
@@ -50,9 +51,13 @@ class StoreConfig(NamedTuple):
     max_message_size: int = 4 * 1024 * 1024
     auto_message_version_on_topic_len: bool = True
     enabled_append_prop_crc: bool = False
+    force_verify_prop_crc: bool = False
+    check_crc_on_recover: bool = True
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     os_page_cache_busy_time_out_mills: int = 1000
     duplication_enable: bool = False
+    enable_dleger_commit_log: bool = False
+    enable_controller_mode: bool = False
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
     timer_wheel_enable: bool = True

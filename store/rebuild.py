@@ -13,9 +13,9 @@ from store.dispatch import QueueSlot
 from store.files import io
 from store.files.exclusive import take_for_change
 from store.files.journal import Journal
-from store.files.journal_log import refuse_unfinished
+from store.files.journal_log import end_interrupted, refuse_unfinished
 from store.files.layout import topic_directory
-from store.files.plan import Install, MoveAway, Plan
+from store.files.plan import Install, MoveAway, Plan, describe
 from store.log_runs import Digest, QueueRun, Run, route
 from store.log_survey import new_survey
 from store.mend.index_build import IndexBuilder
@@ -33,7 +33,8 @@ _HELD_UNITS = 1 << 20
 class RebuildReport:
     """What rebuild made. `kept_queues`: queues whose messages have all expired; they hold the next offset, so stay.
 
-    `damaged_spans`: places of the log that gave no messages. `journal` is the folder with the old files.
+    `damaged_spans`: places of the log that gave no messages. `journal` is the folder with the old files. `operations`
+    is the plan.
     """
 
     messages: int = 0
@@ -47,14 +48,16 @@ class RebuildReport:
     journal: str | None = None
     dry_run: bool = False
     topics: list[str] = field(default_factory=list)
+    operations: list[dict[str, Any]] = field(default_factory=list)
 
 
 class _QueuesRebuild:
-    """All queues of the chosen topics (None for all); written to `staging`, None to count only."""
+    """All queues of the chosen topics (None for all); written to `staging`, None to find out only what would be."""
 
     def __init__(self, queues: QueueTable, staging: Path | None, topics: frozenset[str] | None) -> None:
         self._queues = queues
         self._staging = staging
+        self._root = staging or queues.layout.root
         self._topics = topics
         self._batch = {(queue.topic, queue.queue_id) for queue in queues.all() if isinstance(queue, BatchConsumeQueue)}
         self._writers: dict[tuple[str, int], QueueWriter] = {}
@@ -82,8 +85,6 @@ class _QueuesRebuild:
             return None
         key = (topic, queue_id)
         self.counted[key] = self.counted.get(key, 0) + units
-        if self._staging is None:
-            return None
         self._held += units
         if self._held > _HELD_UNITS:
             self._held = 0
@@ -92,20 +93,19 @@ class _QueuesRebuild:
         found = self._writers.get(key)
         if found is None:
             name = "batchconsumequeue" if is_batch else "consumequeue"
-            directory = topic_directory(self._staging / name, topic) / str(queue_id)
+            directory = topic_directory(self._root / name, topic) / str(queue_id)
             size = self._queues.batch_file_size() if is_batch else self._queues.consumequeue_file_size()
-            found = self._writers[key] = QueueWriter(directory, is_batch, size)
+            found = self._writers[key] = QueueWriter(directory, is_batch, size, writes=self._staging is not None)
         return found
 
     def finish(self, plan: Plan, report: RebuildReport, log_min_offset: int) -> None:
         """Plan the swaps. A queue without messages in the log stays if its own have expired, else goes."""
         root = self._queues.layout.root
         unmade = set()
-        for key, writer in self._writers.items():
+        for key, writer in sorted(self._writers.items()):
             writer.flush()
-            assert self._staging is not None
-            if writer.directory.is_dir():
-                plan.add(Install(writer.directory, root / writer.directory.relative_to(self._staging)))
+            if writer.file_bytes:
+                plan.add(Install(writer.directory, root / writer.directory.relative_to(self._root), writer.file_bytes))
             else:  # none of its units can stand where it says
                 unmade.add(key)
             report.slot_conflicts += writer.conflicts
@@ -134,13 +134,19 @@ def plan_gone_queues(
     return kept
 
 
+def plan_index(files: StoreFiles, folder: Path | None, file_count: int) -> Install:
+    """The swap of the index for so many new files in `folder`, None if they are not made."""
+    size = file_count * files.index.geometry.file_size
+    return Install(folder or files.layout.index, files.layout.index, size)
+
+
 class RebuildWork(Protocol):
-    """What reads the log, stages what it implies in the journal (None: counts only) and plans the swaps."""
+    """What reads the log, stages what it implies in the journal and plans the swaps."""
 
     def __call__(
         self,
         files: StoreFiles,
-        journal: Journal | None,
+        journal: Journal,
         plan: Plan,
         with_queues: bool,
         with_index: bool,
@@ -164,7 +170,8 @@ def rebuild(
     """Rebuild queues and/or index of the store opened as `files`, which is stale afterwards: open it again.
 
     `topics` restricts the queues; the index is one for all topics. Without `keeps` the old files go for good. `work`
-    does it, by default in this process. Damage in the log is passed over and counted.
+    does it, by default in this process, as a dry run always is: which units have a place, and so which files there will
+    be, shows only where the units of a queue come together. Damage in the log is passed over and counted.
     UsageError, NotFoundError for a topic without messages, RefusedError without a log, StoreInUseError.
     """
     work = work or _rebuild
@@ -178,20 +185,27 @@ def rebuild(
             file=files.layout.commitlog[0],
             hint="bring the commitlog back first",
         )
-    if dry_run:
-        refuse_unfinished(files.layout)
-        return work(files, None, Plan(), queues, index, topics, progress)
-    lock = take_for_change(files.layout)
-    journal = Journal(files.layout, "rebuild", arguments, keeps=keeps)
     plan = Plan()
+    if dry_run:
+        refuse_unfinished(files.layout, mends=True)
+        report = _rebuild(files, None, plan, queues, index, topics, progress)
+        report.operations = [describe(operation, files.root) for operation in plan.operations]
+        return report
+    lock = take_for_change(files.layout, mends=True)
+    journal = Journal(files.layout, "rebuild", arguments, keeps=keeps)
     try:
         try:
             report = work(files, journal, plan, queues, index, topics, progress)
         except BaseException:  # refused, interrupted: nothing of the store was touched, so nothing is to be undone
             journal.discard()
             raise
+        report.operations = [describe(operation, files.root) for operation in plan.operations]
         journal.apply(plan)
         report.journal = journal.kept_in
+        is_all = queues and index
+        end_interrupted(
+            files.layout, lambda head: head["verb"] == "rebuild" and (is_all or head["arguments"] == arguments)
+        )
     finally:
         lock.release()
     return report
@@ -206,6 +220,7 @@ def _rebuild(
     topics: list[str] | None,
     progress: Progress | None,
 ) -> RebuildReport:
+    """The work in this process; without a journal nothing is written, and the plan is only to be shown."""
     report = RebuildReport(dry_run=journal is None)
     staging = None if journal is None else journal.staging
     chosen = frozenset(topics) if topics else None
@@ -240,8 +255,7 @@ def _rebuild(
             )
         made.finish(plan, report, files.log.min_offset)
     if with_index:
-        if folder is not None:
-            plan.add(Install(folder, files.layout.index))
+        plan.add(plan_index(files, folder, keys.file_count))
         report.index_files_rebuilt = keys.file_count
     return report
 

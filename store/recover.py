@@ -11,7 +11,7 @@ from store.commitlog.walk import Progress
 from store.files.blob import only_counted
 from store.files.exclusive import take_for_change
 from store.files.journal import Journal
-from store.files.journal_log import refuse_unfinished
+from store.files.journal_log import end_interrupted, refuse_unfinished
 from store.mend.queue_files import Spill
 from store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from store.recover_report import Goal, RecoverReport
@@ -54,9 +54,9 @@ def recover_with(
     if has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
     if dry_run:
-        refuse_unfinished(files.layout)
+        refuse_unfinished(files.layout, mends=True)
         return Recovery(files, None, goal(only_counted)).plan(progress)
-    lock = take_for_change(files.layout)
+    lock = take_for_change(files.layout, mends=True)
     journal = Journal(files.layout, verb, arguments, keeps=keeps)
     try:
         try:
@@ -70,6 +70,7 @@ def recover_with(
             report.journal = journal.kept_in
         else:
             journal.discard()
+        end_interrupted(files.layout)
     finally:
         lock.release()
     return report

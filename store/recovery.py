@@ -176,13 +176,13 @@ class Recovery:
         if index.finish(read_again):
             return 0
         present = [*(file.path for file in service.files), *(path for path, _ in service.problems)]
-        targets = [self.files.layout.index / path.name for path in index.staged]
+        targets = [self.files.layout.index / name for name in index.names]
         for path in present:
             if path not in targets:
                 self.operations.add(MoveAway(path))
-        for path, target in zip(index.staged, targets, strict=True):
-            self.operations.add(Install(path, target))
-        return index.file_count
+        for path, target in zip(index.staged or targets, targets, strict=True):
+            self.operations.add(Install(path, target, index.geometry.file_size))
+        return len(targets)
 
     def _finish(self, survey: LogSurvey, checkpoint: Checkpoint | None, index_timestamp: int, crashed: bool) -> None:
         """Checkpoint as after a clean stop with everything flushed; no abort file."""

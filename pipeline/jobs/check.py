@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from formats.errors import UnreadableError
 from pipeline.engine import Engine
 from pipeline.jobs.check_parts import (
     Checked,
@@ -77,13 +78,16 @@ class _ByTasks:
 
     def cross_checks(self, files: StoreFiles, level: Level, is_live: bool) -> list[CrossCheck]:
         """The checks, for runs that tasks have compared already."""
-        self._survey = survey = None
+        self._survey = survey = error = None
         if files.config.message_index_enable and level is not Level.QUICK:
             # with absolute paths for the tasks, with those that the caller knows for what is told
-            self._survey = self._survey_index(files, is_live)
-            named = [replace(one, path=files.layout.index / one.path.name) for one in self._survey.files]
-            survey = replace(self._survey, files=named)
-        checks: list[CrossCheck] = [_TalliedIndex(IndexCheck(files, survey, is_live=is_live))]
+            try:
+                self._survey = self._survey_index(files, is_live)
+                named = [replace(one, path=files.layout.index / one.path.name) for one in self._survey.files]
+                survey = replace(self._survey, files=named)
+            except UnreadableError as caught:
+                error = _named(caught, files)
+        checks: list[CrossCheck] = [_TalliedIndex(IndexCheck(files, survey, is_live=is_live), error)]
         if not has_rocksdb_queues(files.layout):
             checks.insert(0, _TalliedQueues(QueueCheck(files)))
         return checks
@@ -96,33 +100,54 @@ class _ByTasks:
     def walk(
         self, files: StoreFiles, begin: int, end: int, digest: Digest, is_full: bool, progress: Progress | None
     ) -> Iterator[Walked]:
-        """The log file by file, in order."""
+        """The log file by file, in order. UnreadableError where a file begins that cannot be read."""
         with_queues = not has_rocksdb_queues(files.layout)
         order = CheckOrder(is_full, with_queues, self._survey)
         size = max(self._split_size, 1) * _WAVE
-        root = str(files.root.resolve())
         for first, stop in _waves(files.log, begin, end, size):
-            results = run_over_splits(
-                self._engine,
-                "check: reading the log",
-                partial(check_split, order),
-                files,
-                split_size=self._split_size,
-                begin=first,
-                end=stop,
-                progress=progress,
-            )
+            try:
+                results = run_over_splits(
+                    self._engine,
+                    "check: reading the log",
+                    partial(check_split, order),
+                    files,
+                    split_size=self._split_size,
+                    begin=first,
+                    end=stop,
+                    progress=progress,
+                )
+            except UnreadableError as caught:
+                error = _named(caught, files)
+                bad = next((file for file in files.log.files if str(file.path) == error.file), None)
+                if bad is not None and bad.start_offset > first:
+                    # an error ends all tasks, but what lies before that file can be read, and counts
+                    yield from self.walk(files, first, bad.start_offset, digest, is_full, progress)
+                raise error from caught
             for found in whole_files(_with_files(files.log, results)):
                 numbers = [digest.topics.id_of(name.encode("utf-8")) for name in found.topics]
                 found.look.topics = renumbered(found.look.topics, numbers)
-                yield Walked([_as_named(record, root, files) for record in found.records], found.look)
+                yield Walked([_as_named(record, files) for record in found.records], found.look)
 
 
-def _as_named(record: RunRecord, root: str, files: StoreFiles) -> RunRecord:
-    """Damage with the path of its file as the caller knows the store."""
-    if isinstance(record, Damage) and record.file.startswith(root + "/"):
-        return record._replace(file=str(files.root / record.file[len(root) + 1 :]))
+def _as_named(record: RunRecord, files: StoreFiles) -> RunRecord:
+    """What a task found, with the paths of files as the caller knows the store."""
+    if isinstance(record, Damage):
+        return record._replace(file=_path_of(record.file, files))
+    if isinstance(record, TalliedRun):
+        record.queues_error = record.queues_error and _named(record.queues_error, files)
+        record.index_error = record.index_error and _named(record.index_error, files)
     return record
+
+
+def _named(error: UnreadableError, files: StoreFiles) -> UnreadableError:
+    """The same error, likewise."""
+    path = None if error.file is None else _path_of(error.file, files)
+    return UnreadableError(error.message, file=path, physical_offset=error.physical_offset, hint=error.hint)
+
+
+def _path_of(path: str, files: StoreFiles) -> str:
+    root = f"{files.root.resolve()}/"
+    return str(files.root / path.removeprefix(root)) if path.startswith(root) else path
 
 
 def _waves(log: MappedFileQueue, begin: int, end: int, size: int) -> Iterator[tuple[int, int]]:
@@ -155,6 +180,8 @@ class _TalliedQueues:
     def add(self, run: Run) -> None:
         """The log holds these messages."""
         assert isinstance(run, TalliedRun)
+        if run.queues_error is not None:
+            raise run.queues_error
         self._check.merge(run.queues_tally)
 
     def finish(self, seen: LogSeen) -> Iterator[Finding]:
@@ -163,16 +190,22 @@ class _TalliedQueues:
 
 
 class _TalliedIndex:
-    """The check of the index, fed with tallies."""
+    """The check of the index, fed with tallies. `error`: its files could not be read in the first place."""
 
-    def __init__(self, check: IndexCheck) -> None:
+    def __init__(self, check: IndexCheck, error: UnreadableError | None) -> None:
         self._check = check
+        self._error = error
 
     def add(self, run: Run) -> None:
         """The log holds these messages."""
         assert isinstance(run, TalliedRun)
+        error = self._error or run.index_error
+        if error is not None:
+            raise error
         self._check.merge(run.index_tally)
 
     def finish(self, seen: LogSeen) -> Iterator[Finding]:
         """See CrossCheck."""
-        return self._check.finish(seen)
+        if self._error is not None:
+            raise self._error
+        yield from self._check.finish(seen)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from formats.errors import UnreadableError
 from pipeline.splits import Split, open_split, split_columns
 from store.check.batch_look import Look
 from store.check.index import IndexCheck
@@ -46,10 +47,15 @@ class Checked(NamedTuple):
 
 @dataclass(slots=True)
 class TalliedRun(Run):
-    """A run that was compared already. Of its queues only the rows are kept that judge what follows (see `kept`)."""
+    """A run that was compared already. Of its queues only the rows are kept that judge what follows (see `kept`).
+
+    Where a file of the queues or of the index could not be read, the error stands beside a tally that means nothing.
+    """
 
     queues_tally: QueuesTally = field(default_factory=QueuesTally)
     index_tally: IndexTally = field(default_factory=IndexTally)
+    queues_error: UnreadableError | None = None
+    index_error: UnreadableError | None = None
 
     def join(self, later: TalliedRun) -> None:
         """Add the run that begins where this one ends; it is used up."""
@@ -60,6 +66,8 @@ class TalliedRun(Run):
         self.unplaceable += later.unplaceable
         self.queues_tally.merge(later.queues_tally)
         self.index_tally.merge(later.index_tally)
+        self.queues_error = self.queues_error or later.queues_error
+        self.index_error = self.index_error or later.index_error
         known = {(queue.topic, queue.queue_id): place for place, queue in enumerate(self.queues)}
         for queue in later.queues:
             place = known.get((queue.topic, queue.queue_id))
@@ -117,11 +125,17 @@ def _tallied(run: Run, queues: QueueCheck | None, index: IndexCheck | None, jump
         [kept(queue, jumps) for queue in run.queues],
     )
     if queues is not None:
-        queues.add(run)
-        made.queues_tally = queues.tally
+        try:
+            queues.add(run)
+            made.queues_tally = queues.tally
+        except UnreadableError as error:
+            made.queues_error = error
     if index is not None:
-        index.add(run)
-        made.index_tally = index.tally
+        try:
+            index.add(run)
+            made.index_tally = index.tally
+        except UnreadableError as error:
+            made.index_error = error
     return made
 
 

@@ -11,19 +11,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.engine import Engine, OnDone
+from pipeline.engine import Engine
 from pipeline.exchange import exchange
-from pipeline.jobs.diff_compare import Compared, Queue, Side, compare, plan_pairs
+from pipeline.jobs.diff_compare import Compared, Pair, Queue, Side, compare, plan_pairs
 from pipeline.jobs.diff_match import SAME, Facts, Knowledge, Matched, match
 from pipeline.jobs.diff_rows import Plan, digest
 from pipeline.jobs.digests import Sums
+from pipeline.over_splits import counted, whole_files_at_need
 from pipeline.splits import SPLIT_SIZE
+from store.commitlog.walk import Progress
 from store.scan.schema import require_pyarrow
 from store.store_files import StoreFiles
 
 # the unmatched messages of this many bytes of log make a partition: 60 bytes of hundreds, twice, for each message
 PARTITION_BYTES = 512 * 1024 * 1024
 _EVERYTHING = (-(1 << 63), (1 << 63) - 1)
+_PASSES = 2
 
 
 @dataclass(slots=True)
@@ -76,17 +79,43 @@ def diff(
     content: bool = False,
     limit: int = 20,
     split_size: int = SPLIT_SIZE,
-    on_done: OnDone | None = None,
+    progress: Progress | None = None,
 ) -> Diff:
     """Compare two stores; the same for any engine and any split size.
 
     `content`: compare what producers said only, not what a broker adds (store time and host, and the like). `limit`:
-    differences that are kept with their places. `on_done` is told of steps, two for each of `plan_pairs`. Damage is
+    differences that are kept with their places. `progress` is told bytes, in all as many as `work_of` says. Damage is
     counted and told as such, never raised; errors of reading as of `split_columns`.
     """
     require_pyarrow()
-    pairs = plan_pairs(a, b, split_size)
-    compared = engine.run("comparing", compare, pairs, on_done)
+
+    def work(size: int, told: Progress | None) -> Diff:
+        return _over(engine, a, b, plan_pairs(a, b, size), content, limit, told)
+
+    return whole_files_at_need(split_size, work, progress)
+
+
+def work_of(a: StoreFiles, b: StoreFiles) -> int:
+    """How many bytes a diff will tell of: those that one of the logs has, or both, once for each pass."""
+    return _PASSES * _length(plan_pairs(a, b, SPLIT_SIZE))
+
+
+def _length(pairs: Sequence[Pair]) -> int:
+    return sum(pair.end - pair.begin for pair in pairs)
+
+
+def _over(
+    engine: Engine,
+    a: StoreFiles,
+    b: StoreFiles,
+    pairs: Sequence[Pair],
+    content: bool,
+    limit: int,
+    progress: Progress | None,
+) -> Diff:
+    """The diff, by these stretches of the logs."""
+    length = _length(pairs)
+    compared = engine.run("comparing", compare, pairs, counted(progress, length, len(pairs)))
     found = _first_look(a, b, content, compared)
     size = sum(pair.end - pair.begin for pair, look in zip(pairs, compared, strict=True) if not look.is_same)
     plan = Plan(content, *_common(found), max(1, -(-size // PARTITION_BYTES)), found.divergence)
@@ -94,6 +123,7 @@ def diff(
     # what is not kept of a look need not travel
     items = [(pair, look.is_same) for pair, look in zip(pairs, compared, strict=True)]
     task, reduce = functools.partial(digest, plan), functools.partial(match, knowledge)
+    on_done = counted(progress, length, len(items))
     digested, matched = exchange(engine, "matching", task, items, 2 * plan.partitions, reduce, on_done)
     for part in digested:
         for sums, more in zip(found.sums, (part.a, part.b), strict=True):

@@ -34,7 +34,7 @@ from store.files.reading import Descriptors
 from store.index.index_service import index_file_name_after
 from store.log_survey import end_survey, new_survey, pass_messages, pass_other
 from store.queues.batch_consumequeue import BatchConsumeQueue
-from store.rebuild import RebuildReport, plan_gone_queues
+from store.rebuild import RebuildReport, plan_gone_queues, plan_index
 from store.rebuild import rebuild as rebuild_in_process
 from store.store_files import StoreFiles
 
@@ -58,7 +58,7 @@ def rebuild_with(
 ) -> RebuildReport:
     """`store.rebuild.rebuild` with the work done by tasks: the same arguments, errors, journal and bytes.
 
-    What is staged lies beside the store, in a folder that all machines have to see.
+    What is staged lies beside the store, in a folder that all machines have to see. A dry run is done in this process.
     """
     work = _Rebuild(engine, split_size)
     return rebuild_in_process(
@@ -84,32 +84,23 @@ class _Rebuild:
     def __call__(
         self,
         files: StoreFiles,
-        journal: Journal | None,
+        journal: Journal,
         plan: Plan,
         with_queues: bool,
         with_index: bool,
         topics: list[str] | None,
         progress: Progress | None,
     ) -> RebuildReport:
-        report = RebuildReport(dry_run=journal is None)
-        order = _order(files, with_queues, with_index, topics)
-        if journal is None:
+        report = RebuildReport()
+        with scratch_folder(journal.folder / "scratch") as scratch:
+            order = _order(files, with_queues, with_index, topics, scratch)
             results = self._imply(files, order, progress)
             _survey(files, results, report)
-            self._count_queues(files, order, results, [], plan, report)
-        else:
-            with scratch_folder(journal.folder / "scratch") as scratch:
-                order = order._replace(scratch=str(scratch.absolute()))
-                results = self._imply(files, order, progress)
-                _survey(files, results, report)
-                asides = [result.aside for result in results if result.aside is not None]
-                made = self._write_queues(files, order, asides, journal.staging, plan) if with_queues else []
-                self._count_queues(files, order, results, made, plan, report)
-                if with_index:
-                    self._write_index(files, order, results, journal.staging, plan)
-        if with_index:
-            keys = sum(result.keys for result in results)
-            report.index_files_rebuilt = -(-keys // (order.geometry.entries - 1))
+            asides = [result.aside for result in results]
+            made = self._write_queues(files, order, asides, journal.staging, plan) if with_queues else []
+            self._count_queues(files, order, made, plan, report)
+            if with_index:
+                report.index_files_rebuilt = self._write_index(files, order, results, journal.staging, plan)
         return report
 
     def _imply(self, files: StoreFiles, order: RebuildOrder, progress: Progress | None) -> list[Implied]:
@@ -122,7 +113,6 @@ class _Rebuild:
         self, files: StoreFiles, order: RebuildOrder, asides: Sequence[str], staging: Path, plan: Plan
     ) -> list[MadeQueue]:
         """Write the queues and plan their swaps."""
-        assert order.scratch is not None
         task = partial(write_queues, order, asides)
         buckets = self._engine.run("rebuild: writing queues", task, range(order.buckets))
         made = sorted(one for bucket in buckets for one in bucket)
@@ -138,7 +128,6 @@ class _Rebuild:
         self,
         files: StoreFiles,
         order: RebuildOrder,
-        results: Sequence[Implied],
         made: Sequence[MadeQueue],
         plan: Plan,
         report: RebuildReport,
@@ -146,10 +135,7 @@ class _Rebuild:
         """The report's numbers about queues; plan that the others go. NotFoundError for a topic without messages."""
         if not order.with_queues:
             return
-        counted: Counter[tuple[str, int]] = Counter()
-        for result in results:
-            counted.update(result.counted)
-        counted.update({(one.topic, one.queue_id): one.units for one in made})
+        counted = Counter({(one.topic, one.queue_id): one.units for one in made})
         report.topics = sorted({topic for topic, _ in counted})
         missing = sorted((order.topics or frozenset()) - set(report.topics))
         if missing:
@@ -166,12 +152,11 @@ class _Rebuild:
 
     def _write_index(
         self, files: StoreFiles, order: RebuildOrder, results: Sequence[Implied], staging: Path, plan: Plan
-    ) -> None:
-        """Write the index files, each with the name that RocketMQ would have given it, and plan the swap."""
-        assert order.scratch is not None
+    ) -> int:
+        """Write the index files, each with the name that RocketMQ would have given it, and plan the swap; how many."""
         scratch, folder = Path(order.scratch), staging / "index"
         io.make_directories(folder)
-        parts = list(key_ranges([(result.aside or "", result.keys) for result in results], order.geometry.entries - 1))
+        parts = list(key_ranges([(result.aside, result.keys) for result in results], order.geometry.entries - 1))
         written = self._engine.run("rebuild: writing the index", partial(write_index, order), parts)
         name = ""
         with Descriptors() as descriptors:
@@ -180,7 +165,8 @@ class _Rebuild:
                 _, _, timestamps = Keys(reader, order.buckets).read(ranges[0].begin, ranges[0].begin + 1)
                 name = index_file_name_after(int(timestamps[0]), name)
                 io.rename(scratch / path, folder / name)
-        plan.add(Install(folder, files.layout.index))
+        plan.add(plan_index(files, folder, len(written)))
+        return len(written)
 
 
 def key_ranges(asides: Sequence[tuple[str, int]], per_file: int) -> Iterator[list[KeyRange]]:
@@ -200,7 +186,9 @@ def key_ranges(asides: Sequence[tuple[str, int]], per_file: int) -> Iterator[lis
         yield ranges
 
 
-def _order(files: StoreFiles, with_queues: bool, with_index: bool, topics: list[str] | None) -> RebuildOrder:
+def _order(
+    files: StoreFiles, with_queues: bool, with_index: bool, topics: list[str] | None, scratch: Path
+) -> RebuildOrder:
     length = max(0, files.log.max_offset - max(files.log.min_offset, 0))
     queues = files.queues
     batch_queues = frozenset(
@@ -217,7 +205,7 @@ def _order(files: StoreFiles, with_queues: bool, with_index: bool, topics: list[
         queues.consumequeue_file_size() if with_queues else 0,
         queues.batch_file_size() if with_queues else 0,
         files.index.geometry,
-        None,
+        str(scratch.absolute()),
         min(_MOST_BUCKETS, -(-length // _BUCKET) or 1),
     )
 

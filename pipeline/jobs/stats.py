@@ -11,22 +11,24 @@ import numpy as np
 
 from formats.errors import UsageError
 from formats.message import FrameDamage
-from pipeline.engine import Engine, OnDone
+from pipeline.engine import Engine
 from pipeline.exchange import exchange
 from pipeline.jobs.stats_clock import Clock, clock_of, joined, jump_between
 from pipeline.jobs.stats_duplicates import Duplicates, KeyCollector, find_duplicates
 from pipeline.jobs.stats_groups import DIMENSIONS, GroupCounter, GroupNumbers, Key, add_groups
 from pipeline.jobs.stats_offsets import OffsetCollector, OffsetSet, merged
-from pipeline.splits import Split, open_split, split_columns
+from pipeline.over_splits import counted, whole_files_at_need
+from pipeline.splits import SPLIT_SIZE, Split, open_split, plan_splits, split_columns
 from store.columns.batch import Columns, Int64s, MessageColumns, NeedsPlain
 from store.columns.topics import TopicTable
-from store.commitlog.walk import Damage
+from store.commitlog.walk import Damage, Progress
 from store.dispatch import queue_slots
 from store.read.choose_rows import RowChooser
 from store.read.message_filter import Criteria
 from store.read.selection import changed_error
 from store.scan.property_columns import PropertyColumns, Wanted, property_columns
 from store.scan.schema import require_pyarrow
+from store.store_files import StoreFiles
 
 # a partition of keys is what comes of this many bytes of the log: 24 bytes of hundreds, for each message
 PARTITION_BYTES = 1 << 30
@@ -93,19 +95,36 @@ class Stats:
         self.damage = DamageNumbers(mine.spans + theirs.spans, mine.bytes + theirs.bytes, first)
 
 
-def stats(engine: Engine, splits: Sequence[Split], request: StatsRequest, on_done: OnDone | None = None) -> Stats:
-    """The statistics of all splits, which are in the order of the log; the same for any engine and any split size.
+def stats(
+    engine: Engine,
+    files: StoreFiles,
+    request: StatsRequest,
+    *,
+    split_size: int = SPLIT_SIZE,
+    progress: Progress | None = None,
+) -> Stats:
+    """The statistics of a store; the same for any engine and any split size.
 
-    `on_done` is told of splits. UsageError for a dimension there is none of, UnsupportedError without pyarrow, and
-    errors of reading as `split_columns` has them. Damage is counted, never raised.
+    `progress` is told bytes of the log. UsageError for a dimension there is none of, UnsupportedError without pyarrow,
+    and errors of reading as `split_columns` has them. Damage is counted, never raised.
     """
     require_pyarrow()
     for name in request.dimensions:
         if name not in DIMENSIONS:
             raise UsageError(f"nothing is counted by {name!r}", hint=f"choose from {', '.join(DIMENSIONS)}")
+
+    def work(size: int, told: Progress | None) -> Stats:
+        return _over(engine, plan_splits(files, size), request, told)
+
+    return whole_files_at_need(split_size, work, progress)
+
+
+def _over(engine: Engine, splits: Sequence[Split], request: StatsRequest, progress: Progress | None) -> Stats:
+    """The statistics of all splits, which are in the order of the log."""
     total = Stats()
+    size = sum(split.end - split.begin for split in splits)
+    on_done = counted(progress, size, len(splits))
     if request.duplicates:
-        size = sum(split.end - split.begin for split in splits)
         partitions = max(1, -(-size // PARTITION_BYTES))
         task = functools.partial(split_stats, request, partitions)
         parts, found = exchange(engine, "stats", task, splits, partitions, find_duplicates, on_done)

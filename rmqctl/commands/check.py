@@ -37,7 +37,11 @@ Exit code 0: nothing, or notices only. 1: errors or warnings. A store may be che
 @click.option("--full", "level", flag_value="full", help="Also unpack compressed bodies and look behind every end.")
 @click.option("--subset", metavar="N/T", help="Of the commitlog's files only share N of T.")
 @click.option("--max-duration", metavar="TIME", help="Stop after 90s, 10m or 2h, at the end of a commitlog file.")
-@click.option("--resume", is_flag=True, help="Go on where the last check with --resume stopped (DIR.check.json).")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on where the last check with --resume stopped or was interrupted (DIR.check.json).",
+)
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -102,8 +106,13 @@ def check(
                 fail_fast=fail_fast,
                 progress=bar.advance,
             )
-            report = CheckReport(output, files.root, severity)
-            report.findings(run)
+            report = CheckReport(output, files.root, severity, store.config_path)
+            try:
+                report.findings(run)
+            except KeyboardInterrupt:
+                if state is not None:
+                    output.talk(_interrupted(run.saved_offset, state))
+                raise
     report.end(run.summary, summary)
     return exit_codes.DAMAGE_OR_NOTHING if run.summary.alarms else exit_codes.OK
 
@@ -121,6 +130,12 @@ def _checker(spark: SparkChoice) -> Iterator[Callable[..., CheckRun]]:
 
     with job_engine(spark) as engine:
         yield partial(check_with, engine)
+
+
+def _interrupted(offset: int | None, state: Path) -> str:
+    """What is kept of a check that was interrupted."""
+    kept = "nothing was covered yet" if offset is None else f"the next one with this state goes on at offset {offset}"
+    return f"interrupted: {kept} ({state})"
 
 
 def _explain(code: str, output: Output) -> int:

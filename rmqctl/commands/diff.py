@@ -96,14 +96,12 @@ def diff(
 
 def _compared(a: StoreFiles, b: StoreFiles, content: bool, limit: int, spark: SparkChoice) -> Diff:
     from pipeline.jobs.diff import diff as compare
-    from pipeline.jobs.diff_compare import plan_pairs
-    from pipeline.splits import SPLIT_SIZE
+    from pipeline.jobs.diff import work_of
     from rmqctl.progress import progress
     from rmqctl.spark_options import job_engine
 
-    steps = 2 * len(plan_pairs(a, b, SPLIT_SIZE))
-    with job_engine(spark) as engine, progress("comparing", steps, "steps") as bar:
-        return compare(engine, a, b, content=content, limit=limit, on_done=bar.advance)
+    with job_engine(spark) as engine, progress("comparing", work_of(a, b), "bytes") as bar:
+        return compare(engine, a, b, content=content, limit=limit, progress=bar.advance)
 
 
 def _print(row: dict[str, Any], output: Output) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from formats.errors import RefusedError, UsageError
+from formats.wording import counted
 from rmqctl.options import StoreLocation, output_options, store_options, yes_option
 from rmqctl.span import SPAN
 
@@ -34,7 +35,8 @@ States:
   applied    done, `rmqctl undo` takes it back    prepared   interrupted: undo or resume
   undone     taken back                           undoing    the undo was interrupted
   permanent  done without keeping anything        forgotten  done, what it kept is removed
-  abandoned  never begun: nothing was changed     damaged    its journal cannot be read"""
+  abandoned  never begun: nothing was changed     damaged    its journal cannot be read
+  interrupted  not complete, and nothing was kept: run it again, or `rmqctl recover`"""
 )
 @store_options
 @click.argument("ids", nargs=-1, metavar="[ID]...")
@@ -101,7 +103,8 @@ def _undoable(layout: StoreLayout) -> str | None:
     from store.files.journal_log import last_standing
 
     last = last_standing(layout)
-    return last.id if last is not None and last.folder is not None and last.state != "damaged" else None
+    is_possible = last is not None and last.folder is not None and last.state not in ("damaged", "interrupted")
+    return last.id if last is not None and is_possible else None
 
 
 def _chosen(layout: StoreLayout, found: list[Change], older_than: int | None, *, named: bool) -> list[Change]:
@@ -119,9 +122,15 @@ def _chosen(layout: StoreLayout, found: list[Change], older_than: int | None, *,
             raise RefusedError(
                 f"the change {change.id} is {change.state}" if is_old else f"the change {change.id} is younger",
                 file=layout.root,
-                hint="end it first: `rmqctl undo` or `rmqctl resume`" if change.is_unfinished else None,
+                hint=_how_to_end(change),
             )
     return chosen
+
+
+def _how_to_end(change: Change) -> str | None:
+    if change.state == "interrupted":
+        return "run it again, or let `rmqctl recover` make the store whole"
+    return "end it first: `rmqctl undo` or `rmqctl resume`" if change.is_unfinished else None
 
 
 def _confirmed(chosen: list[Change], output: Output, yes: bool) -> bool:
@@ -131,4 +140,5 @@ def _confirmed(chosen: list[Change], output: Output, yes: bool) -> bool:
     size = human_size(sum(change.kept_bytes for change in chosen))
     for change in [] if yes else chosen:
         output.talk(f"{change.id}  {change.state}  {human_size(change.kept_bytes)}")
-    return confirm(f"Remove what these {len(chosen)} changes kept ({size})? They cannot be undone then.", yes=yes)
+    what = counted(len(chosen), "change")
+    return confirm(f"Remove what {what} kept ({size})? Then there is no undo any more.", yes=yes)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from formats.wording import counted
 from rmqctl import exit_codes
 from rmqctl.options import StoreLocation, output_options, store_options
 
@@ -27,7 +28,8 @@ Examples:
   rmqctl predict -s /data/store -c broker.conf     with the sizes and paths that it will start with
   rmqctl predict -s /data/store --json
 
-Exit code 0: it starts and loses nothing. 1: it refuses to start, or messages, queue units or index entries go."""
+Exit code 0: it starts and loses nothing. 1: it refuses to start, or messages, queue units or index entries go.
+5: a start like this is not predicted."""
 )
 @store_options
 @click.option(
@@ -40,6 +42,10 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
     Nothing is changed. The rules are those of that version, its defects included: whether it starts, where its
     recovery begins and where it ends the log, which files, messages and queue units go, and what it puts into wrong
     places. What its cleaning by age and disk space removes later is not part of it: see `clean --dry-run`.
+
+    Of broker.conf the sizes and paths, messageDelayLevel, messageIndexEnable, messageIndexSafe and checkCRCOnRecover
+    are followed. Refused, for nothing is guessed: queues in a RocksDB, duplicationEnable, enableDLegerCommitLog,
+    enableControllerMode, forceVerifyPropCRC.
     """
     from rmqctl.opening import open_store
     from rmqctl.progress import progress
@@ -55,6 +61,8 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
 
 
 def _print(found: Prediction, output: Output) -> None:
+    from rmqctl.paragraph import talk_paragraph
+
     record: dict[str, Any] = asdict(found)
     if output.format != "table":
         output.record(record)
@@ -73,9 +81,9 @@ def _print(found: Prediction, output: Output) -> None:
         ]
         output.rows(_QUEUE_COLUMNS, shortened, droppable=("min_after", "max_before"))
         if len(queues) > _SHOWN:
-            output.text(f"and {len(queues) - _SHOWN} queues more: --json names them")
+            output.text(f"and {counted(len(queues) - _SHOWN, 'more queue')}: --json names all")
     for warning in warnings:
-        output.talk(f"note: {warning}")
+        talk_paragraph(output, f"note: {warning}", "  ")
 
 
 def _advise(found: Prediction, output: Output) -> None:
@@ -92,4 +100,4 @@ def _listed(output: Output, title: str, paths: list[str]) -> None:
         for path in paths[:_SHOWN]:
             output.text(f"  {path}")
         if len(paths) > _SHOWN:
-            output.text(f"  and {len(paths) - _SHOWN} more: --json names them")
+            output.text(f"  and {len(paths) - _SHOWN} more: --json names all")

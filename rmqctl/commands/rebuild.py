@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from formats.wording import counted
 from rmqctl import exit_codes
 from rmqctl.confirm import confirm_without_journal
 from rmqctl.options import (
@@ -59,11 +60,11 @@ def rebuild(
     """Make consume queues and index anew from the commitlog.
 
     New files are written beside the store, flushed, then swapped in; the old ones are kept in DIR.rmqctl, so that
-    `rmqctl undo` can bring them back. Queues whose
-    messages have all expired stay: only they know their next offset.
+    `rmqctl undo` can bring them back. Queues whose messages have all expired stay: only they know their next offset.
     """
     from rmqctl.opening import open_store
     from rmqctl.progress import progress
+    from rmqctl.recover_output import print_operations
     from rmqctl.spark_options import job_engine
     from store.rebuild import rebuild as rebuild_store
     from store.rebuild import report_row
@@ -95,11 +96,15 @@ def rebuild(
     record = report_row(report)
     if not output.is_json:
         record["topics"] = len(report.topics)
+        del record["operations"]
     output.record(record)
+    if dry_run and not output.is_json:
+        print_operations(report.operations, output)
     if report.damaged_spans:
-        output.talk(f"{report.damaged_spans} spans of the log are damaged and gave no messages: see `rmqctl cat`")
+        spans = counted(report.damaged_spans, "span of the log is damaged", "spans of the log are damaged")
+        output.talk(f"{spans} and gave no messages: `rmqctl check` names every one")
     if no_journal and not dry_run:
         output.talk("nothing of the old files was kept: this cannot be undone")
     if report.journal:
-        output.talk(f"the old files are kept in {report.journal}")
+        output.talk(f"the old files are kept in {report.journal}; `rmqctl undo` brings them back")
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged_spans else exit_codes.OK

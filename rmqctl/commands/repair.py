@@ -10,7 +10,7 @@ import click
 from rmqctl import exit_codes
 from rmqctl.confirm import confirm_without_journal
 from rmqctl.options import StoreLocation, dry_run_option, no_journal_option, output_options, store_options, yes_option
-from rmqctl.recover_output import SHOWN_BRIDGES, SHOWN_OPERATIONS, extent
+from rmqctl.recover_output import SHOWN_BRIDGES, print_operations
 
 if TYPE_CHECKING:
     from rmqctl.output import Output
@@ -78,8 +78,7 @@ def _print(report: RepairReport, output: Output, no_journal: bool) -> None:
     _section(output, f"Findings that {would} mended:", ("code", "findings"), _counted(mended))
     _section(output, f"Damage that {would} replaced by filler messages:", SHOWN_BRIDGES, bridged)
     if report.dry_run:
-        _section(output, "It would change:", SHOWN_OPERATIONS, operations)
-        output.talk(extent(operations))
+        print_operations(operations, output)
     _section(output, "Left, because they need a decision or another command:", _SHOWN_FINDINGS, left)
     if report.journal:
         output.talk(f"what was taken out or overwritten is kept in {report.journal}; `rmqctl undo` brings it back")

@@ -27,7 +27,8 @@ Examples:
 
 A snapshot of a live store holds the log up to the offset that is told, and an `abort` file: `rmqctl recover -s DIR`,
 or the start of a broker on it, completes its queues. With --hard-links full commitlog files are not copied but get a
-second name. A broker removes such files but never rewrites them; repairs do, and would change the snapshot as well.
+second name. A broker removes such files but never rewrites them, and rmqctl gives them bytes of their own first.
+
 Exit code 1: --verify found something that is not as in the manifest."""
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))

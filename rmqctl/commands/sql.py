@@ -85,9 +85,11 @@ def sql(
     read_config(store)
     open_store(store).close()
     with spark_session(spark) as session:
+        from pipeline.spark_job import uninterrupted
         from pipeline.sql import StoreSql
 
-        views = StoreSql(session, str(store.path.absolute()), options)
+        with uninterrupted():
+            views = StoreSql(session, str(store.path.absolute()), options)
         if statements is None:
             _prompt(views, session, output)
         elif target is not None:

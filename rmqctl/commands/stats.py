@@ -141,13 +141,12 @@ def _dimensions(by: str | None) -> list[str]:
 
 def _counted(files: StoreFiles, request: Any, spark: SparkChoice) -> Any:
     from pipeline.jobs.stats import stats as count
-    from pipeline.splits import plan_splits
     from rmqctl.progress import progress
     from rmqctl.spark_options import job_engine
 
-    splits = plan_splits(files)
-    with job_engine(spark) as engine, progress("counting", len(splits), "splits") as bar:
-        return count(engine, splits, request, bar.advance)
+    total = sum(file.size for file in files.log.files)
+    with job_engine(spark) as engine, progress("counting", total, "bytes") as bar:
+        return count(engine, files, request, progress=bar.advance)
 
 
 def _print_summary(row: dict[str, Any], output: Output) -> None:

@@ -76,9 +76,9 @@ KINDS: tuple[Kind, ...] = (
         "The entries point into a damaged part of the log or at a missing file: the messages are gone, the index is "
         "right.",
         "What damaged the commitlog (see the finding about that place).",
-        "Bring the commitlog file back if there is a copy. Queries pass over the entries; `rebuild --index` leaves "
-        "them out.",
-        _REBUILD,
+        "Bring the commitlog file back if there is a copy. Queries pass over the entries; `recover --bridge` puts "
+        "fillers into the log and makes the index without them, `rebuild --index` only the latter.",
+        "rmqctl recover --bridge",
         ("apache/rocketmq#2140",),
     ),
     Kind(

@@ -209,9 +209,10 @@ KINDS: tuple[Kind, ...] = (
         "The frame is well formed, but says 0 where its body's checksum should be. The message is probably whole; "
         "a broker that checks it ends the log here.",
         "Another writer than the Java broker: some store the client's value.",
-        "Do not start a broker while `abort` is there. `rmqctl dump` shows the message; `recover --bridge` puts filler "
-        "in its place, and keeps its bytes beside the store.",
-        None,
+        "Do not start a broker while `abort` is there. `rmqctl dump` shows the message. `repair` writes the right "
+        "checksum; what else it finds it mends when it is run again. If the body is not what it should be, "
+        "`recover --bridge` puts filler in the message's place.",
+        "rmqctl repair --only {code}",
         ("mxsm/rocketmq-rust#10758",),
     ),
     Kind(

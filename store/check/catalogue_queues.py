@@ -234,8 +234,9 @@ KINDS: tuple[Kind, ...] = (
         "queue file of expired messages",
         "All messages of the file have left the commitlog; it could have been deleted with them.",
         "The commitlog was cleaned by hand, or the broker was stopped before it came to this queue.",
-        "The next cleaning removes it: a broker's, or `rmqctl clean`.",
-        "rmqctl clean",
+        "Nothing: the next cleaning of a broker removes it. `rmqctl clean` does so too, and removes expired commitlog "
+        "files with it, for good: see its `--dry-run` first.",
+        None,
         ("apache/rocketmq#8753",),
     ),
     Kind(

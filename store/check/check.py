@@ -15,7 +15,7 @@ from store.check.finding import Finding
 from store.check.kind import Severity
 from store.check.pass_over import Pass
 from store.check.ranges import Subset
-from store.check.scrub import load_state, save_state
+from store.check.scrub import SAVED_EVERY_S, ScrubState, load_state, save_state
 from store.check.walker import InProcess, Walker
 from store.commitlog.walk import Progress
 from store.store_files import StoreFiles
@@ -91,16 +91,17 @@ class CheckRun:
         self._progress = progress
         named = None if subset is None else str(subset)
         self.summary = CheckSummary(str(level), str(files.root), subset=named)
-        # findings told already, should the pass have to begin anew
+        # findings told already, should a pass have to begin anew, or follow another one
         self._told: set[int] = set()
+        self.saved_offset: int | None = None
+        """Physical offset that the next check with the same state goes on from, also if this one is interrupted."""
 
     def __iter__(self) -> Iterator[Finding]:
         """The findings as they are made. UnreadableError where a file cannot be read at all."""
         begun = time.monotonic()
         state = None if self._resume is None else load_state(self._resume, str(self._level), self.summary.subset)
-        begin = None if state is None else state.next_offset
         codes: Counter[str] = Counter()
-        for finding in self._restarted(begin):
+        for finding in self._restarted(None, self._deadline) if state is None else self._bit_by_bit(state):
             if hash(finding) in self._told:
                 continue
             self._told.add(hash(finding))
@@ -111,23 +112,48 @@ class CheckRun:
                 break
         self.summary.codes = dict(sorted(codes.items()))
         self.summary.duration_ms = int((time.monotonic() - begun) * 1000)
-        if state is not None and self._resume is not None and self.summary.stopped_by != "fail_fast":
-            before = state.alarms if begin is not None else 0
-            done = self.summary.complete
-            save_state(
-                self._resume,
-                state._replace(
-                    next_offset=self.summary.next_offset,
-                    passes=state.passes + done,
-                    alarms=before + self.summary.alarms,
-                    pass_started=state.pass_started if begin is not None else time.time_ns() // 1_000_000,
-                ),
-            )
 
-    def _restarted(self, begin: int | None) -> Iterator[Finding]:
+    def _bit_by_bit(self, state: ScrubState) -> Iterator[Finding]:
+        """Passes of a minute, one after the other. What a pass covered is finished and saved before the next one: an
+        interruption costs the last one at most, and no finding of what counts as checked."""
+        summary = self.summary
+        self.saved_offset = begin = state.next_offset
+        if begin is None:
+            state = state._replace(alarms=0, pass_started=time.time_ns() // 1_000_000)
+        ranges, messages, size, uncovered, is_readable = list(summary.ranges), 0, 0, 0, True
+        while True:
+            self._begin_pass()
+            pause = time.monotonic() + SAVED_EVERY_S
+            yield from self._restarted(begin, pause if self._deadline is None else min(pause, self._deadline))
+            ranges = _joined([*ranges, *summary.ranges])
+            messages, size = messages + summary.messages, size + summary.bytes
+            uncovered += summary.uncovered_messages or 0
+            is_readable &= summary.stopped_by != "unreadable"
+            summary.ranges, summary.messages, summary.bytes = ranges, messages, size
+            if summary.uncovered_messages is not None:
+                summary.uncovered_messages = uncovered
+            if not is_readable and summary.complete:
+                summary.complete, summary.stopped_by = False, "unreadable"
+            self._save(state)
+            begin = summary.next_offset
+            if begin is None or (self._deadline is not None and time.monotonic() > self._deadline):
+                return
+
+    def _begin_pass(self) -> None:
+        self.summary.complete, self.summary.stopped_by, self.summary.next_offset = True, None, None
+
+    def _save(self, state: ScrubState) -> None:
+        """Say in the file of the state how far the check came; `state`: as it was at the beginning."""
+        if self._resume is not None:
+            summary = self.summary
+            passes, alarms = state.passes + summary.complete, state.alarms + summary.alarms
+            save_state(self._resume, state._replace(next_offset=summary.next_offset, passes=passes, alarms=alarms))
+        self.saved_offset = self.summary.next_offset
+
+    def _restarted(self, begin: int | None, deadline: float | None) -> Iterator[Finding]:
         """The findings of one pass; begun anew where files went away while they were looked at."""
         for attempt in range(_RESTARTS):
-            one = Pass(self._files, self._level, self._subset, begin, self._deadline, self._progress, self._walker)
+            one = Pass(self._files, self._level, self._subset, begin, deadline, self._progress, self._walker)
             try:
                 yield from one.findings()
             except UnreadableError as error:
@@ -148,6 +174,17 @@ class CheckRun:
         self.summary.data_lost |= finding.data_lost is True
 
 
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending ranges, neighbours as one."""
+    made: list[tuple[int, int]] = []
+    for begin, end in ranges:
+        if made and made[-1][1] == begin:
+            made[-1] = made[-1][0], end
+        else:
+            made.append((begin, end))
+    return made
+
+
 def check(
     files: StoreFiles,
     level: Level | str = Level.DEFAULT,
@@ -162,8 +199,9 @@ def check(
     """Check the store opened as `files`; nothing of it changes. Iterate over the result, then look at its `summary`.
 
     `subset`: walk only this share of the commitlog's files. `max_duration` (s): stop at the end of a commitlog file
-    once the time is over. `resume`: a file beside the store that says where the last check stopped, and is written at
-    the end of this one. `fail_fast`: stop at the first error or warning. `progress` is told the bytes passed.
+    once the time is over. `resume`: a file beside the store that says where the last check stopped, and is written
+    every minute and at the end of this one. `fail_fast`: stop at the first error or warning. `progress` is told the
+    bytes passed.
     `walker`: who walks the log, this process if nobody else.
     """
     return CheckRun(files, Level(level), subset, max_duration, resume, fail_fast, progress, walker)

@@ -7,6 +7,7 @@ from pathlib import Path
 from formats.checksums import body_crc
 from formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from formats.message import FrameDamage, Reason, StoredMessage, decode_message
+from formats.wording import counted
 from store.check.affected import AffectedMessages
 from store.check.finding import Finding
 from store.commitlog.frame_search import MAXIMUM_FRAME_SIZE
@@ -66,15 +67,20 @@ class DamageFindings:
         units = self._affected.count(span.physical_offset, span.end)
         if units or self._begins_like_a_frame(span):
             return self._finding("RMQ-LOG-011", span, span.detail, max(units or 0, frames), True, message)
-        text = f"{span.end - span.physical_offset} bytes that are no message: {span.detail}"
+        text = f"{counted(span.end - span.physical_offset, 'byte')} of no message: {span.detail}"
         return self._finding("RMQ-LOG-012", span, text, 0, False)
 
     def stale(self, begin: int, end: int, messages: int | None) -> Finding:
         """Messages from before a truncation stand in [begin, end), behind the end of the log."""
         file = self._log.find(begin)
+        older = (
+            "older messages stand"
+            if not messages
+            else counted(messages, "older message stands", "older messages stand")
+        )
         return Finding(
             "RMQ-LOG-013",
-            f"{messages or 'some'} messages that are older than those before the end of the log stand behind it",
+            f"{older} behind the end of the log",
             None if file is None else file.path,
             begin,
             bytes=end - begin,

@@ -18,7 +18,8 @@ class Finding:
 
     `bytes` and `messages`: how many are affected, None where that cannot be known. `data_lost`: whether what was stored
     is gone from this store for good; None where that cannot be known. `fix`: the command that mends it, that of the
-    catalogue if none is given. Texts and names of a store in here are raw: whoever prints them sanitises them.
+    catalogue if none is given; "" (and None from then on) where that would not do. Texts and names of a store in here
+    are raw: whoever prints them sanitises them.
     """
 
     code: str
@@ -38,6 +39,8 @@ class Finding:
         """KeyError for a code that the catalogue does not know."""
         if self.fix is None:
             object.__setattr__(self, "fix", self.kind.command)
+        elif not self.fix:
+            object.__setattr__(self, "fix", None)
 
     @property
     def kind(self) -> Kind:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from formats.wording import counted
 from store.check.cross import Level, LogSeen
 from store.check.finding import Finding
 from store.check.index_compare import IndexTally, Misses
@@ -15,6 +16,7 @@ from store.index.index_service import IndexService
 from store.store_files import StoreFiles
 
 _SECOND = 1000
+_LEAD = {True: "does not lead to its", False: "do not lead to their"}
 
 
 class Dangling(NamedTuple):
@@ -39,7 +41,8 @@ def file_findings(files: StoreFiles, survey: IndexSurvey, seen: LogSeen) -> Iter
         if file.entries < file.geometry.entries - 1 and number < len(survey.files) - 1:
             yield Finding(
                 "RMQ-IDX-016",
-                f"the file has {file.entries} entries of {file.geometry.entries - 1}, and others follow it",
+                f"the file has {file.entries} of {counted(file.geometry.entries - 1, 'entry', 'entries')}, and others "
+                "follow it",
                 file=file.path,
                 expected=file.geometry.entries - 1,
                 found=file.entries,
@@ -64,7 +67,7 @@ def _entries_and_links(file: FileSurvey) -> Iterator[Finding]:
     if file.entries < file.counted:
         yield Finding(
             "RMQ-IDX-015",
-            f"the header counts {file.counted} entries, the file can hold or has {file.entries}",
+            f"the header counts {counted(file.counted, 'entry', 'entries')}, the file can hold or has {file.entries}",
             file=file.path,
             expected=file.counted,
             found=file.entries,
@@ -73,10 +76,9 @@ def _entries_and_links(file: FileSurvey) -> Iterator[Finding]:
     if file.wrong_slots:
         yield Finding(
             "RMQ-IDX-010",
-            f"{file.wrong_slots} of {file.geometry.slots} slots do not lead to their newest entry "
+            f"{file.wrong_slots} of {counted(file.geometry.slots, 'slot')} {_LEAD[file.wrong_slots == 1]} newest entry "
             f"(first at byte {file.first_wrong} of the file)",
             file=file.path,
-            expected=file.used_slots,
             found=file.wrong_slots,
             bytes=4 * file.wrong_slots,
         )
@@ -84,7 +86,8 @@ def _entries_and_links(file: FileSurvey) -> Iterator[Finding]:
         loops = f", {file.looping} of them round in a circle" if file.looping else ""
         yield Finding(
             "RMQ-IDX-012" if file.looping else "RMQ-IDX-011",
-            f"{file.wrong_links} entries lead on to another one than they should{loops} "
+            f"{counted(file.wrong_links, 'entry leads', 'entries lead')} on to another one than "
+            f"{'it' if file.wrong_links == 1 else 'they'} should{loops} "
             f"(first at byte {file.first_wrong} of the file)",
             file=file.path,
             found=file.wrong_links,
@@ -130,36 +133,42 @@ def tally_findings(
             yield _no_index(files, tally)
         return
     yield from _missing(files, survey, tally, seen)
-    for kind, code, text in (
-        ("nothing", "RMQ-IDX-005", "entries point where no message is"),
-        ("damaged", "RMQ-IDX-006", "entries point into a damaged part of the log or at a missing file"),
-        ("past", "RMQ-IDX-007", "entries point behind the end of the log"),
+    for kind, code, one, several, where in (
+        ("nothing", "RMQ-IDX-005", "entry points", "entries point", "where no message is"),
+        (
+            "damaged",
+            "RMQ-IDX-006",
+            "entry points",
+            "entries point",
+            "into a damaged part of the log or at a missing file",
+        ),
+        ("past", "RMQ-IDX-007", "entry points", "entries point", "behind the end of the log"),
     ):
         chosen = [one for one in dangling if one.kind == kind]
         if chosen:
             count = sum(one.entries for one in chosen)
             yield Finding(
                 code,
-                f"{count} {text}, the first at physical offset {chosen[0].first_offset}",
+                f"{counted(count, one, several)} {where}, the first at physical offset {chosen[0].first_offset}",
                 file=survey.files[chosen[0].file].path,
                 physical_offset=chosen[0].first_offset,
                 expected=f"below {seen.log_end}" if kind == "past" else None,
                 found=chosen[0].first_offset,
                 messages=count,
                 data_lost=True if kind == "damaged" else None if kind == "past" else False,
+                fix="rmqctl recover" if kind == "damaged" and chosen[0].first_offset >= seen.log_end else None,
             )
     if tally.foreign.count:
-        yield _of_entries(
-            survey, tally.foreign, "RMQ-IDX-005", "entries lead to a message that does not have their key"
-        )
+        said = "entry leads to a message that does not have its key", "entries lead to a message without their key"
+        yield _of_entries(survey, tally.foreign, "RMQ-IDX-005", said)
     if tally.repeated.count:
-        yield _of_keys(
-            survey, files, tally.repeated, "RMQ-IDX-008", "message(s) were put into the index more than once"
-        )
+        said = "message was put into the index more than once", "messages were put into the index more than once"
+        yield _of_keys(survey, files, tally.repeated, "RMQ-IDX-008", said)
     if tally.late.count:
-        yield _of_entries(survey, tally.late, "RMQ-IDX-017", "entries have a wrong time")
+        yield _of_entries(survey, tally.late, "RMQ-IDX-017", ("entry has a wrong time", "entries have a wrong time"))
     if tally.first_late.count:
-        yield _of_entries(survey, tally.first_late, "RMQ-IDX-018", "file(s) whose first entry has a time too late")
+        said = "file whose first entry has a time too late", "files whose first entry has a time too late"
+        yield _of_entries(survey, tally.first_late, "RMQ-IDX-018", said)
 
 
 def _no_index(files: StoreFiles, tally: IndexTally) -> Finding:
@@ -167,7 +176,7 @@ def _no_index(files: StoreFiles, tally: IndexTally) -> Finding:
     had_index = checkpoint is not None and checkpoint.index_msg_timestamp > 0
     return Finding(
         "RMQ-IDX-003" if had_index else "RMQ-IDX-004",
-        f"there is no index file, but the commitlog has {tally.keys} keys"
+        f"there is no index file, but the commitlog has {counted(tally.keys, 'key')}"
         + (", and the checkpoint knows of a full index file" if had_index else ""),
         file=files.layout.index,
         expected=tally.keys,
@@ -187,18 +196,23 @@ def _missing(files: StoreFiles, survey: IndexSurvey, tally: IndexTally, seen: Lo
         missing.merge(tail)
         tail = Misses()
     if missing.count:
-        yield _of_keys(survey, files, missing, "RMQ-IDX-001", "message(s) have keys that are not in the index")
+        said = "message has keys that are not in the index", "messages have keys that are not in the index"
+        yield _of_keys(survey, files, missing, "RMQ-IDX-001", said)
     if tail.count:
         code = "RMQ-IDX-002" if not seen.is_live else "RMQ-IDX-019"
-        text = "message(s) at the end of the log are not in the index yet"
-        yield _of_keys(survey, files, tail, code, text)
+        said = (
+            "message at the end of the log is not in the index yet",
+            "messages at the end of the log are not in the index yet",
+        )
+        yield _of_keys(survey, files, tail, code, said)
 
 
-def _of_keys(survey: IndexSurvey, files: StoreFiles, misses: Misses, code: str, text: str) -> Finding:
+def _of_keys(survey: IndexSurvey, files: StoreFiles, misses: Misses, code: str, said: tuple[str, str]) -> Finding:
     message = read_message_at(files.log, misses.first_offset)
     return Finding(
         code,
-        f"{misses.messages} {text} ({misses.count} keys), the first at physical offset {misses.first_offset}",
+        f"{counted(misses.messages, *said)} ({counted(misses.count, 'key')}), the first at physical offset "
+        f"{misses.first_offset}",
         file=_file_of(survey, misses.first_offset) or files.layout.index,
         physical_offset=misses.first_offset,
         topic=message.topic if message is not None else None,
@@ -208,12 +222,12 @@ def _of_keys(survey: IndexSurvey, files: StoreFiles, misses: Misses, code: str, 
     )
 
 
-def _of_entries(survey: IndexSurvey, misses: Misses, code: str, text: str) -> Finding:
+def _of_entries(survey: IndexSurvey, misses: Misses, code: str, said: tuple[str, str]) -> Finding:
     offset, _, file, number, *values = misses.samples[0]
     expected, found = values or (None, None)
     return Finding(
         code,
-        f"{misses.count} {text}, the first is entry {number}, of physical offset {offset}",
+        f"{counted(misses.count, *said)}, the first is entry {number}, of physical offset {offset}",
         file=survey.files[file].path,
         physical_offset=offset,
         expected=expected,

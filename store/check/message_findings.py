@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from formats.errors import RmqctlError
+from formats.wording import counted
 from store.check.batch_look import Look, Places
 from store.check.finding import Finding
 from store.files.layout import is_safe_topic
@@ -24,24 +25,27 @@ def message_findings(log: MappedFileQueue, look: Look, last_message_offset: int)
     if look.uncovered:
         yield Finding(
             "RMQ-LOG-017",
-            f"{look.uncovered} of {look.messages} messages have no __CRC32#",
+            f"{look.uncovered} of {counted(look.messages, 'message has', 'messages have')} no __CRC32#",
             messages=look.uncovered,
         )
     if look.zero_crcs.count:
-        text = f"{look.zero_crcs.count} messages have a body checksum of 0 that is right"
+        text = f"{counted(look.zero_crcs.count, 'message has', 'messages have')} a body checksum of 0 that is right"
         yield _of_places(log, "RMQ-LOG-022", text, look.zero_crcs)
     yield from _clocks(log, look)
 
 
 def _clocks(log: MappedFileQueue, look: Look) -> Iterator[Finding]:
     if look.future.count:
-        text = f"{look.future.count} messages have a store time that is still to come"
+        text = f"{counted(look.future.count, 'message has', 'messages have')} a store time that is still to come"
         yield _of_places(log, "RMQ-TIME-003", text, look.future)
     if look.jumps.count:
-        text = f"the store time falls {look.jumps.count} times, by {look.largest_jump} ms at most"
+        text = f"the store time falls {counted(look.jumps.count, 'time')}, by {look.largest_jump} ms at most"
         yield _of_places(log, "RMQ-TIME-004", text, look.jumps, found=-look.largest_jump)
     if look.born_ahead.count:
-        text = f"{look.born_ahead.count} messages were born up to {look.largest_born_ahead} ms after they were stored"
+        text = (
+            counted(look.born_ahead.count, "message was born", "messages were born")
+            + f" up to {look.largest_born_ahead} ms later than stored"
+        )
         yield _of_places(log, "RMQ-TIME-005", text, look.born_ahead, found=look.largest_born_ahead)
 
 
@@ -53,11 +57,11 @@ def topic_findings(messages: dict[str, int]) -> Iterator[Finding]:
         if set(topic) == {"\0"}:
             yield Finding("RMQ-LOG-016", "the topic is zeros", topic=topic, messages=count, data_lost=True)
         elif "\0" in topic or "/" in topic or topic in (".", ".."):
-            text = f"{count} messages of a topic that is no name of a directory"
+            text = f"{counted(count, 'message')} of a topic that is no name of a directory"
             yield Finding("RMQ-LOG-018", text, topic=topic, messages=count)
         else:
             size = len(topic.encode("utf-8", "surrogatepass"))
-            text = f"{count} messages of a topic of {size} bytes"
+            text = f"{counted(count, 'message')} of a topic of {size} bytes, more than {_LONGEST_DIRECTORY}"
             yield Finding("RMQ-LOG-019", text, topic=topic, expected=_LONGEST_DIRECTORY, found=size, messages=count)
 
 

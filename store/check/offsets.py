@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from formats.errors import UnsupportedError
+from formats.wording import counted
 from store.check.config_files import ConfigFiles
 from store.check.finding import Finding
 from store.dispatch import SCHEDULE_TOPIC
@@ -75,7 +76,7 @@ class OffsetCheck:
 
     def _grouped(self, code: str, topic: str, group: str, several: list[_Wrong]) -> Finding:
         first = several[0]
-        more = f" (and {len(several) - 1} more queues)" if len(several) > 1 else ""
+        more = f" (and {counted(len(several) - 1, 'more queue')})" if len(several) > 1 else ""
         places = {
             "RMQ-OFF-001": f"behind its end {first.bound}",
             "RMQ-OFF-002": f"before its first message {first.bound}",
@@ -120,7 +121,7 @@ class OffsetCheck:
         }
         levels = [str(level) for level, messages in sorted(unnamed.items()) if messages]
         if levels:
-            text = f"no offset for level {', '.join(levels)}, where messages are"
+            text = f"no offset for {'level' if len(levels) == 1 else 'levels'} {', '.join(levels)}, where messages are"
             yield Finding("RMQ-OFF-008", text, path, topic=SCHEDULE_TOPIC, messages=sum(unnamed.values()))
 
     def _went_back(self) -> Iterator[Finding]:
@@ -141,7 +142,7 @@ class OffsetCheck:
             if back:
                 topic, _, group = str(key).partition(_SEPARATOR)
                 queue_id, expected, found = back[0]
-                more = f" (and {len(back) - 1} more queues)" if len(back) > 1 else ""
+                more = f" (and {counted(len(back) - 1, 'more queue')})" if len(back) > 1 else ""
                 yield Finding(
                     "RMQ-OFF-006",
                     f"group {group} is at {found} in queue {queue_id}, its backup says {expected}{more}",

@@ -11,6 +11,8 @@ from formats.errors import UsageError
 from store.files import io
 
 VERSION = 1
+SAVED_EVERY_S = 60.0
+"""How much time of a check an interruption may cost."""
 
 
 class ScrubState(NamedTuple):

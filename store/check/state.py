@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from formats.errors import UnsupportedError
 from formats.layouts import CHECKPOINT_SIZE
+from formats.message import StoredMessage
+from formats.sys_flag import has_queue_slot
+from formats.wording import counted
 from store.check.cross import LogSeen
 from store.check.finding import Finding
 from store.check.tail import last_file_with_data
 from store.checkpoint import Checkpoint
+from store.commitlog.walk import walk
+from store.files.layout import is_safe_topic
 from store.log_survey import start_after_crash
 from store.read.frames import store_time_at
 from store.store_files import StoreFiles
 
 _FAR_FILES = 3
+# messages behind the last one in a queue that are looked at, one by one
+_MOST_WITHOUT_SLOT = 10_000
 # a sealed file is flushed within seconds; time zones and slow copies are no reason to complain
 _MTIME_TOLERANCE_MS = 3_600_000
 _NANOSECONDS = 1_000_000
@@ -27,7 +35,9 @@ def state_findings(
     crashed = has_abort and not seen.is_live
     if crashed:
         text = "it is there, but nobody has the store open"
-        yield Finding("RMQ-STATE-001", text, files.layout.abort, fix=None)
+        # without its commitlog a store cannot be recovered: that has to come back first
+        fix = "" if files.missing_log() is not None else None
+        yield Finding("RMQ-STATE-001", text, files.layout.abort, fix=fix)
     if files.log.files:
         yield from _checkpoint(files, seen, checkpoint, crashed, largest_timestamp)
         yield from _times(files)
@@ -43,7 +53,7 @@ def _checkpoint(
             yield Finding("RMQ-CKPT-001", "there is no checkpoint file", path)
         return
     if size != CHECKPOINT_SIZE:
-        text = f"{size} bytes instead of {CHECKPOINT_SIZE}"
+        text = f"{counted(size, 'byte')} instead of {CHECKPOINT_SIZE}"
         yield Finding("RMQ-CKPT-002", text, path, expected=CHECKPOINT_SIZE, found=size)
     if checkpoint is None:
         return
@@ -76,22 +86,35 @@ def _ahead(files: StoreFiles, checkpoint: Checkpoint, largest_timestamp: int) ->
     ahead: list[tuple[str, int, int]] = []
     if newest and checkpoint.physic_msg_timestamp > newest:
         ahead.append(("commitlog", newest, checkpoint.physic_msg_timestamp))
-    queued = _newest_queued(files)
-    if queued is not None and checkpoint.logics_msg_timestamp > queued:
-        ahead.append(("consume queues", queued, checkpoint.logics_msg_timestamp))
+    queued = _queued(files)
+    if queued is not None and checkpoint.logics_msg_timestamp > queued.store_timestamp:
+        ahead.append(("consume queues", queued.store_timestamp, checkpoint.logics_msg_timestamp))
     indexed = max((file.header.end_timestamp for file in files.index.files), default=0)
     if checkpoint.index_msg_timestamp > max(indexed, newest):
         ahead.append(("index", indexed, checkpoint.index_msg_timestamp))
     if ahead:
         text = ", ".join(f"{said - held} ms ahead of the newest message of the {name}" for name, held, said in ahead)
         _, held, said = ahead[0]
-        # where only queues or index are behind, the checkpoint is right and they are to be completed
-        fix = None if ahead[0][0] == "commitlog" else "rmqctl recover"
+        # where queues or index are behind, the checkpoint is right and they are to be completed
+        is_complete = queued is None or queued.is_complete
+        fix = (
+            None
+            if ahead[0][0] == "commitlog" or (ahead[0][0] == "consume queues" and is_complete)
+            else "rmqctl recover"
+        )
         yield Finding("RMQ-CKPT-003", text, files.layout.checkpoint, expected=held, found=said, fix=fix)
 
 
-def _newest_queued(files: StoreFiles) -> int | None:
-    """Store time of the newest message that any queue points at; None if that cannot be known."""
+class _Queued(NamedTuple):
+    """Up to which store time the queues have what they should have; whether that is up to the end of the log."""
+
+    store_timestamp: int
+    is_complete: bool
+
+
+def _queued(files: StoreFiles) -> _Queued | None:
+    """By the newest message that any queue points at, and those behind it that take no slot; None if that cannot be
+    known."""
     try:
         queues = files.queues.all()
     except UnsupportedError:
@@ -101,7 +124,19 @@ def _newest_queued(files: StoreFiles) -> int | None:
         unit = queue.unit(queue.max_offset - 1)
         if unit is not None and unit.is_written:
             newest = max(newest, unit.physical_offset)
-    return store_time_at(files.log, newest) if newest >= 0 else None
+    timestamp = store_time_at(files.log, newest) if newest >= 0 else None
+    if timestamp is None:
+        return None
+    behind = (record for record in walk(files.log, newest) if isinstance(record, StoredMessage))
+    for number, message in enumerate(behind):
+        if number == 0:
+            continue
+        if has_queue_slot(message.sys_flag) and is_safe_topic(message.topic):
+            return _Queued(timestamp, is_complete=False)
+        if number > _MOST_WITHOUT_SLOT:
+            return None
+        timestamp = max(timestamp, message.store_timestamp)
+    return _Queued(timestamp, is_complete=True)
 
 
 def _times(files: StoreFiles) -> Iterator[Finding]:
@@ -135,4 +170,4 @@ def _times(files: StoreFiles) -> Iterator[Finding]:
 def _duration(milliseconds: int) -> str:
     """In hours or days, whichever says more."""
     hours = milliseconds // 3_600_000
-    return f"{hours} hours" if hours < 72 else f"{hours // 24} days"
+    return counted(hours, "hour") if hours < 72 else f"{hours // 24} days"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,13 +16,18 @@ def tried_kernels(load: Callable[[], Kernels], is_right: Callable[[Kernels], boo
     Their cache may be damaged or on a full disk: then they are compiled again without it. Imports numba: ask only
     where the engine has something compiled.
     """
-    with contextlib.suppress(Exception):  # numba and LLVM raise anything; the plain form does the same work
+
+    def works(kernels: Kernels) -> bool:
+        try:
+            return is_right(kernels)
+        except Exception:  # noqa: BLE001 - a damaged cache raises anything
+            return False
+
+    try:
         from store.columns import compiling
 
         with compiling.listening(say_compiling):
             kept = load()
-            for kernels in (kept, tuple(map(compiling.uncached, kept))):
-                with contextlib.suppress(Exception):
-                    if is_right(kernels):
-                        return kernels
-    return None
+            return next(filter(works, (kept, tuple(map(compiling.uncached, kept)))), None)
+    except Exception:  # noqa: BLE001 - numba and LLVM raise anything; the plain form does the same work
+        return None

@@ -28,8 +28,8 @@ def carry_out(
     """
     touched: dict[Path, None] = {}
     for path in dict.fromkeys(entry.path for entry in entries if entry.kind in IN_PLACE):
-        if path.exists() and path.stat().st_nlink > 1:
-            _make_single(folder, path)
+        if path.exists():
+            make_single(folder, path)
     for entry in entries:
         if entry.kind in (MOVE, INSTALL):
             for path in _at_or_below(entry.path, touched):
@@ -48,8 +48,13 @@ def carry_out(
         io.flush_directory(directory)
 
 
-def _make_single(folder: Path, path: Path) -> None:
-    """Give a file with several names (a snapshot by hard links) bytes of its own: the others keep theirs."""
+def make_single(folder: Path, path: Path) -> None:
+    """Give a file with several names (a snapshot by hard links) bytes of its own: the others keep theirs.
+
+    `folder`: of the journal. WriteFailedError if it is on another disk.
+    """
+    if path.stat().st_nlink == 1:
+        return
     if path.stat().st_dev != folder.stat().st_dev:
         raise WriteFailedError(
             "has a second name, such as in a snapshot, and is on another disk than the journal: nothing was changed",

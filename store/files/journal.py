@@ -19,6 +19,7 @@ from store.files.journal_folder import (
     AFTER,
     APPLIED,
     BEFORE,
+    INTERRUPTED,
     UNDOING,
     UNDONE,
     marks_of,
@@ -37,7 +38,7 @@ class Journal:
     """One change of a store. Made empty, so that files can be staged in it before the plan is complete.
 
     Without `keeps` nothing of the old state is kept: the change cannot be undone, and after a crash in the middle of it
-    the command has to be run again.
+    a command that mends has to be run (`refuse_unfinished` says so).
     """
 
     def __init__(
@@ -118,8 +119,12 @@ class Journal:
                 new_entry(number, operation, self.folder, None, after)
                 for number, operation in enumerate(plan.operations)
             ]
+        for directory in (self.folder, self.folder.parent, self.folder.parent.parent):
+            io.flush_directory(directory)
+        head = {**self._head, **_extent(plan, entries)}
+        write_state(self.folder, INTERRUPTED, **head)
         carry_out(self.folder, entries, self._moment_ns, plan.times, keeps=False)
-        note_permanent(self.layout, {**self._head, **_extent(plan, entries)})
+        note_permanent(self.layout, head)
         io.remove_tree(self.folder)
 
 

@@ -7,14 +7,18 @@ is `prepared`. state.json appears with the next step and is replaced with every 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from formats.errors import CorruptError, RefusedError, UnreadableError
+from formats.errors import CorruptError, RefusedError, StoreInUseError, UnreadableError
 from store.files import io
 from store.files.journal_entry import Entry, file_sha256, from_json
 from store.files.layout import StoreLayout
@@ -22,7 +26,9 @@ from store.files.layout import StoreLayout
 FORMAT = 2
 JOURNAL, STATE, BEFORE, AFTER = "journal.json", "state.json", "before.bin", "after.bin"
 ABANDONED, PREPARED, APPLIED, UNDOING, UNDONE = "abandoned", "prepared", "applied", "undoing", "undone"
-UNFINISHED = (PREPARED, UNDOING)
+# of a change that keeps nothing: it has begun, and there is no way back; its folder is gone when it is complete
+INTERRUPTED = "interrupted"
+UNFINISHED = (PREPARED, UNDOING, INTERRUPTED)
 _NO_HASH = "0" * 64
 # beyond any journal of ours: what is larger was put there by somebody else
 _LARGEST_JSON = 1 << 28
@@ -64,13 +70,13 @@ def write_state(folder: Path, state: str, **more: Any) -> None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """{"state": …, "time": ms, …}; ABANDONED where a command ended before it had decided to change anything."""
-    if not (folder / JOURNAL).is_file():
-        return {"state": ABANDONED, "time": 0}
+    """{"state": …, "time": ms, …}; ABANDONED where a command ended before it had decided to change anything. Of an
+    INTERRUPTED change the head is there as well."""
     if not (folder / STATE).exists():
-        return {"state": PREPARED, "time": 0}
+        return {"state": PREPARED if (folder / JOURNAL).is_file() else ABANDONED, "time": 0}
     found = _object(folder / STATE)
-    if found.get("state") not in (PREPARED, APPLIED, UNDOING, UNDONE):
+    known = (PREPARED, APPLIED, UNDOING, UNDONE) if (folder / JOURNAL).is_file() else (INTERRUPTED,)
+    if found.get("state") not in known:
         raise CorruptError("says nothing of the change's state", file=folder / STATE, hint=_LOOK)
     return found
 
@@ -104,6 +110,25 @@ def read_journal(layout: StoreLayout, folder: Path) -> Journalled:
         raise CorruptError("holds no operations", file=path, hint=_LOOK)
     entries = [from_json(row, layout.root, layout.commitlog, path) for row in rows]
     return Journalled(folder, head, entries, {layout.root / name: time_ns for name, time_ns in times.items()})
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """While this process ends or forgets a change, no other one does. StoreInUseError if one is about to.
+
+    The store's own lock is not for this: a broker that runs has it, and what is kept may be removed all the same.
+    """
+    descriptor = io.open_for_writing(folder / JOURNAL)  # nothing is written, but over NFS only so it can be locked
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreInUseError(
+                "another process undoes, resumes or prunes this change", file=folder, hint="wait until it is done"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_kept(journal: Journalled, *, for_redo: bool) -> None:

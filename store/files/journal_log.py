@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,18 @@ from formats.errors import (
     WriteFailedError,
 )
 from store.files import io
-from store.files.journal_folder import ABANDONED, APPLIED, FORMAT, UNDONE, UNFINISHED, read_head, read_state
+from store.files.journal_folder import (
+    ABANDONED,
+    APPLIED,
+    FORMAT,
+    INTERRUPTED,
+    JOURNAL,
+    UNDONE,
+    UNFINISHED,
+    held,
+    read_head,
+    read_state,
+)
 from store.files.layout import StoreLayout
 
 HISTORY = "history.jsonl"
@@ -33,8 +45,9 @@ PERMANENT, FORGOTTEN, DAMAGED = "permanent", "forgotten", "damaged"
 
 
 class Change(NamedTuple):
-    """One change. `state`: prepared, applied, undoing, undone; permanent (nothing was kept), forgotten (what was kept
-    has been removed), abandoned (nothing was decided yet), damaged. `time` in ms; `kept_bytes` on disk now."""
+    """One change. `state`: prepared, applied, undoing, undone; permanent (nothing was kept), interrupted (the same, not
+    complete), forgotten (what was kept has been removed), abandoned (nothing was decided yet), damaged. `time` in ms;
+    `kept_bytes` on disk now."""
 
     id: str
     verb: str
@@ -77,16 +90,45 @@ def unfinished_change(layout: StoreLayout) -> str | None:
     return None
 
 
-def refuse_unfinished(layout: StoreLayout) -> None:
-    """RefusedError if a change of the store was interrupted: nothing else may change it before that one is ended."""
+def refuse_unfinished(layout: StoreLayout, *, mends: bool = False) -> None:
+    """RefusedError if a change of the store was interrupted: nothing else may change it before that one is ended.
+
+    One that kept nothing can only be ended by a command that `mends` the store whatever state it is in.
+    """
     pending = unfinished_change(layout)
-    if pending is not None:
+    if pending is None:
+        return
+    change = _change(layout.kept / pending)
+    if change.state == INTERRUPTED:
+        if not mends:
+            raise interrupted_error(layout, change)
+    else:
         raise RefusedError(
             f"the change {pending} was interrupted",
             file=layout.root,
             hint=f"`rmqctl undo -s {layout.root}` puts the store back as it was before, "
             f"`rmqctl resume -s {layout.root}` finishes it",
         )
+
+
+def interrupted_error(layout: StoreLayout, change: Change) -> RefusedError:
+    """What to say of an interrupted change that kept nothing."""
+    return RefusedError(
+        f"the change {change.id} was interrupted, and it kept nothing: there is no way back",
+        file=layout.root,
+        hint=f"run it again (`{shlex.join(['rmqctl', *change.arguments])}`), "
+        f"or let `rmqctl recover -s {layout.root}` make the store whole",
+    )
+
+
+def end_interrupted(layout: StoreLayout, which: Callable[[dict[str, Any]], bool] = lambda head: True) -> None:
+    """The store has been mended: interrupted changes that kept nothing are over, those of which `which` says
+    so by their head (as in journal.json). Only under the store's lock."""
+    for folder in _folders(layout):
+        state = read_state(folder)
+        if state["state"] == INTERRUPTED and which(state):
+            note_permanent(layout, state)
+            io.remove_tree(folder)
 
 
 def find_change(layout: StoreLayout, wanted: str) -> Change:
@@ -136,7 +178,7 @@ def note_permanent(layout: StoreLayout, head: dict[str, Any]) -> None:
 def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
     """Remove what `chosen` changes kept, for good; their lines stay in the history. Returns the bytes freed.
 
-    RefusedError for an unfinished change.
+    RefusedError for an unfinished change; StoreInUseError for one that another process is about to end.
     """
     freed = 0
     if layout.kept.is_symlink():
@@ -146,10 +188,16 @@ def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
             refuse_unfinished(layout)
         if change.folder is None:
             continue
-        if change.state in (APPLIED, UNDONE):
-            row = change._asdict() | {"state": FORGOTTEN if change.state == APPLIED else UNDONE, "started": change.time}
-            _append(layout, row)
-        io.remove_tree(Path(change.folder))
+        folder = Path(change.folder)
+        with held(folder) if (folder / JOURNAL).is_file() else nullcontext():
+            # since it was listed somebody may have begun to undo it
+            state = _change(folder).state
+            if state in UNFINISHED:
+                refuse_unfinished(layout)
+            if state in (APPLIED, UNDONE):
+                row = change._asdict() | {"state": FORGOTTEN if state == APPLIED else UNDONE, "started": change.time}
+                _append(layout, row)
+            io.remove_tree(folder)
         freed += change.kept_bytes
     with suppress(WriteFailedError):  # there is more in it
         io.remove_directory(layout.kept)
@@ -172,8 +220,9 @@ def _change(folder: Path) -> Change:
     verb = folder.name.partition("-")[2]
     kept = sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
     try:
-        state = read_state(folder)["state"]
-        head = read_head(folder) if state != ABANDONED else {}
+        found = read_state(folder)
+        state = found["state"]
+        head = found if state == INTERRUPTED else read_head(folder) if state != ABANDONED else {}
         return _named(folder.name, verb, state, head, kept, folder)
     except (RmqctlError, TypeError, ValueError):
         return Change(folder.name, verb, DAMAGED, 0, 0, 0, kept, [], "", str(folder))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from formats.errors import UnreadableError
+from formats.wording import counted
 from store.files import io
 from store.files.layout import LARGEST_OFFSET, file_name, is_file_name
 from store.files.mapped_file import MappedFile
@@ -48,7 +49,7 @@ class MappedFileQueue:
                 self.problems.append(FileProblem("empty", path, "the file is empty"))
                 continue
             if size != self.file_size:
-                self.problems.append(FileProblem("size", path, f"{size} bytes instead of {self.file_size}"))
+                self.problems.append(FileProblem("size", path, f"{counted(size, 'byte')} instead of {self.file_size}"))
             self.files.append(MappedFile(path, int(path.name), size, self.descriptors))
         for before, after in zip(self.files, self.files[1:], strict=False):
             expected = before.start_offset + self.file_size

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from store.files.blob import Spilled
 
@@ -51,10 +53,15 @@ class MoveAway:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Put a file or directory made beside the store at `path`; what was there is moved away."""
+    """Put a file or directory made beside the store at `path`; what was there is moved away.
+
+    In a plan that is only shown nothing was made: `staged` is `path`, and `size` is what its files will have, None if
+    that is not known.
+    """
 
     staged: Path
     path: Path
+    size: int | None = None
 
 
 def data_of(operation: WriteRange) -> bytes:
@@ -98,8 +105,12 @@ class Plan:
         return total
 
 
-def describe(operation: Operation, root: Path) -> dict[str, object]:
-    """One operation for people and for `--dry-run --json`: paths relative to the store."""
+def describe(operation: Operation, root: Path) -> dict[str, Any]:
+    """One operation that has not been carried out, for people and for `--dry-run --json`: paths relative to the store.
+
+    `bytes`: that are written or cleared, come, or go; None where that is not known. `replaced_bytes`: of what goes for
+    something that is installed.
+    """
     path = str(operation.path.relative_to(root)) if operation.path.is_relative_to(root) else str(operation.path)
     match operation:
         case WriteRange():
@@ -107,10 +118,22 @@ def describe(operation: Operation, root: Path) -> dict[str, object]:
         case ClearRange():
             return {"operation": "clear", "path": path, "offset": operation.offset, "bytes": operation.length}
         case Resize():
-            return {"operation": "resize", "path": path, "offset": operation.size, "bytes": 0}
+            changed = abs(operation.size - _size_at(operation.path))
+            return {"operation": "resize", "path": path, "offset": operation.size, "bytes": changed}
         case CreateFile():
             return {"operation": "create", "path": path, "offset": 0, "bytes": operation.size}
         case MoveAway():
-            return {"operation": "move away", "path": path, "offset": 0, "bytes": 0}
+            return {"operation": "move away", "path": path, "offset": 0, "bytes": _size_at(operation.path)}
         case Install():
-            return {"operation": "install", "path": path, "offset": 0, "bytes": 0}
+            # what is only shown has nothing staged: the place itself stands for it
+            is_made = operation.staged != operation.path
+            size = _size_at(operation.staged) if is_made else operation.size
+            replaced = _size_at(operation.path)
+            return {"operation": "install", "path": path, "offset": 0, "bytes": size, "replaced_bytes": replaced}
+
+
+def _size_at(path: Path) -> int:
+    """Bytes of a file, or of all files of a directory; 0 where there is nothing."""
+    if path.is_dir() and not path.is_symlink():
+        return sum(_size_at(below) for below in path.iterdir())
+    return path.lstat().st_size if os.path.lexists(path) else 0

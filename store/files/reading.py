@@ -13,6 +13,7 @@ from formats.errors import UnreadableError
 
 _MAXIMUM_OPEN = 256
 _CHUNK = 1 << 20
+_PAGE = 4096
 
 
 class Descriptors:
@@ -27,6 +28,7 @@ class Descriptors:
     def read(self, path: Path, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`; fewer only at the end of the file. UnreadableError on any failure."""
         with self._lock:
+            descriptor = None
             try:
                 descriptor = self._descriptor(path)
                 data = os.pread(descriptor, length, position)
@@ -36,8 +38,9 @@ class Descriptors:
                         break
                     data += more
             except OSError as error:
+                place = "" if descriptor is None else f" at byte {_first_bad_page(descriptor, position, length)}"
                 raise UnreadableError(
-                    f"cannot be read: {error.strerror or error}",
+                    f"cannot be read{place}: {error.strerror or error}",
                     file=path,
                     hint="check the permissions and the disk (dmesg), or copy the store elsewhere first",
                 ) from error
@@ -134,6 +137,18 @@ def first_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) ->
             if rest:
                 return position + len(chunk) - len(rest)
     return None
+
+
+def _first_bad_page(descriptor: int, position: int, length: int) -> int:
+    """Where the first page of [position, position + length) begins that cannot be read: the same for whoever reads it,
+    however much is read at once."""
+    first = position - position % _PAGE
+    for page in range(first, position + length, _PAGE):
+        try:
+            os.pread(descriptor, _PAGE, page)
+        except OSError:
+            return page
+    return first
 
 
 def end_of_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int:

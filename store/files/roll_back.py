@@ -12,7 +12,7 @@ from pathlib import Path
 
 from formats.errors import CorruptError, RefusedError
 from store.files import io
-from store.files.carry_out import changed_directories
+from store.files.carry_out import changed_directories, make_single
 from store.files.journal_entry import CHUNK, CREATE, IN_PLACE, RESIZE, Entry, Item, Piece, tree_items
 from store.files.journal_folder import BEFORE
 from store.files.moving import clear_interrupted, discard, move
@@ -84,6 +84,8 @@ def _restore(folder: Path, path: Path, changes: list[Entry]) -> None:
     size, mtime_ns = changes[0].size, changes[0].mtime_ns
     assert size is not None
     assert mtime_ns is not None
+    # a snapshot by hard links may have been taken since
+    make_single(folder, path)
     if path.stat().st_size != size:
         io.truncate(path, size)
     descriptor = io.open_for_writing(path)

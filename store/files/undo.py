@@ -11,18 +11,20 @@ from store.files.journal_entry import CREATE, IN_PLACE, INSTALL, MOVE, RESIZE, E
 from store.files.journal_folder import (
     ABANDONED,
     APPLIED,
+    INTERRUPTED,
     PREPARED,
     UNDOING,
     UNDONE,
     Journalled,
     Marks,
     check_kept,
+    held,
     marks_of,
     read_journal,
     read_state,
     write_state,
 )
-from store.files.journal_log import PERMANENT, Change, changes, find_change, last_standing
+from store.files.journal_log import PERMANENT, Change, changes, find_change, interrupted_error, last_standing
 from store.files.layout import StoreLayout
 from store.files.lock import take_lock
 from store.files.moving import is_leftover
@@ -39,21 +41,24 @@ def undo(layout: StoreLayout, wanted: str | None = None, *, dry_run: bool = Fals
     what was kept is damaged; StoreInUseError.
     """
     if dry_run:
-        change, journal = _to_undo(layout, wanted)
+        change, folder = _to_undo(layout, wanted)
+        _undoable(layout, folder)
         return change
     lock = take_lock(layout)
     try:
-        change, journal = _to_undo(layout, wanted)
-        write_state(journal.folder, UNDOING)
-        roll_back(journal.folder, journal.entries)
-        write_state(journal.folder, UNDONE)
+        change, folder = _to_undo(layout, wanted)
+        with held(folder):
+            journal = _undoable(layout, folder)
+            write_state(folder, UNDOING)
+            roll_back(folder, journal.entries)
+            write_state(folder, UNDONE)
     finally:
         lock.release()
     return change._replace(state=UNDONE)
 
 
-def _to_undo(layout: StoreLayout, wanted: str | None) -> tuple[Change, Journalled]:
-    """The change to take back, once it is certain that it can be."""
+def _to_undo(layout: StoreLayout, wanted: str | None) -> tuple[Change, Path]:
+    """The change to take back, and its journal."""
     last = last_standing(layout)
     change = last if wanted is None else find_change(layout, wanted)
     if change is None:
@@ -66,14 +71,21 @@ def _to_undo(layout: StoreLayout, wanted: str | None) -> tuple[Change, Journalle
         raise RefusedError(f"the change {change.id} {why}", file=layout.root, hint="`rmqctl log` lists the changes")
     if last is not None and change.id != last.id:
         raise RefusedError(f"the change {last.id} came later", file=layout.root, hint=f"undo that one first: {_LATER}")
-    journal = read_journal(layout, Path(change.folder))
-    state = read_state(journal.folder)
+    if change.state == INTERRUPTED:
+        raise interrupted_error(layout, change)
+    return change, Path(change.folder)
+
+
+def _undoable(layout: StoreLayout, folder: Path) -> Journalled:
+    """The journal of a change, once it is certain that it can be taken back."""
+    journal = read_journal(layout, folder)
+    state = read_state(folder)
     check_kept(journal, for_redo=False)
     if state["state"] == APPLIED:
         _refuse_changed(layout, journal, state)
     elif state["state"] == PREPARED:
         _refuse_marks(layout, journal, journal.head.get("marks") or {})
-    return change, journal
+    return journal
 
 
 def resume(layout: StoreLayout, *, dry_run: bool = False) -> Change:
@@ -83,35 +95,44 @@ def resume(layout: StoreLayout, *, dry_run: bool = False) -> Change:
     NotFoundError if nothing is unfinished; CorruptError, RefusedError and StoreInUseError as for `undo`.
     """
     if dry_run:
-        return _to_resume(layout)[0]
+        change, folder = _to_resume(layout)
+        _resumable(layout, change, folder)
+        return change
     lock = take_lock(layout)
     try:
-        change, journal, state = _to_resume(layout)
-        if state == UNDOING:
-            roll_back(journal.folder, journal.entries)
-            write_state(journal.folder, UNDONE)
-            return change._replace(state=UNDONE)
-        roll_back(journal.folder, journal.entries)
-        for entry in journal.entries:
-            _require_staged(journal, entry)
-        carry_out(journal.folder, journal.entries, journal.moment_ns, journal.times)
-        write_state(journal.folder, APPLIED, marks=marks_of(layout))
+        change, folder = _to_resume(layout)
+        with held(folder):
+            journal = _resumable(layout, change, folder)
+            roll_back(folder, journal.entries)
+            if change.state == UNDOING:
+                write_state(folder, UNDONE)
+                return change._replace(state=UNDONE)
+            for entry in journal.entries:
+                _require_staged(journal, entry)
+            carry_out(folder, journal.entries, journal.moment_ns, journal.times)
+            write_state(folder, APPLIED, marks=marks_of(layout))
     finally:
         lock.release()
     return change._replace(state=APPLIED)
 
 
-def _to_resume(layout: StoreLayout) -> tuple[Change, Journalled, str]:
+def _to_resume(layout: StoreLayout) -> tuple[Change, Path]:
     pending = [change for change in changes(layout) if change.is_unfinished]
     if not pending:
         raise NotFoundError("no change was interrupted", file=layout.root, hint="`rmqctl log` lists the changes")
     change = pending[-1]
+    if change.state == INTERRUPTED:
+        raise interrupted_error(layout, change)
     assert change.folder is not None
-    journal = read_journal(layout, Path(change.folder))
+    return change, Path(change.folder)
+
+
+def _resumable(layout: StoreLayout, change: Change, folder: Path) -> Journalled:
+    journal = read_journal(layout, folder)
     check_kept(journal, for_redo=True)
     if change.state == PREPARED:
         _refuse_marks(layout, journal, journal.head.get("marks") or {})
-    return change, journal, change.state
+    return journal
 
 
 def _require_staged(journal: Journalled, entry: Entry) -> None:

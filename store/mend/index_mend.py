@@ -8,6 +8,7 @@ from pathlib import Path
 
 from store.files import io
 from store.files.reading import Descriptors
+from store.index.index_file import Geometry
 from store.index.index_service import IndexService
 from store.log_runs import Run
 from store.mend.gone import IsGone
@@ -43,9 +44,14 @@ class IndexRecovery:
         self.staged: list[Path] = []
 
     @property
-    def file_count(self) -> int:
-        """Files that the keys fill."""
-        return self._builder.file_count
+    def geometry(self) -> Geometry:
+        """Of the files that the keys fill."""
+        return self._builder.geometry
+
+    @property
+    def names(self) -> list[str]:
+        """Of the files that the keys fill, whether they are made or not."""
+        return self._builder.names
 
     @property
     def full_file_end_timestamp(self) -> int:

@@ -80,4 +80,4 @@ def _install(plan: Plan, staging: Staging, path: Path, data: bytes) -> None:
         staged = staging() / "config" / path.name
         io.make_directories(staged.parent)
         io.write_whole(staged, data)
-    plan.add(Install(staged, path))
+    plan.add(Install(staged, path, len(data)))

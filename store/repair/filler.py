@@ -78,18 +78,20 @@ def filler_size(beside: Neighbour, topic: str, more: Mapping[str, str]) -> int:
 
 
 def padding_frame(beside: Neighbour, physical_offset: int, size: int) -> bytes:
-    """Padding of exactly `size` bytes, at least `padding_size(beside)`."""
+    """Padding of exactly `size` bytes, at least `padding_size(beside)`. Where not even its topic has room, as much of
+    its name as there is."""
+    topic = PADDING_TOPIC[: 1 + size - padding_size(beside)]
     for properties in ({DAMAGED_PROPERTY: "padding"}, {}):
-        room = size - _parts(beside, PADDING_TOPIC, 0, properties, b"", TRANSACTION_ROLLBACK).total_size
+        room = size - _parts(beside, topic, 0, properties, b"", TRANSACTION_ROLLBACK).total_size
         if room >= 0:
-            parts = _parts(beside, PADDING_TOPIC, 0, properties, bytes(room), TRANSACTION_ROLLBACK)
+            parts = _parts(beside, topic, 0, properties, bytes(room), TRANSACTION_ROLLBACK)
             return frame_bytes(parts, 0, physical_offset, beside.message.store_timestamp)
     raise AssertionError("no room for padding")
 
 
 def padding_size(beside: Neighbour) -> int:
-    """Bytes that padding takes at least."""
-    return _parts(beside, PADDING_TOPIC, 0, {}, b"", TRANSACTION_ROLLBACK).total_size
+    """Bytes that padding takes at least: those of the smallest message that there can be."""
+    return _parts(beside, PADDING_TOPIC[:1], 0, {}, b"", TRANSACTION_ROLLBACK).total_size
 
 
 def blank_head(size: int) -> bytes:

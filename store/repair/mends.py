@@ -18,6 +18,7 @@ class Mend(enum.Enum):
     MOVE_AWAY = "move away"
     CONFIG = "config"
     OFFSETS = "offsets"
+    CHECKSUM = "checksum"
 
 
 RECOVERY = frozenset({Mend.LOG, Mend.QUEUES, Mend.INDEX, Mend.CHECKPOINT})
@@ -29,6 +30,7 @@ _BY_CODE = {
     "RMQ-FILE-013": Mend.QUEUES,
     "RMQ-FILE-014": Mend.QUEUES,
     "RMQ-FILE-015": Mend.QUEUES,
+    "RMQ-LOG-021": Mend.CHECKSUM,
     "RMQ-CFG-001": Mend.CONFIG,
     "RMQ-CFG-003": Mend.CONFIG,
     "RMQ-CFG-004": Mend.CONFIG,

@@ -17,12 +17,13 @@ from store.files.blob import only_counted
 from store.files.exclusive import take_for_change
 from store.files.journal import Journal
 from store.files.journal_folder import marks_of
-from store.files.journal_log import refuse_unfinished
+from store.files.journal_log import end_interrupted, refuse_unfinished
 from store.files.plan import MoveAway, Operation, Plan, describe
 from store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from store.recover_report import Bridges, Goal, RecoverReport
 from store.recovery import Recovery
 from store.repair.bridge import plan_bridges
+from store.repair.checksum_mend import mend_checksum
 from store.repair.config_mends import mend_config, mend_offsets
 from store.repair.mends import RECOVERY, Mend, is_chosen, mend_of
 from store.store_files import StoreFiles
@@ -66,13 +67,13 @@ def repair(
     unknown = sorted(set(only) - set(CATALOGUE))
     if unknown:
         raise UsageError(f"{unknown[0]} is no code of a finding", hint="docs/findings.md lists them")
-    refuse_unfinished(files.layout)
+    refuse_unfinished(files.layout, mends=True)
     # before the lock is ours: a store that somebody holds counts as one that is being written to
     before = marks_of(files.layout)
     findings = list(check(files, progress=progress))
     if dry_run:
         return _Repair(files, None, only).plan(findings, progress)
-    lock = take_for_change(files.layout)
+    lock = take_for_change(files.layout, mends=True)
     journal = Journal(files.layout, "repair", arguments, keeps=keeps)
     try:
         if marks_of(files.layout) != before:
@@ -88,6 +89,8 @@ def repair(
             report.journal = journal.kept_in
         else:
             journal.discard()
+        if not repairing.only:
+            end_interrupted(files.layout)
     finally:
         lock.release()
     return report
@@ -106,10 +109,12 @@ class _Repair:
         """Decide everything; nothing of the store is touched."""
         report = RepairReport(dry_run=self.journal is None)
         chosen: list[Finding] = []
+        # a recovery would put filler in the place of messages that only need their checksum: that is for the next run
+        is_first = any(mend_of(one) is Mend.CHECKSUM and is_chosen(one, self.only) for one in findings)
         for finding in findings:
             mend = mend_of(finding)
             # without a log nothing says what anything else has to hold
-            is_possible = mend is not None and (mend not in RECOVERY or bool(self.files.log.files))
+            is_possible = mend is not None and (mend not in RECOVERY or (bool(self.files.log.files) and not is_first))
             if is_possible and is_chosen(finding, self.only):
                 chosen.append(finding)
             elif finding.severity.is_alarm:
@@ -121,6 +126,9 @@ class _Repair:
         for path in gone:
             self.operations.add(MoveAway(path))
         self._recover(chosen, mends, list(gone), report, progress)
+        for finding in chosen:
+            if mend_of(finding) is Mend.CHECKSUM:
+                mend_checksum(self.files, finding, self.operations)
         staging = None if self.journal is None else lambda: self.journal.staging  # type: ignore[union-attr]
         for finding in chosen:
             if mend_of(finding) is Mend.CONFIG:

@@ -89,8 +89,14 @@ def _source(path: Path) -> Source:
 
 
 def check_target(target: Path, sources: Sequence[Path], files: Sequence[Source]) -> None:
-    """RefusedError unless `target` is new or empty, and neither lies in a source nor holds one."""
+    """RefusedError unless `target` is new or empty, neither lies in a source nor holds one, and is not among the files
+    of a store: a broker stumbles over a directory in its commitlog."""
     real = Path(os.path.realpath(target))
+    for above in real.parents:
+        if (above / "commitlog").is_dir():
+            raise RefusedError(
+                f"lies in {above}, among the files of a store", file=target, hint="name a directory elsewhere"
+            )
     for path in [*sources, *(source.path for source in files)]:
         source = Path(os.path.realpath(path))
         if real == source or real.is_relative_to(source) or source.is_relative_to(real):

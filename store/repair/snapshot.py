@@ -80,9 +80,9 @@ def take_snapshot(
     """Copy the store to the new directory `target`, which appears when it is complete and on disk.
 
     `version`: of the program, for the manifest. `hard_links`: give full commitlog files a second name instead of
-    copying them. A broker only ever removes those; but a repair of the store would change them in the snapshot as well,
-    which `verify_snapshot` finds. RefusedError for a target that exists or lies in the store, UnreadableError,
-    WriteFailedError; then nothing is left behind.
+    copying them. A broker only ever removes those, and changes by rmqctl give them bytes of their own first; what else
+    writes into them changes the snapshot, which `verify_snapshot` finds. RefusedError for a target that exists or lies
+    in a store, UnreadableError, WriteFailedError; then nothing is left behind.
     """
     check_target(target, [files.root, *files.layout.commitlog], [])
     staging = target.with_name(f".{target.name}.rmqctl-{os.getpid()}")
@@ -166,6 +166,7 @@ class _Snapshot:
                 "was_live": report.was_live,
                 "log": {"min_offset": report.min_offset, "end_offset": report.end_offset},
                 "skipped": report.skipped,
+                "directories": sorted(self._relative(path) for path in self._times if path != self._root),
                 "files": [copied._asdict() for copied in self._copied],
             },
         )

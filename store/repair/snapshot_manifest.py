@@ -33,7 +33,8 @@ class CopiedFile(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is not as the manifest has it: `problem` is missing, size, content, kind, extra or path."""
+    """What is not as the manifest has it: `problem` is missing, size, content, time, kind, extra or path. Times are
+    in ns since 1970."""
 
     path: str
     problem: str
@@ -105,37 +106,65 @@ def read_manifest(root: Path) -> dict[str, Any]:
 def check_files(root: Path, manifest: dict[str, Any]) -> Iterator[Problem]:
     """Everything at `root` that is not as the manifest says, file by file in its order, then what is there besides."""
     expected: set[str] = {MANIFEST_NAME}
+    for name in manifest.get("directories", ()):
+        expected.add(name)
+        problem = _check_directory(root, name)
+        if problem is not None:
+            yield problem
     for row in manifest.get("files", ()):
         copied = CopiedFile(*(row[name] for name in CopiedFile._fields))
         expected.add(copied.path)
         problem = _check(root, copied)
         if problem is not None:
             yield problem
-    for path in _present(root):
+    # directories are known since they are in the manifest
+    for path in _present(root, with_directories="directories" in manifest):
         if path not in expected:
             yield Problem(path, "extra")
 
 
+def _leads_out(name: str) -> Problem | None:
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\0" in name:
+        return Problem(name, "path", None, "it leads out of the snapshot")
+    return None
+
+
+def _check_directory(root: Path, name: str) -> Problem | None:
+    wrong = _leads_out(name)
+    if wrong is not None:
+        return wrong
+    path = root / name
+    if not os.path.lexists(path):
+        return Problem(name, "missing")
+    return None if path.is_dir() and not path.is_symlink() else Problem(name, "kind", "a directory", "none")
+
+
 def _check(root: Path, copied: CopiedFile) -> Problem | None:
-    parts = PurePosixPath(copied.path).parts
-    if not parts or copied.path.startswith("/") or ".." in parts or "\0" in copied.path:
-        return Problem(copied.path, "path", None, "it leads out of the snapshot")
-    path = root.joinpath(*parts)
+    wrong = _leads_out(copied.path)
+    if wrong is not None:
+        return wrong
+    path = root / copied.path
     try:
         status = path.lstat()
     except (OSError, ValueError):
         return Problem(copied.path, "missing")
-    if not stat.S_ISREG(status.st_mode) or not os.path.realpath(path.parent).startswith(os.path.realpath(root)):
+    is_inside = Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(root))
+    if not stat.S_ISREG(status.st_mode) or not is_inside:
         return Problem(copied.path, "kind", "a regular file", "a link or another kind of file")
     if status.st_size != copied.size:
         return Problem(copied.path, "size", copied.size, status.st_size)
     found = sha256_of(path)
-    return None if found == copied.sha256 else Problem(copied.path, "content", copied.sha256, found)
+    if found != copied.sha256:
+        return Problem(copied.path, "content", copied.sha256, found)
+    # a broker deletes commitlog files by their age
+    is_same = status.st_mtime_ns == copied.mtime_ns
+    return None if is_same else Problem(copied.path, "time", copied.mtime_ns, status.st_mtime_ns)
 
 
-def _present(root: Path) -> Iterator[str]:
+def _present(root: Path, *, with_directories: bool) -> Iterator[str]:
     for folder, names, files in os.walk(root):
         names.sort()
-        links = [name for name in names if os.path.islink(os.path.join(folder, name))]
-        for name in sorted((*files, *links)):
+        others = [name for name in names if with_directories or os.path.islink(os.path.join(folder, name))]
+        for name in sorted((*files, *others)):
             yield Path(folder, name).relative_to(root).as_posix()

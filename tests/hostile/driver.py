@@ -75,7 +75,7 @@ def _alarm(_signal: int, _frame: FrameType | None) -> None:
     raise TooLong
 
 
-def _peak() -> int:
+def peak() -> int:
     """Most memory this process had at once since the last reset, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -83,7 +83,7 @@ def _peak() -> int:
     return 0
 
 
-def _reset_peak() -> None:
+def reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
@@ -120,8 +120,8 @@ def _run(command: tuple[str, ...], store: Path) -> dict[str, Any]:
     if command[0] not in ("dump", "salvage"):
         given[1:1] = ["-s", str(store)]
     used = _used(out)
-    _reset_peak()
-    before, began = _peak(), time.monotonic()
+    reset_peak()
+    before, began = peak(), time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         done = run(*given)
@@ -135,7 +135,7 @@ def _run(command: tuple[str, ...], store: Path) -> dict[str, Any]:
         "command": " ".join(command),
         "code": code,
         "seconds": round(time.monotonic() - began, 2),
-        "memory": _peak() - before,
+        "memory": peak() - before,
         "disk": _used(out) - used,
         "raw": [ascii(line)[:300] for line in raw[:3]],
         "talk": ascii(talk[-600:]),

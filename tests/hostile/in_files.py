@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import struct
@@ -10,7 +11,9 @@ from pathlib import Path
 from formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CHECKPOINT
 from store.files.layout import file_name
 from tests.hostile.making import (
+    EVIL,
     LOG,
+    NASTY,
     QUEUE,
     hostile,
     index_file,
@@ -210,6 +213,24 @@ def config_bombs(root: Path) -> None:
     }
     for name, text in texts.items():
         (root / "config" / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+
+
+@hostile
+def names_in_the_config(root: Path) -> None:
+    """Topics and groups that lead elsewhere or hold escapes, with offsets that ask to be mended."""
+    some_messages(root)
+    (root / "config").mkdir()
+    names = (*EVIL, NASTY)
+    offsets = {f"{topic}@{group}": {"0": 99, "-1": -5, "9" * 30: 7} for topic in names for group in (NASTY, "../g")}
+    tables = {
+        "topics.json": {"topicConfigTable": {topic: {"topicName": topic, "order": NASTY} for topic in names}},
+        "consumerOffset.json": {"offsetTable": offsets},
+        "delayOffset.json": {"offsetTable": {NASTY: 1, "../1": 2, "1": 1 << 70}},
+        "subscriptionGroup.json": {"subscriptionGroupTable": {name: {"groupName": name} for name in names}},
+    }
+    for name, table in tables.items():
+        (root / "config" / name).write_text(json.dumps(table), encoding="utf-8")
+        (root / "config" / f"{name}.bak").write_text(json.dumps(table, ensure_ascii=False), encoding="utf-8")
 
 
 @hostile

@@ -73,19 +73,24 @@ def sizes_of_frames(root: Path) -> None:
     log_file(root, log + good)
 
 
-@hostile
-def frames_that_claim_everything(root: Path) -> None:
-    """A frame's head at every few bytes, each claiming most of the file: a search must not read all of it each time."""
+def claims(size: int) -> bytes:
+    """Heads of frames one behind the other, each of which claims nearly all that is left."""
     head = bytearray(frame(0, b"")[:88])
     data = bytearray()
-    size = 4 * 1024 * 1024
     while len(data) < size - 100:
         position = len(data)
         head[0:4] = (size - position).to_bytes(4, "big")
         head[28:36] = position.to_bytes(8, "big")
         head[84:88] = (size - position - 100).to_bytes(4, "big")
         data += head
-    log_file(root, bytes(data), size=size)
+    return bytes(data)
+
+
+@hostile
+def frames_that_claim_everything(root: Path) -> None:
+    """A frame's head at every few bytes, each claiming most of the file: a search must not read all of it each time."""
+    size = 4 * 1024 * 1024
+    log_file(root, claims(size), size=size)
 
 
 @hostile

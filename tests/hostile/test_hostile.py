@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from formats.layouts import MESSAGE_MAGIC_V1
 from rmqctl import exit_codes
+from store.check.check import check
+from store.check.predict import predict
+from store.store_files import StoreFiles
 from tests.hostile.corpus import CORPUS
-from tests.hostile.driver import SECONDS
+from tests.hostile.driver import SECONDS, peak, reset_peak
+from tests.hostile.in_frames import claims
+from tests.hostile.making import log_file
 
 ROOT = Path(__file__).parents[2]
 # a whole process with all commands on one store; each command has its own bound
 PROCESS_SECONDS = 600
 MEMORY = 600 << 20
 DISK = 200 << 20
+# of processor time, for the worst content of a commitlog
+SECONDS_PER_MIB = 6
+MEMORY_PER_MIB = 16 << 20
 BESIDE = {"store", "store.rmqctl", "outside", "new", "new.lost-and-found.jsonl", "new.jsonl", "new.parquet"}
 ENDINGS = set(exit_codes.MEANINGS) - {exit_codes.BUG, exit_codes.INTERRUPTED}
 
@@ -62,6 +74,38 @@ def test_no_harm_is_done(name: str, tmp_path: Path) -> None:
     assert complaints == []
     assert {path.name for path in tmp_path.iterdir()} == {"stores"}
     assert not Path("/tmp/evil").exists()
+
+
+_MIB = 1 << 20
+_SHAPES: dict[str, Callable[[int], bytes]] = {
+    "heads that claim everything": claims,
+    "magic codes everywhere": lambda size: MESSAGE_MAGIC_V1.to_bytes(4, "big") * (size // 4),
+    "blank frames everywhere": lambda size: struct.pack(">iI", 8, 0xCBD43194) * (size // 8),
+    "sizes of 91 everywhere": lambda size: (91).to_bytes(4, "big") * (size // 4),
+    "ones": lambda size: b"\xff" * size,
+}
+
+
+def _cost(folder: Path, data: bytes) -> tuple[float, int]:
+    """Processor seconds and bytes of memory that a full check and a prediction take for a log of this content."""
+    log_file(folder, data, size=len(data))
+    reset_peak()
+    before, began = peak(), time.process_time()
+    with StoreFiles(folder) as files:
+        list(check(files, "full"))
+        predict(files, "5.3.3")
+    return time.process_time() - began, peak() - before
+
+
+@pytest.mark.parametrize("shape", _SHAPES)
+def test_time_and_memory_are_bounded_for_each_mib(shape: str, tmp_path: Path) -> None:
+    """And four times the bytes cost four times the time (twice that for chance), not sixteen times."""
+    _cost(tmp_path / "first", _SHAPES[shape](_MIB // 16))  # compiles
+    small, _ = _cost(tmp_path / "small", _SHAPES[shape](_MIB))
+    large, memory = _cost(tmp_path / "large", _SHAPES[shape](4 * _MIB))
+    assert large <= SECONDS_PER_MIB * 4
+    assert large <= 8 * max(small, 0.25)
+    assert memory <= MEMORY_PER_MIB * 4 + (64 << 20)
 
 
 def test_the_driver_sees_what_it_is_for() -> None:

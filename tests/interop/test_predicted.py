@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from tests import goldens
 from tests.goldens import broker_conf, properties
 from tests.interop import harness
 from tests.interop.harness import VERSIONS, BrokerView, Job
+from tests.store.check.breaking import HEAD, flip, messages
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 
@@ -102,6 +103,12 @@ def _swapped(store: Path) -> None:
     second.write_bytes(contents[0])
 
 
+def _body(store: Path) -> None:
+    """One bit of a body of the last file: nothing but its checksum tells."""
+    last = [one for one in messages(store) if one.physical_offset >= 8 * _LOG and len(one.body) > 50]
+    flip(store, last[5], HEAD.size + 20)
+
+
 def _nothing(store: Path) -> None:
     """As it is."""
 
@@ -115,6 +122,8 @@ CASES: dict[str, Breaking] = {
     "flip two files back, abort": _abort(_flip_in(-3, 100_000)),
     "flip in the first file, abort": _abort(_flip_in(0, 1000)),
     "flip in the first file, no checkpoint": _abort(_both(_flip_in(0, 1000), _remove("checkpoint"))),
+    "body in the last file": _body,
+    "body in the last file, abort": _abort(_body),
     "queues behind": _drop_units_from(_LOG * 8 + 9000),
     "queues behind, abort": _abort(_drop_units_from(_LOG * 8 + 9000)),
     "queues far behind": _drop_units_from(_LOG * 3 + 70_001),
@@ -149,12 +158,33 @@ CASES: dict[str, Breaking] = {
     "log zeroed at a frame, abort": _abort(lambda store: _poke(_log(store, -1), 0, bytes(_LOG))),
     "checkpoint of zeros, abort": _abort(_write("checkpoint", bytes(4096))),
     "checkpoint far ahead, abort": _abort(_write("checkpoint", (1 << 44).to_bytes(8, "big") * 3 + bytes(4072))),
+    "checkpoint ahead of the index, abort": _abort(
+        _write("checkpoint", (1 << 44).to_bytes(8, "big") * 2 + bytes(4080))
+    ),
     "everything lost but the log": _both(_remove("consumequeue"), _remove("index"), _remove("checkpoint")),
 }
 
 
-def _predicted(store: Path, folder: Path, name: str, version: str) -> tuple[Start, Prediction]:
-    with StoreFiles(store, read_broker_conf(broker_conf(name, folder))) as files:
+SETTINGS: tuple[dict[str, str], ...] = ({"messageIndexSafe": "true"}, {"checkCRCOnRecover": "false"})
+CONFIGURED = (
+    "abort only",
+    "body in the last file",
+    "body in the last file, abort",
+    "flip two files back, abort",
+    "no index, abort",
+    "checkpoint far ahead, abort",
+    "checkpoint ahead of the index, abort",
+)
+"""Cases that come out otherwise with one of these settings, or might."""
+
+
+def _predicted(
+    store: Path, folder: Path, name: str, version: str, settings: Mapping[str, str] | None = None
+) -> tuple[Start, Prediction]:
+    conf = broker_conf(name, folder)
+    with conf.open("a") as file:
+        file.writelines(f"{key}={value}\n" for key, value in (settings or {}).items())
+    with StoreFiles(store, read_broker_conf(conf)) as files:
         start = Start(files, BROKERS[version], None, None)
         return start, start.run()
 
@@ -204,3 +234,29 @@ def test_freshly_broken_stores(version: str, tmp_path: Path) -> None:
         if differences:
             wrong[case] = differences
     assert wrong == {}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_settings_that_alter_a_start(version: str, tmp_path: Path) -> None:
+    name = "clean" if version == "5.3.3" else "v4-clean"
+    predictions, jobs = [], []
+    for number, (case, settings) in enumerate((case, settings) for case in CONFIGURED for settings in SETTINGS):
+        folder = tmp_path / str(number)
+        store = goldens.golden(name, folder)
+        CASES[case](store)
+        predictions.append((case, settings, *_predicted(store, folder, name, version, settings)))
+        told = {f"store.{key}": value for key, value in settings.items()}
+        jobs.append(Job(store, {**properties(name), **told}))
+    views = harness.open_many(version, jobs)
+    wrong = {
+        (case, *settings): differences
+        for (case, settings, start, found), view in zip(predictions, views, strict=True)
+        if (differences := _differences(start, found, view))
+    }
+    assert wrong == {}
+    starts = {(case, *settings): found.start_offset or 0 for case, settings, _, found in predictions}
+    ahead = "checkpoint ahead of the index, abort"
+    assert starts[ahead, "messageIndexSafe"] < starts[ahead, "checkCRCOnRecover"]
+    ends = {(case, *settings): found.end_offset or 0 for case, settings, _, found in predictions}
+    body = "body in the last file"
+    assert ends[body, "messageIndexSafe"] < ends[body, "checkCRCOnRecover"]

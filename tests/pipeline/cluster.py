@@ -35,7 +35,9 @@ class Cluster:
     def __init__(self, folder: Path, workers: int) -> None:
         self._folder = folder
         self._count = workers
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._started = 0
+        self._master: subprocess.Popen[bytes] | None = None
+        self._workers: dict[int, subprocess.Popen[bytes]] = {}
         self.url = ""
 
     def __enter__(self) -> Cluster:
@@ -48,19 +50,28 @@ class Cluster:
         return self
 
     def _start(self) -> None:
-        log = self._launch("master", "org.apache.spark.deploy.master.Master", "--webui-port", "0")
-        wait_for(lambda: "Starting Spark master at spark://" in log.read_text())
-        found = re.search(r"Starting Spark master at (spark://\S+)", log.read_text())
+        self._master = self._launch("master", "org.apache.spark.deploy.master.Master", "--webui-port", "0")
+        wait_for(lambda: "Starting Spark master at spark://" in self._log())
+        found = re.search(r"Starting Spark master at (spark://\S+)", self._log())
         assert found is not None
         self.url = found[1]
-        for number in range(self._count):
-            self._launch(
+        self.fill()
+
+    def _log(self) -> str:
+        return (self._folder / "master.log").read_text()
+
+    def fill(self) -> None:
+        """Start workers in the place of those that were killed."""
+        while len(self._workers) < self._count:
+            number = self._started
+            self._started += 1
+            self._workers[number] = self._launch(
                 f"worker-{number}", "org.apache.spark.deploy.worker.Worker", "--webui-port", "0", "--cores", "1",
                 "--memory", "1g", "--work-dir", str(self._folder / f"work-{number}"), self.url,
             )  # fmt: skip
-        wait_for(lambda: log.read_text().count("Registering worker") >= self._count)
+        wait_for(lambda: self._log().count("Registering worker") >= self._started)
 
-    def _launch(self, name: str, main: str, *arguments: str) -> Path:
+    def _launch(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         log = self._folder / f"{name}.log"
         environment = {
             **os.environ,
@@ -71,26 +82,35 @@ class Cluster:
             "SPARK_DAEMON_MEMORY": "256m",
         }
         with log.open("wb") as output:
-            self._processes.append(
-                subprocess.Popen(
-                    [_SPARK_CLASS, main, "--host", "127.0.0.1", "--port", "0", *arguments],
-                    env=environment,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
+            return subprocess.Popen(
+                [_SPARK_CLASS, main, "--host", "127.0.0.1", "--port", "0", *arguments],
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
-        return log
 
-    def has_executor(self, number: int) -> bool:
-        """Whether a worker has started an executor."""
-        return any((self._folder / f"work-{number}").glob("app-*/*/stderr"))
+    def has_executors(self) -> bool:
+        """Whether every worker has started an executor for the application that came last."""
+        latest = max((path.name for path in self._folder.glob("work-*/app-*")), default=None)
+        return latest is not None and all(
+            any((self._folder / f"work-{number}" / latest).glob("*/stderr")) for number in self._workers
+        )
 
-    def kill_worker(self, number: int) -> None:
+    def processes_of_executors(self) -> list[int]:
+        """Executors, and the Pythons that they started."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    folder = (entry / "cwd").readlink()
+                    if folder.is_relative_to(self._folder) and "/app-" in str(folder):
+                        found.append(int(entry.name))
+        return found
+
+    def kill_a_worker(self) -> None:
         """SIGKILL to a worker and its executor, as when the machine goes off."""
-        process = self._processes[1 + number]
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _kill(self._workers.pop(min(self._workers)))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -98,7 +118,11 @@ class Cluster:
         self._kill_all()
 
     def _kill_all(self) -> None:
-        for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        for process in (*self._workers.values(), *([self._master] if self._master is not None else [])):
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -13,7 +13,8 @@ import pytest
 
 from formats.message import Message
 from pipeline.engine import LocalEngine, SparkEngine
-from pipeline.jobs.diff import Diff, diff
+from pipeline.jobs.diff import Diff, diff, work_of
+from pipeline.jobs.diff_match import DAMAGED, SAME
 from pipeline.jobs.diff_report import summary
 from pipeline.splits import WHOLE_FILES
 from rmqctl import exit_codes
@@ -22,8 +23,11 @@ from store.store_files import StoreFiles
 from store.write.prepare import copy_of
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
-from tests.pipeline.patching import patch_field, patch_text
+from tests.pipeline.decoys import MESSAGES as FEW
+from tests.pipeline.decoys import SPLIT_IN_DECOY, store_with_a_huge_decoy
+from tests.pipeline.patching import patch, patch_field, patch_text
 from tests.rmqctl.looking import run
+from tests.store.logs import BODY_AT
 from tests.store.writing import small, stored_messages
 
 if TYPE_CHECKING:
@@ -100,6 +104,31 @@ def test_a_field_that_no_checksum_covers_is_found(golden_store: GoldenStore) -> 
     assert difference["a"]["msg_id"] == row["msgId"]
     topics = [one["topic"] for one in found["topics"] if one["digest_a"] != one["digest_b"]]
     assert topics == [row["topic"]]
+
+
+def test_a_huge_message_of_decoys_is_compared_as_what_it_is(tmp_path: Path) -> None:
+    files, offset = store_with_a_huge_decoy(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    told: list[int] = []
+    with files, StoreFiles(tmp_path / "b") as copy:
+        found = diff(HERE, files, copy, split_size=SPLIT_IN_DECOY, progress=told.append)
+        length = files.log.max_offset
+        assert sum(told) == work_of(files, copy) == 2 * length
+    assert (found.is_same, found.a.messages, counts_of(found)) == (True, FEW, {SAME: FEW})
+    patch(tmp_path / "b", offset, BODY_AT + 20_000, b"x")
+    with StoreFiles(tmp_path / "a") as files, StoreFiles(tmp_path / "b") as copy:
+        found = diff(HERE, files, copy, split_size=SPLIT_IN_DECOY)
+    assert found.divergence == offset + BODY_AT + 20_000
+    assert counts_of(found) == {SAME: FEW - 1, DAMAGED: 1}
+    assert [(span.physical_offset, span.reason.value) for span in found.b.damage] == [(offset, "body_crc")]
+
+
+def counts_of(found: Diff) -> dict[str, int]:
+    """How many messages, by what became of them."""
+    sums: Counter[str] = Counter()
+    for (_, _, state), count in found.matched.counts.items():
+        sums[state] += count
+    return dict(sums)
 
 
 def test_a_damaged_copy_lacks_nothing_that_damage_hides(golden_store: GoldenStore) -> None:

@@ -22,8 +22,9 @@ from store.read.message_filter import Criteria
 from store.store_files import StoreFiles
 from tests.goldens import truth
 from tests.opened import known_messages, store_path
+from tests.pipeline.decoys import SPLIT_IN_DECOY, store_with_a_huge_decoy
 from tests.pipeline.engines import ENGINES, bytes_below, engine_named
-from tests.store.logs import BODY_AT, frame, frames, log_of
+from tests.store.logs import frame
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -147,24 +148,20 @@ def test_nothing_is_left_where_nothing_was_written(tmp_path: Path, request: pyte
     assert [path.name for path in tmp_path.rglob("*")] == ["full", "file"]
 
 
-def store_with_a_huge_decoy(folder: Path) -> tuple[StoreFiles, int]:
-    """A store of which one message, at the offset returned, is larger than is looked back over, and holds messages."""
-    first = frame(0, b"first")
-    body_at = len(first) + BODY_AT
-    inner = bytes(LOOK_BACK + 1000)
-    inner += b"".join(frames([b"decoy" * 200] * 2000, body_at + len(inner)))
-    data = first + frame(len(first), inner)
-    log_of(folder / "commitlog", data + frame(len(data), b"last"))
-    return StoreFiles(folder), len(first)
-
-
 def test_a_huge_message_of_decoys_is_exported_as_what_it_is(tmp_path: Path) -> None:
     files, _ = store_with_a_huge_decoy(tmp_path / "store")
     with files:
+        length = files.log.max_offset
         told: list[int] = []
         export_with(
-            LocalEngine(1), files, tmp_path / "out", columns=["body_size"], split_size=1 << 20, progress=told.append
+            LocalEngine(1),
+            files,
+            tmp_path / "out",
+            columns=["body_size"],
+            split_size=SPLIT_IN_DECOY,
+            progress=told.append,
         )
+    assert sum(told) == length
     assert [row["body_size"] for row in rows_of(tmp_path / "out")] == [
         5,
         LOOK_BACK + 1000 + 2000 * len(frame(0, b"decoy" * 200)),
@@ -181,9 +178,11 @@ def test_a_task_that_fails_names_file_and_offset_and_leaves_nothing(
     with files:
         order = export_parts.ExportOrder(("topic",), Criteria(), True, "zstd", {}, str(tmp_path / "scratch"), buckets=1)
         with pytest.raises(SplitEdgeError) as caught:
-            engine_named(engine, request).run("export", partial(export_split, order), plan_splits(files, 1 << 20))
+            engine_named(engine, request).run(
+                "export", partial(export_split, order), plan_splits(files, SPLIT_IN_DECOY)
+            )
         assert (caught.value.file, caught.value.physical_offset) == (str(files.log.files[0].path), offset)
         shutil.rmtree(tmp_path / "store")
         with pytest.raises(NotAStoreError, match=str(tmp_path / "store")):
-            export_with(engine_named(engine, request), files, tmp_path / "out", split_size=1 << 20)
+            export_with(engine_named(engine, request), files, tmp_path / "out", split_size=SPLIT_IN_DECOY)
     assert {path.name for path in tmp_path.iterdir()} == {"scratch"}

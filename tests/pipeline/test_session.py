@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,31 @@ def test_a_session_is_quiet_and_leaves_nothing(tmp_path: Path) -> None:
     assert (ended.stdout, ended.stderr) == ("number 0 [1, 2]\nnumber 1 [1, 2]\n", "")
     # hsperfdata is the JVM's own, and has no name of ours
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("hsperfdata")] == []
+
+
+_LOSES_ITS_JVM = """
+import threading, time
+from formats.errors import RmqctlError
+from pipeline.engine import SparkEngine
+from pipeline.session import spark_session
+try:
+    with spark_session("local[1]") as session:
+        threading.Timer(2, session.sparkContext._gateway.proc.kill).start()
+        SparkEngine(session).run("sleeping", time.sleep, [600])
+except RmqctlError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_jvm_that_is_killed_is_one_sentence(tmp_path: Path) -> None:
+    ended = run(_LOSES_ITS_JVM, TMPDIR=str(tmp_path))
+    assert (ended.stdout, ended.stderr) == ("EngineError Spark has ended in the middle of the job\n", "")
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("hsperfdata")] == []
+
+
+def test_ctrl_c_is_what_it_was(spark: SparkSession) -> None:
+    """Spark's own answer to it would talk to the JVM, maybe in the middle of another call."""
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_process_that_has_a_session_keeps_it(spark: SparkSession) -> None:

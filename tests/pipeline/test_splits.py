@@ -22,8 +22,11 @@ from pipeline.splits import (
     split_runs,
 )
 from store.columns.batch import ColumnRecord, MessageColumns
+from store.commitlog import frame_search
 from store.commitlog.walk import walk
 from store.config import StoreConfig
+from store.files import reading
+from store.files.reading import Descriptors
 from store.log_runs import Digest, Run
 from store.store_files import StoreFiles
 from tests.formats.frames import frame_of
@@ -31,7 +34,7 @@ from tests.goldens import GOLDENS
 from tests.opened import store_path
 from tests.store.columns.comparing import RUNGS, use_rung
 from tests.store.columns.test_columns_of_damage import DAMAGES, STRANGE, _damaged, _frames
-from tests.store.logs import STORE_HOST, blank, log_of
+from tests.store.logs import STORE_HOST, blank, frames, log_of
 
 Record = tuple[object, ...]
 # lengths of which parts of small logs are looked through, as large logs are by default
@@ -175,6 +178,32 @@ def test_gaps_short_files_blanks_and_holes(tmp_path: Path, monkeypatch: pytest.M
         assert {row[0] for row in expected} >= {"message", "Blank", "Damage", "Empty"}
         for split_size in (1, 17, 100, 333, size, WHOLE_FILES):
             assert in_splits(files, plan_splits(files, split_size)) == expected
+
+
+def test_the_empty_end_of_the_log_is_looked_through_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Path] = []
+
+    def end_of_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int:
+        looked.append(path)
+        return reading.end_of_nonzero(descriptors, path, begin, end)
+
+    monkeypatch.setattr(frame_search, "end_of_nonzero", end_of_nonzero)
+    size = 1 << 20
+    data = b"".join(frames([b"x" * 5000] * 40))
+    with store_of(tmp_path, data.ljust(size, b"\0"), bytes(size), file_size=size) as files:
+        expected = plain(files)
+        looked.clear()
+        planned = plan_splits(files, 50_000)
+        assert in_splits(files, planned) == expected
+        assert looked == [file.path for file in files.log.files]
+        assert [split.begin for split in planned if split.begin > len(data)] == [size]
+        assert planned[-1].end == 2 * size
+        # a writer goes on meanwhile: what was planned has its messages, too
+        more = frame(len(data), b"y" * 3000) + frame(len(data) + len(frame(0, b"y" * 3000)), b"z" * 100_000)
+        with files.log.files[0].path.open("r+b") as opened:
+            opened.seek(len(data))
+            opened.write(more)
+        assert in_splits(files, planned) == plain(files) != expected
 
 
 def test_first_record_is_that_of_the_serial_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from rmqctl import exit_codes
 from store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
+from tests.pipeline.decoys import MESSAGES, SPLIT_IN_DECOY, store_with_a_huge_decoy
 from tests.pipeline.patching import patch_field, patch_text
 from tests.rmqctl.looking import run
 
@@ -39,7 +40,7 @@ def stats_of(
     root: Path, request: StatsRequest | None = None, split_size: int = WHOLE_FILES, engine: Engine = HERE
 ) -> Stats:
     with StoreFiles(root) as files:
-        return stats(engine, plan_splits(files, split_size), request or StatsRequest())
+        return stats(engine, files, request or StatsRequest(), split_size=split_size)
 
 
 def rows_of(root: Path, *by: str, **chosen: Any) -> list[Row]:
@@ -141,8 +142,22 @@ def test_the_largest_group_comes_first_and_hours_come_in_order() -> None:
 
 def test_what_nothing_is_counted_by() -> None:
     with pytest.raises(UsageError, match="nothing is counted by 'size'"):
-        stats(HERE, [], StatsRequest(("size",)))
-    assert stats(HERE, [], StatsRequest()) == Stats(duplicates=stats_duplicates.Duplicates())
+        stats_of(store_path("clean"), StatsRequest(("size",)))
+
+
+def test_a_store_without_a_log_has_nothing() -> None:
+    assert stats_of(store_path("log-gone")) == Stats(duplicates=stats_duplicates.Duplicates())
+
+
+def test_a_huge_message_of_decoys_is_counted_as_what_it_is(tmp_path: Path) -> None:
+    files, offset = store_with_a_huge_decoy(tmp_path / "store")
+    told: list[int] = []
+    with files:
+        found = stats(HERE, files, StatsRequest(("topic",)), split_size=SPLIT_IN_DECOY, progress=told.append)
+        length = files.log.max_offset
+    assert sum(told) == length
+    assert (sum(numbers.messages for numbers in found.groups.values()), found.damage.spans) == (MESSAGES, 0)
+    assert sum(numbers.bytes for numbers in found.groups.values()) == length > offset
 
 
 def test_holes_and_repeats_of_queue_offsets(golden_store: GoldenStore) -> None:
@@ -292,8 +307,8 @@ def test_every_engine_comes_to_the_same_bytes(name: str, spark: SparkSession) ->
     made = set()
     for engine in (HERE, LocalEngine(2), SparkEngine(spark)):
         with StoreFiles(store_path(name)) as files:
-            by_group = stats(engine, plan_splits(files, 100_000), StatsRequest(dimensions))
-            whole = stats(engine, plan_splits(files, 100_000), StatsRequest())
+            by_group = stats(engine, files, StatsRequest(dimensions), split_size=100_000)
+            whole = stats(engine, files, StatsRequest(), split_size=100_000)
             made.add(json.dumps([group_rows(by_group, dimensions), summary(whole, files.log)]))
     assert len(made) == 1
 

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from rmqctl import exit_codes
+from rmqctl.check_report import CheckReport
 from store.check.catalogue import CATALOGUE
+from store.check.finding import Finding
 from tests.goldens import broker_conf, golden, tree_state
 from tests.opened import store_path
 from tests.rmqctl.looking import run
+from tests.store.check.breaking import messages, put_field
 
 SHAPE = {
     "code",
@@ -63,7 +66,51 @@ def test_json_is_findings_only() -> None:
     first = done.objects[0]
     assert (first["code"], first["severity"], first["messages"]) == ("RMQ-FILE-004", "error", 304)
     assert first["file"] == "commitlog/00000000000001048576"
-    assert first["fix"] == "rmqctl recover --bridge"
+    assert first["fix"] == f"rmqctl recover --bridge -s {store_path('gap')}"
+
+
+def test_a_mend_goes_by_the_same_configuration(tmp_path: Path) -> None:
+    """Without it the commitlog would not be found."""
+    store = golden("multipath", tmp_path)
+    conf = broker_conf("multipath", tmp_path)
+    (store / "consumequeue").rename(tmp_path / "gone")
+    done = run("check", "-c", conf, "--json")
+    command = f"rmqctl recover -s {store} -c {conf}"
+    assert [row["fix"] for row in done.objects if row["fix"]] == [command]
+    assert f"    {command}\n" in run("check", "-c", conf).out
+    assert run(*command.split()[1:]).code == exit_codes.OK
+    assert run("check", "-c", conf).code == exit_codes.OK
+
+
+def test_two_messages_of_one_queue_offset_are_mended_as_it_says(tmp_path: Path) -> None:
+    """salvage takes no -s, and needs a place for the new store."""
+    store = golden("clean", tmp_path)
+    queue = [one for one in messages(store) if (one.topic, one.queue_id) == ("TopicTest", 0)]
+    put_field(store, queue[5].physical_offset, "queue_offset", queue[4].queue_offset)
+    commands = {row["code"]: row["fix"] for row in run("check", "-s", store, "--json").objects}
+    assert commands["RMQ-CQ-017"] == f"rmqctl salvage {store} --to {store}.salvaged --offsets renumber"
+    assert run(*commands["RMQ-CQ-017"].split()[1:]).code == exit_codes.OK
+    assert run("check", "-s", f"{store}.salvaged").code == exit_codes.OK
+
+
+def test_nothing_is_offered_that_would_be_refused(tmp_path: Path) -> None:
+    """Without the commitlog `recover` refuses, so nobody is sent there."""
+    done = run("check", "-s", golden("log-gone-abort", tmp_path), "--json")
+    assert {row["code"]: row["fix"] for row in done.objects} == {"RMQ-FILE-010": None, "RMQ-STATE-001": None}
+
+
+def test_one_command_for_damage_and_what_points_at_it(tmp_path: Path) -> None:
+    for name, command in (("crc-flip-last", "recover --bridge"), ("torn-zero-clean", "recover")):
+        store = golden(name, tmp_path)
+        done = run("check", "-s", store, "--json")
+        assert {row["fix"] for row in done.objects} == {f"rmqctl {command} -s {store}"}
+        assert run(*command.split(), "-s", store).code == exit_codes.OK
+        assert run("check", "-s", store).code == exit_codes.OK
+
+
+def test_what_was_expected_and_found_is_printed() -> None:
+    done = run("check", "-s", store_path("cq-truncated"))
+    assert "(72182 bytes; expected offset 11269 size 215 code 26572474, found zeros)" in done.out
 
 
 def test_json_of_a_sound_store_is_empty() -> None:
@@ -204,3 +251,34 @@ def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
         assert done.code == exit_codes.DAMAGE_OR_NOTHING
         assert "red" in done.out
         assert not {"\x1b", "\u202e", "\x07"} & set(done.out + done.err)
+
+
+def test_ctrl_c_says_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was covered until then counts: the next check goes on behind it."""
+    store = golden("crc-flip-third", tmp_path)
+    monkeypatch.setattr("store.check.check.SAVED_EVERY_S", 0.0)
+    original = CheckReport._block
+
+    def interrupted(self: CheckReport, finding: Finding) -> None:
+        original(self, finding)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckReport, "_block", interrupted)
+        done = run("check", "-s", store, "--resume")
+    assert done.code == exit_codes.INTERRUPTED
+    assert "the next one with this state goes on at offset 1572864" in done.err
+    done = run("check", "-s", store, "--resume", "--summary", "--json")
+    assert done.objects[-1]["summary"]["ranges"] == [{"begin": 1572864, "end": 2359296}]
+    assert "RMQ-LOG-005" in done.objects[-1]["summary"]["codes"]
+
+
+def test_what_has_to_be_decided_comes_first(tmp_path: Path) -> None:
+    """With two files of the same offsets nothing that changes the log would run."""
+    store = golden("clean", tmp_path)
+    log = store / "commitlog"
+    (log / f"{3 * 262144:020d}").rename(log / f"{3 * 262144 + 100:020d}")
+    done = run("check", "-s", store)
+    assert "first decide about RMQ-FILE-005: until then what changes the log is refused" in done.out
+    assert run("recover", "--bridge", "-s", store).code == exit_codes.REFUSED
+    assert "decide" not in run("check", "-s", store_path("gap")).out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rmqctl import exit_codes
@@ -41,7 +43,7 @@ def test_a_broker_that_does_not_start() -> None:
 
 def test_long_lists_are_cut_for_people_only() -> None:
     done = run("predict", "-s", store_path("cq-lost-abort"))
-    assert "queues more: --json names them" in done.out
+    assert "more queues: --json names all" in done.out
     [answer] = run("predict", "-s", store_path("cq-lost-abort"), "--json").objects
     assert len(answer["queues_changed"]) == 37
 
@@ -63,7 +65,43 @@ def test_what_it_does_not_take(arguments: list[str], code: int) -> None:
 
 
 def test_queues_in_a_rocksdb_are_refused() -> None:
-    assert run("predict", "-s", store_path("rocksdb")).code == exit_codes.REFUSED
+    done = run("predict", "-s", store_path("rocksdb"))
+    assert done.code == exit_codes.REFUSED
+    assert "RocksDB" in done.err
+    assert "is not predicted" in done.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "broker", "is_refused"),
+    [
+        ("storeType=defaultRocksDB", "5.3.3", True),
+        ("storeType=defaultRocksDB", "4.9.8", False),
+        ("forceVerifyPropCRC=true", "5.3.3", True),
+        ("forceVerifyPropCRC=true", "4.9.8", False),
+        ("enableControllerMode=true", "5.3.3", True),
+        ("duplicationEnable=true", "4.9.8", True),
+        ("enableDLegerCommitLog=true", "5.3.3", True),
+        ("messageIndexSafe=true", "5.3.3", False),
+    ],
+)
+def test_settings_that_are_not_followed_are_refused(
+    setting: str, broker: str, is_refused: bool, tmp_path: Path
+) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={store_path('clean')}\n{setting}\n", encoding="utf-8")
+    done = run("predict", "-c", conf, "--broker", broker)
+    assert done.code == (exit_codes.REFUSED if is_refused else exit_codes.OK)
+    assert ("is not predicted" in done.err) is is_refused
+
+
+def test_damage_that_a_start_does_not_notice_is_told() -> None:
+    for name, text in (
+        ("crc-flip-third", "1 damaged place of the log, at offset 1695806"),
+        ("gap", "[1048576, 1310720)"),
+    ):
+        done = run("predict", "-s", store_path(name))
+        assert done.code == exit_codes.OK
+        assert text in done.err
 
 
 def test_it_only_looks(golden_store: GoldenStore) -> None:

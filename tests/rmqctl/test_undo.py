@@ -251,3 +251,31 @@ def test_a_store_named_by_a_dot(golden_store: GoldenStore, run: Run, monkeypatch
     assert store.with_name("crash.rmqctl").is_dir()
     assert run("undo", "-s", "../crash")[0] == 0
     assert same(before, tree_state(store))
+
+
+def test_a_change_without_a_journal_that_was_interrupted(golden_store: GoldenStore, run: Run) -> None:
+    from store.files import lock
+    from store.recover import recover
+    from store.store_files import StoreFiles
+
+    store = golden_store("crash")
+
+    def work(path: Path) -> None:
+        with StoreFiles(path) as files:
+            recover(files, keeps=False, arguments=["recover", "--no-journal"])
+
+    copy = shutil.copytree(store, store.with_name("copy"))
+    total = len(recorded(lambda: work(copy)))
+    assert crashed(lambda: work(store), total * 2 // 3)
+    lock._held.clear()
+    [change] = rows(run("log", "-s", store, "--json")[1])
+    assert (change["state"], change["undoable"]) == ("interrupted", False)
+    for verb in (("append", "-t", "T", "--body", "x"), ("clean", "--at-once", "--yes"), ("undo",), ("resume",)):
+        code, out, err = run(verb[0], "-s", store, *verb[1:])
+        assert (code, out, "run it again (`rmqctl recover --no-journal`)" in err) == (5, "", True)
+    finding = next(row for row in rows(run("check", "-s", store, "--json")[1]) if row.get("code") == "RMQ-STATE-002")
+    assert finding["fix"].startswith("rmqctl recover")
+    assert run("recover", "-s", store)[0] == 0
+    assert "interrupted" not in [row["state"] for row in rows(run("log", "-s", store, "--json")[1])]
+    assert json.loads(run("recover", "-s", store, "--dry-run", "--json")[1])["operations"] == []
+    assert run("append", "-s", store, "-t", "T", "--body", "x")[0] == 0

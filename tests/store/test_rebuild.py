@@ -9,7 +9,7 @@ import pytest
 
 from formats.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
 from store.config import read_broker_conf
-from store.rebuild import RebuildReport, rebuild
+from store.rebuild import RebuildReport, rebuild, report_row
 from store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import GoldenStore, broker_conf, tree_state
@@ -123,6 +123,25 @@ def test_dry_run_changes_nothing(golden_store: GoldenStore) -> None:
     assert (report.queues_rebuilt, report.units, report.index_files_rebuilt) == (41, 2500, 3)
     assert tree_state(store) == before
     assert not store.with_name("cq-lost.rmqctl").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["crash", "cq-lost", "gap", "innerbatch", "lmq", "cq-truncated", "log-with-a-wrong-slot"]
+)
+def test_a_dry_run_tells_what_is_then_done(name: str, golden_store: GoldenStore) -> None:
+    store = golden_store("clean" if name == "log-with-a-wrong-slot" else name)
+    if name == "log-with-a-wrong-slot":  # queueOffset has no checksum: a message that can have no place
+        with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
+            file.seek(20)
+            file.write((1 << 40).to_bytes(8, "big"))
+    planned, done = (report_row(run(store, dry_run=dry_run)) for dry_run in (True, False))
+    assert planned["slot_conflicts"] == (name == "log-with-a-wrong-slot")
+    assert planned | {"dry_run": False, "journal": done["journal"]} == done
+    installed = {row["path"]: row["bytes"] for row in planned["operations"] if row["operation"] == "install"}
+    for path, size in installed.items():
+        assert size == sum(below.stat().st_size for below in (store / path).rglob("*") if below.is_file())
+    assert "index" in installed
+    assert len(installed) > 2
 
 
 def test_what_cannot_be_done_is_said(golden_store: GoldenStore) -> None:

@@ -14,7 +14,6 @@ from formats.sys_flag import has_queue_slot, transaction_type
 from store.config import read_broker_conf
 from store.files.layout import is_safe_topic
 from store.files.lock import StoreLock
-from store.files.undo import undo
 from store.recover import RecoverReport, recover
 from store.store_files import StoreFiles
 from tests import goldens
@@ -149,28 +148,6 @@ def test_cleanly_stopped_broken_store_becomes_complete(golden_store: GoldenStore
     base = "v4-clean" if name.startswith("v4-") else "clean"
     assert_complete(store, base, report.end_offset)
     assert run(store).operations == []
-
-
-@pytest.mark.parametrize("name", ["crash", "innerbatch"])
-def test_a_queue_file_that_never_got_its_size_is_filled(golden_store: GoldenStore, name: str) -> None:
-    """A writer that is killed between creating a file and giving it its size leaves one of no bytes."""
-    store = golden_store(name)
-    run(store)
-    whole = sorted(path for path in (store / "consumequeue").rglob("0*") if path.is_file())
-    queue_files = [path for path in whole if any(path.read_bytes())]
-    wanted = {path: path.read_bytes() for path in queue_files}
-    for path in queue_files:
-        path.write_bytes(b"")
-    beyond = [path.with_name(f"{int(path.name) + 40 * len(wanted[path]):020d}") for path in queue_files]
-    for path in beyond:
-        path.write_bytes(b"")
-    before = tree_state(store)
-    run(store)
-    assert {path: path.read_bytes() for path in queue_files} == wanted
-    assert not [path for path in beyond if path.exists()]
-    with opened(store) as files:
-        undo(files.layout)
-    assert tree_state(store) == before
 
 
 @pytest.mark.parametrize("name", UNTOUCHED)

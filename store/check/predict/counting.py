@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
+from formats.message import Reason
 from store.check.predict.dispatch import SimulatedDispatch, SimulatedQueues
 from store.columns.batch import ColumnRecord, Columns, MessageColumns
 from store.columns.parallel import walk_parallel
+from store.commitlog.walk import Damage
 from store.dispatch import QueueSlot
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log_runs import Digest, QueueRun, Run, route
 
+_OF_FILES = (Reason.GAP, Reason.SHORT_FILE)
 _PIECE = 32 * 1024 * 1024
 
 
@@ -34,20 +38,31 @@ def _count(records: Iterator[ColumnRecord]) -> tuple[int, int]:
     return messages, size
 
 
+class Unqueued(NamedTuple):
+    """`messages`: queue slots of good messages at which no unit points. `damaged`: physical offsets where no good
+    message stands."""
+
+    messages: int
+    damaged: list[int]
+
+
 def count_unqueued(
     log: MappedFileQueue,
     queues: SimulatedQueues,
     dispatch: SimulatedDispatch,
     digest: Digest,
     levels: tuple[int, ...],
-) -> int:
-    """Queue slots of good messages of `log`, which ends where the broker's does, at which no unit points."""
+) -> Unqueued:
+    """What of `log`, which ends where the broker's does, no unit of the queues leads to."""
     counter = _Unqueued(queues, dispatch)
+    damaged: list[int] = []
     for records in walk_parallel(log, digest.runs, columns=digest.columns, topics=digest.topics, piece=_PIECE):
         for record in records:
             if isinstance(record, Run):
                 route(record, log, levels, counter)
-    return counter.count
+            elif isinstance(record, Damage) and record.reason not in _OF_FILES:
+                damaged.append(record.physical_offset)
+    return Unqueued(counter.count, [offset for offset in damaged if offset < log.max_offset])
 
 
 class _Unqueued:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from formats.errors import UsageError
+from formats.wording import counted
 from store.check.predict.counting import count_behind, count_unqueued
 from store.check.predict.dispatch import SimulatedDispatch, SimulatedQueues
 from store.check.predict.index import IndexStart, lost_entries, start_index
@@ -16,11 +18,11 @@ from store.check.predict.queue import SimulatedQueue
 from store.check.predict.queue_loading import QueueLoading
 from store.check.predict.reading import BrokerReading, Place, first_file_after_crash
 from store.check.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules
+from store.check.predict.settings import refuse_what_is_not_followed
 from store.commitlog.walk import Progress
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log_runs import Digest
-from store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from store.store_files import StoreFiles
 
 
@@ -71,13 +73,12 @@ def predict(
 
     The configuration of `files` is taken for the broker's; sizes it does not name are those of the files.
     `batch_topics`: topics with queue.type=BatchCQ; by default those of config/topics.json. UsageError for another
-    version, UnsupportedError for queues in a RocksDB.
+    version, UnsupportedError for queues in a RocksDB and settings with which a start goes by other rules.
     """
     rules = BROKERS.get(broker)
     if rules is None:
         raise UsageError(f"the start of broker {broker!r} is not known", hint=f"known are {', '.join(BROKERS)}")
-    if has_rocksdb_queues(files.layout):
-        raise rocksdb_error(files.layout)
+    refuse_what_is_not_followed(files.layout, files.config, rules)
     return Start(files, rules, batch_topics, progress).run()
 
 
@@ -132,6 +133,12 @@ class Start:
         self.deleted += loaded.deleted
         mapped = MappedFileQueue(log.directories, log.file_size, log.descriptors)
         mapped.files = [MappedFile(path, start, log.file_size, log.descriptors) for start, path in loaded.files]
+        self.result.warnings += [
+            f"the log has no file for [{before.end_offset}, {after.start_offset}): the broker starts, logs `[BUG]The "
+            "mappedFile queue's data is damaged`, and hands out nothing where queue units point there"
+            for before, after in itertools.pairwise(mapped.files)
+            if before.end_offset < after.start_offset and loaded.error is None
+        ]
         return mapped
 
     def _recover_log(self, log: MappedFileQueue) -> None:
@@ -140,7 +147,9 @@ class Start:
         reached = self.queues.max_physical()
         number = self._start_file(log, reached)
         result.start_file, result.start_offset = log.files[number].path.name, log.files[number].start_offset
-        reading = BrokerReading(log, rules, self.digest, self.progress)
+        reading = BrokerReading(
+            log, rules, self.digest, self.progress, checks_crc=self.files.config.check_crc_on_recover
+        )
         dispatch = SimulatedDispatch(self.queues, log, rules, self.levels, self.loading.batch_topics)
         taker = dispatch if rules.dispatches_clean or not result.was_clean else _Nobody()
         dispatch.floor = reached if result.was_clean else None
@@ -157,14 +166,28 @@ class Start:
             self._catch_up(log, reading, dispatch)
         if dispatch.unplaceable:
             result.warnings.append(
-                f"{dispatch.unplaceable} messages have topics that cannot be directory names: a broker that cannot "
-                "make such a queue tries for 30 seconds, and takes no message any more; one that can makes it elsewhere"
+                counted(
+                    dispatch.unplaceable,
+                    "message has a topic that cannot be a directory name",
+                    "messages have topics that cannot be directory names",
+                )
+                + ": a broker that cannot make such a queue tries for 30 seconds, and takes no message any more; one "
+                "that can makes it elsewhere"
             )
-        result.messages_unqueued = count_unqueued(log, self.queues, dispatch, self.digest, self.levels)
+        unqueued = count_unqueued(log, self.queues, dispatch, self.digest, self.levels)
+        result.messages_unqueued = unqueued.messages
+        if unqueued.damaged:
+            places = counted(len(unqueued.damaged), "damaged place")
+            result.warnings.append(
+                f"this start does not notice {places} of the log, at offset {unqueued.damaged[0]}"
+                f"{'' if len(unqueued.damaged) == 1 else ' and behind it'}: `rmqctl check` says what is there"
+            )
 
     def _start_file(self, log: MappedFileQueue, reached: int) -> int:
         if not self.result.was_clean:
-            return first_file_after_crash(log, self.files.checkpoint(), self.rules)
+            config = self.files.config
+            is_safe = config.message_index_enable and config.message_index_safe
+            return first_file_after_crash(log, self.files.checkpoint(), self.rules, covers_index=is_safe)
         number = len(log.files) - 1
         if not self.rules.starts_by_queues:
             return max(0, number + 1 - CLEAN_STOP_FILES)

@@ -52,9 +52,18 @@ class _Part(NamedTuple):
 
 
 class BrokerReading:
-    """Reads `log`, whose files are those that the broker loaded."""
+    """Reads `log`, whose files are those that the broker loaded. `checks_crc`: checkCRCOnRecover."""
 
-    def __init__(self, log: MappedFileQueue, rules: Rules, digest: Digest, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        log: MappedFileQueue,
+        rules: Rules,
+        digest: Digest,
+        progress: Progress | None,
+        *,
+        checks_crc: bool = True,
+    ) -> None:
+        self._checks_crc = checks_crc
         self._log = log
         self._rules = rules
         self._digest = digest
@@ -101,7 +110,13 @@ class BrokerReading:
     ) -> tuple[int, Verdict | None]:
         """Frames from `position` to `stop` by the broker's own judgement; with what ends the file, if anything does."""
         while position < stop:
-            verdict = judge(file.read, position, file.committed_position, self._rules, check_crc=not catching_up)
+            verdict = judge(
+                file.read,
+                position,
+                file.committed_position,
+                self._rules,
+                check_crc=self._checks_crc and not catching_up,
+            )
             if verdict.message is None and not (catching_up and verdict.size > 0):
                 return position, verdict
             if verdict.message is not None:
@@ -171,12 +186,15 @@ class BrokerReading:
         return min(refused, default=None)
 
 
-def first_file_after_crash(log: MappedFileQueue, checkpoint: Checkpoint | None, rules: Rules) -> int:
+def first_file_after_crash(
+    log: MappedFileQueue, checkpoint: Checkpoint | None, rules: Rules, *, covers_index: bool = False
+) -> int:
     """Number of the newest file whose first message the checkpoint covers, else 0.
 
-    (CommitLog#isMappedFileMatchedRecover, with messageIndexSafe=false)
+    `covers_index`: the index as well, as with messageIndexSafe=true. (CommitLog#isMappedFileMatchedRecover)
     """
-    covered = checkpoint.min_timestamp if checkpoint is not None else 0
+    checkpoint = checkpoint or Checkpoint()
+    covered = checkpoint.min_timestamp_index if covers_index else checkpoint.min_timestamp
     magics = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) if rules.reads_v2 else (MESSAGE_MAGIC_V1,)
     for number in range(len(log.files) - 1, -1, -1):
         head = log.files[number].read(0, FRAME_HEADS[3].size)

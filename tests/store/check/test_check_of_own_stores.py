@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from formats.layouts import CHECKPOINT
 from formats.message import Message
+from formats.sys_flag import TRANSACTION_ROLLBACK
 from store.check.check import check
 from store.check.cross import Level
 from store.clean.options import CleanOptions
@@ -20,7 +22,7 @@ from store.message_store import MessageStore
 from store.recover import recover
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, is_broken
-from tests.store.check.breaking import alarms, checked, codes, config_of
+from tests.store.check.breaking import alarms, checked, codes, config_of, messages, patch, put_field
 from tests.store.writing import SMALL
 
 _MENDED_BY_RECOVER = sorted(
@@ -207,3 +209,32 @@ def test_a_file_that_expires_while_it_is_checked(golden_store: GoldenStore, monk
     assert not alarms(findings), findings
     assert run.summary.log_begin == 262144
     assert len(findings) == len(set(findings))
+
+
+@pytest.mark.parametrize("messages_without_slot", [1, 3])
+def test_a_log_that_ends_with_messages_of_no_queue(messages_without_slot: int, golden_store: GoldenStore) -> None:
+    """Rolled back ones take no slot: the checkpoint is not ahead of the queues because of them."""
+    store = golden_store("clean")
+    for message in messages(store)[-messages_without_slot:]:
+        put_field(store, message.physical_offset, "sys_flag", message.sys_flag | TRANSACTION_ROLLBACK)
+    with StoreFiles(store) as files:
+        recover(files)
+    assert not alarms(checked(store)[0]), checked(store)[0]
+
+
+def test_a_log_that_ends_with_topics_that_are_no_names(golden_store: GoldenStore) -> None:
+    store = golden_store("longtopic-toolong")
+    with StoreFiles(store) as files:
+        recover(files)
+    assert codes(checked(store)[0]) == {"RMQ-LOG-019"}
+
+
+def test_a_checkpoint_ahead_of_whole_queues(golden_store: GoldenStore) -> None:
+    """`recover` would find nothing to do: the mend is that of the checkpoint alone."""
+    store = golden_store("clean")
+    path = store / "checkpoint"
+    fields = list(CHECKPOINT.unpack_from(path.read_bytes(), 0))
+    fields[1] += 5000
+    patch(path, 0, CHECKPOINT.struct.pack(*fields))
+    findings, _ = checked(store)
+    assert [(one.code, one.fix) for one in findings] == [("RMQ-CKPT-003", "rmqctl repair --only RMQ-CKPT-003")]

@@ -211,7 +211,7 @@ PAINS = [
     Pain("15-no-checksum-over-heads", "clean", lambda _: None, "RMQ-LOG-017", NOTICE, None, Level.FULL),
     Pain("16-crc-of-0", "clean", _right_crc_of_0, "RMQ-LOG-022", NOTICE, None, Level.FULL),
     Pain("17-frame-crc", "propcrc", _frame_crc, "RMQ-LOG-006", ERROR, BRIDGE),
-    Pain("18-crc-of-another-writer", "clean", _client_crc, "RMQ-LOG-021", ERROR, None),
+    Pain("18-crc-of-another-writer", "clean", _client_crc, "RMQ-LOG-021", ERROR, "rmqctl repair --only RMQ-LOG-021"),
     Pain("23-lost-pages", "clean", _lost_page, "RMQ-LOG-010", ERROR, BRIDGE),
     Pain("74-parent-folder", "clean", _named(b"../TopicT"), "RMQ-LOG-018", ERROR, None),
     Pain("74-nul-in-a-name", "clean", _named(b"Topic\0est"), "RMQ-LOG-018", ERROR, None),

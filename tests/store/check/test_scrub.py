@@ -93,6 +93,59 @@ def test_time_is_over_and_the_next_one_goes_on(golden_store: GoldenStore, tmp_pa
     assert tree_state(store) == before
 
 
+def _killed_after(store: Path, state: Path, size: int) -> list[Finding]:
+    """The findings of a check that is interrupted when so many bytes have passed."""
+    passed = 0
+    found: list[Finding] = []
+
+    def progress(done: int) -> None:
+        nonlocal passed
+        passed += done
+        if passed > size:
+            raise KeyboardInterrupt
+
+    with StoreFiles(store) as files:
+        run = check(files, resume=state, progress=progress)
+        with pytest.raises(KeyboardInterrupt):
+            found.extend(run)
+        assert run.saved_offset == json.loads(state.read_text(encoding="utf-8"))["next_offset"]
+    return found
+
+
+@pytest.mark.parametrize("name", ["crc-flip-third", "cq-truncated"])
+def test_what_was_covered_before_an_interruption_is_kept(
+    name: str, golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass for each file here; of those that were finished all is told, and they are not walked again."""
+    monkeypatch.setattr("store.check.check.SAVED_EVERY_S", 0.0)
+    store, state = golden_store(name), tmp_path / "state.json"
+    before = tree_state(store)
+    found: list[Finding] = []
+    for files_passed in (4, 7):
+        found += _killed_after(store, state, 4 * LOG_FILE_SIZE - 1 if files_passed == 4 else 3 * LOG_FILE_SIZE - 1)
+        saved = json.loads(state.read_text(encoding="utf-8"))
+        assert 0 < saved["next_offset"] <= files_passed * LOG_FILE_SIZE
+        assert (saved["passes"], saved["alarms"]) == (0, len(found))
+    findings, part = _checked(store, resume=state)
+    assert part.ranges == [(saved["next_offset"], 9 * LOG_FILE_SIZE)]
+    assert (part.complete, part.stopped_by) == (True, None)
+    assert codes([*found, *findings]) == codes(checked(store)[0])
+    assert json.loads(state.read_text(encoding="utf-8"))["passes"] == 1
+    assert tree_state(store) == before
+
+
+def test_passes_of_one_check_are_summed_up(
+    golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden_store("crc-flip-old")
+    whole, summary = _checked(store, level="full")
+    monkeypatch.setattr("store.check.check.SAVED_EVERY_S", 0.0)
+    findings, part = _checked(store, level="full", resume=tmp_path / "state.json")
+    assert codes(findings) == codes(whole)
+    assert (part.ranges, part.messages, part.bytes) == (summary.ranges, summary.messages, summary.bytes)
+    assert (part.uncovered_messages, part.complete, part.next_offset) == (2499, True, None)
+
+
 def test_files_that_expired_meanwhile(golden_store: GoldenStore, tmp_path: Path) -> None:
     store = golden_store("clean")
     state = tmp_path / "state.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -96,6 +97,24 @@ def test_unreadable_names_file_and_what_to_do(tmp_path: Path) -> None:
         assert error.value.hint
     with pytest.raises(UnreadableError):
         list(data_extents(tmp_path / "missing", 0, 10))
+
+
+def test_the_first_bad_page_is_named_however_much_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100_000))
+    pread = os.pread
+
+    def failing(descriptor: int, length: int, position: int) -> bytes:
+        if position < 50_100 and position + length > 50_000:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(descriptor, length, position)
+
+    monkeypatch.setattr(os, "pread", failing)
+    descriptors = Descriptors()
+    for position, length in ((0, 100_000), (30_000, 25_000), (50_050, 10)):
+        with pytest.raises(UnreadableError, match=r"cannot be read at byte 49152: Input/output error"):
+            descriptors.read(path, position, length)
+    assert len(descriptors.read(path, 0, 50_000)) == 50_000
 
 
 def test_fifo_does_not_hang(tmp_path: Path) -> None:

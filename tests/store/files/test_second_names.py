@@ -8,8 +8,10 @@ from pathlib import Path
 from store.files.journal import Journal
 from store.files.journal_log import changes
 from store.files.layout import StoreLayout
-from store.files.plan import ClearRange, Plan, WriteRange
+from store.files.plan import ClearRange, Plan, Resize, WriteRange
 from store.files.undo import undo
+from tests.goldens import tree_state
+from tests.store.files.changing import small_store
 
 
 def test_the_other_name_keeps_its_bytes(tmp_path: Path) -> None:
@@ -29,3 +31,17 @@ def test_the_other_name_keeps_its_bytes(tmp_path: Path) -> None:
     assert path.read_bytes() == b"0123456789"
     assert path.stat().st_mtime_ns == 5_000_000_000
     assert [change.state for change in changes(layout)] == ["undone"]
+
+
+def test_undo_leaves_a_later_second_name_alone(tmp_path: Path) -> None:
+    """A snapshot by hard links that was taken between a change and its undo."""
+    layout = small_store(tmp_path)
+    log = layout.root / "commitlog" / "0"
+    before = tree_state(layout.root)
+    Journal(layout, "test").apply(Plan([ClearRange(log, 0, 100), Resize(log, 9000)]))
+    other = tmp_path / "snapshot"
+    os.link(log, other)
+    kept = other.read_bytes(), other.stat().st_mtime_ns
+    undo(layout)
+    assert (other.read_bytes(), other.stat().st_mtime_ns) == kept
+    assert tree_state(layout.root) == before

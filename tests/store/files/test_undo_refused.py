@@ -9,15 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError
+from formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, StoreInUseError
+from store.files import lock
 from store.files.journal import Journal
-from store.files.journal_log import changes, forget, note_permanent, refuse_unfinished
+from store.files.journal_folder import held
+from store.files.journal_log import (
+    changes,
+    end_interrupted,
+    forget,
+    note_permanent,
+    refuse_unfinished,
+    unfinished_change,
+)
 from store.files.layout import StoreLayout
 from store.files.lock import take_lock
 from store.files.plan import ClearRange, MoveAway, Plan, Resize, WriteRange
 from store.files.undo import resume, undo
 from tests.goldens import tree_state
-from tests.store.files.changing import MOMENT, content, expected, plan_of_everything, small_store, start
+from tests.store.files.changing import MOMENT, content, copied, expected, plan_of_everything, small_store, start
 from tests.store.files.crashing import crashed, recorded
 
 
@@ -261,3 +270,54 @@ def test_what_stands_among_the_journals_does_no_harm(tmp_path: Path) -> None:
     assert [change.state for change in changes(layout)] == ["damaged"]
     with pytest.raises(CorruptError, match="no file"):
         refuse_unfinished(layout)
+
+
+def _change_that_keeps_nothing(layout: StoreLayout) -> None:
+    plan = Plan([ClearRange(layout.root / "commitlog" / "0", 0, 100), MoveAway(layout.root / "queues" / "U")])
+    Journal(layout, "test", ["truncate", "-s", "a b"], keeps=False).apply(plan)
+
+
+def _assert_no_way_back(layout: StoreLayout) -> None:
+    last = changes(layout)[-1]
+    for end in (undo, resume, refuse_unfinished, lambda layout: forget(layout, [last])):
+        with pytest.raises(RefusedError, match="no way back") as refused:
+            end(layout)
+        assert "rmqctl truncate -s 'a b'" in str(refused.value.hint)
+    refuse_unfinished(layout, mends=True)
+    end_interrupted(layout, lambda head: head["verb"] == "other")
+    assert unfinished_change(layout) == last.id
+    end_interrupted(layout)
+    assert (unfinished_change(layout), changes(layout)[-1].state) == (None, "permanent")
+
+
+def test_an_interrupted_change_that_kept_nothing_is_known(tmp_path: Path) -> None:
+    layout = small_store(tmp_path / "first")
+    Journal(layout, "first").apply(Plan([ClearRange(layout.root / "index" / "one", 0, 10)]))
+    before = content(layout.root)
+    states = set()
+    for number in range(1, 100):
+        copy = copied(tmp_path / "first", tmp_path / str(number))
+        if not crashed(lambda layout=copy: _change_that_keeps_nothing(layout), number):  # type: ignore[misc]
+            break
+        state = changes(copy)[-1].state
+        states.add(state)
+        if state == "interrupted":
+            _assert_no_way_back(copy)
+        else:  # nothing was changed yet
+            assert content(copy.root) == before
+    assert states == {"applied", "abandoned", "interrupted"}
+
+
+def test_what_is_being_undone_is_not_forgotten(tmp_path: Path) -> None:
+    layout, work = start(tmp_path)
+    folder = work().folder
+    [listed] = changes(layout)
+    with held(folder), pytest.raises(StoreInUseError, match="prunes"):
+        forget(layout, [listed])
+    with held(folder), pytest.raises(StoreInUseError):
+        undo(layout)
+    assert crashed(lambda: undo(layout), 30)
+    lock._held.clear()
+    with pytest.raises(RefusedError, match="was interrupted"):  # it was listed before that
+        forget(layout, [listed])
+    undo(layout)

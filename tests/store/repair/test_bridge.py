@@ -105,10 +105,7 @@ def test_damaged_goldens(golden_store: GoldenStore, name: str, base: str, begin:
     assert tree_state(store) == before
     report = bridge(store, name)
     assert planned.bridged == report.bridged
-    wanted, done = (
-        [row for row in one.operations if not row["path"].startswith("index/")] for one in (planned, report)
-    )
-    assert wanted == done  # new index files have names only when they are made
+    assert planned.operations == report.operations
     assert report.damaged == []
     assert [row["fillers"] for row in report.bridged] == [fillers]
     found = assert_bridged(store, base, begin, end)
@@ -267,22 +264,40 @@ def test_a_span_too_small_for_a_frame_is_taken_by_the_message_before(golden_stor
     assert bridge(store, "clean").operations == []
 
 
-def test_a_small_span_at_the_start_of_a_file_is_refused(golden_store: GoldenStore) -> None:
-    store = golden_store("clean")
+def damaged_at_the_start_of_a_file(store: Path, length: int) -> None:
+    """The first bytes of a file are no message, and the first message is as much shorter."""
     path = store / "commitlog" / f"{524288:020d}"
-    data = path.read_bytes()
-    frame = bytearray(data[:-FILE] or data)
+    data = bytearray(path.read_bytes())
     first = decode_message(data, 0, FILE, 524288)
+    assert len(first.body) > length
     copy = Message(
-        topic=first.topic, body=first.body[:-30], queue_id=first.queue_id,
+        topic=first.topic, body=first.body[:-length], queue_id=first.queue_id,
         property_bytes=first.property_bytes, born_host=first.born_host,
     )  # fmt: skip
     parts = prepare_frame(copy, first.store_host, first.born_timestamp)
-    shorter = frame_bytes(parts, first.queue_offset, 524288 + 30, first.store_timestamp)
-    frame[:30], frame[30 : first.total_size] = b"\xaa" * 30, shorter
-    path.write_bytes(frame)
+    shorter = frame_bytes(parts, first.queue_offset, 524288 + length, first.store_timestamp)
+    data[:length], data[length : first.total_size] = b"\xaa" * length, shorter
+    path.write_bytes(data)
+
+
+def test_a_small_span_at_the_start_of_a_file_is_refused(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    damaged_at_the_start_of_a_file(store, 30)
     before = tree_state(store.parent)
     with pytest.raises(RefusedError, match="30 damaged bytes are too few for a frame"):
         bridge(store, "clean")
     after = tree_state(store.parent)
     assert {p for p in after if before.get(p) != after[p]} <= {".", "clean.broker.conf"}
+
+
+@pytest.mark.parametrize("length", [92, 93, 104, 105, 120])
+def test_a_span_that_can_have_been_a_message_is_bridged(length: int, golden_store: GoldenStore) -> None:
+    """Nobody knows which one: the shortest messages have a topic of one character and nothing else."""
+    store = golden_store("clean")
+    damaged_at_the_start_of_a_file(store, length)
+    [row] = bridge(store, "clean").bridged
+    assert (row["physical_offset"], row["end_offset"], row["padding_bytes"]) == (524288, 524288 + length, length)
+    found = {record.physical_offset: record for record in records(store) if isinstance(record, StoredMessage)}
+    assert (found[524288].total_size, has_queue_slot(found[524288].sys_flag)) == (length, False)
+    assert not [record for record in records(store) if isinstance(record, Damage)]
+    assert bridge(store, "clean").operations == []

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from formats.checksums import PROPERTY_CRC_SIZE
 from formats.hosts import LOCAL_HOST
-from formats.message import Message, StoredMessage, decode_message, frame_bytes, prepare_frame
+from formats.message import (
+    MINIMUM_FRAME_SIZE,
+    Message,
+    StoredMessage,
+    decode_message,
+    frame_bytes,
+    prepare_frame,
+)
 from formats.properties import parse_properties
 from formats.sys_flag import has_queue_slot
 from store.repair.bridge import lay_out
 from store.repair.filler import (
     DAMAGED_PROPERTY,
+    PADDING_TOPIC,
     Neighbour,
     filler_frame,
     filler_size,
@@ -52,6 +61,8 @@ def test_padding_of_any_size_takes_no_slot(crc: bool) -> None:
     for size in [*range(least, least + 60), 100_000]:
         message = decoded(padding_frame(beside, 3000, size), 3000)
         assert (message.total_size, has_queue_slot(message.sys_flag)) == (size, False)
+        assert PADDING_TOPIC.startswith(message.topic)
+    assert (least, message.topic) == (MINIMUM_FRAME_SIZE + crc * PROPERTY_CRC_SIZE, PADDING_TOPIC)
 
 
 @pytest.mark.parametrize("crc", [False, True])

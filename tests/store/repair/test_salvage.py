@@ -317,3 +317,21 @@ def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         salvage([store_path("clean")], tmp_path / "new", progress=interrupted)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_store_is_made_among_the_files_of_another(golden_store: GoldenStore, tmp_path: Path) -> None:
+    store = golden_store("noindex")
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    file = next((store / "commitlog").iterdir())
+    (loose / "a.bin").write_bytes(file.read_bytes())
+    before = tree_state(store), tree_state(loose)
+    for sources, target in (
+        ([store / "commitlog"], store / "new"),
+        ([file], store / "commitlog" / "new"),
+        ([loose / "a.bin"], store / "consumequeue" / "new"),
+    ):
+        with pytest.raises(RefusedError, match="among the files of a store"):
+            salvage(sources, target)
+    assert (tree_state(store), tree_state(loose)) == before
+    assert salvage([loose / "a.bin"], loose / "new").salvaged > 0

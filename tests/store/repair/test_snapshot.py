@@ -183,11 +183,13 @@ def test_a_folder_on_another_disk_is_copied(golden_store: GoldenStore, tmp_path:
     assert (tmp_path / "copy" / "consumequeue" / "TopicTest").is_dir()
 
 
-@pytest.mark.parametrize("damage", ["content", "size", "missing", "extra", "kind"])
+@pytest.mark.parametrize("damage", ["content", "size", "missing", "extra", "kind", "time"])
 def test_what_verifying_finds(damage: str, tmp_path: Path) -> None:
     _take(store_path("noindex"), tmp_path / "copy")
     path = tmp_path / "copy" / "checkpoint"
-    if damage == "content":
+    if damage == "time":
+        os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    elif damage == "content":
         data = bytearray(path.read_bytes())
         data[3] ^= 1
         path.write_bytes(data)
@@ -201,6 +203,24 @@ def test_what_verifying_finds(damage: str, tmp_path: Path) -> None:
             path.symlink_to("/etc/passwd")
     [problem] = verify_snapshot(tmp_path / "copy").problems
     assert (problem.problem, problem.path) == (damage, "new" if damage == "extra" else "checkpoint")
+
+
+def test_verifying_looks_at_directories(golden_store: GoldenStore, tmp_path: Path) -> None:
+    store = golden_store("noindex")
+    for name in ("gone", "file", "stays"):
+        (store / name).mkdir()
+    _take(store, tmp_path / "copy")
+    assert verify_snapshot(tmp_path / "copy").problems == []
+    (tmp_path / "copy" / "gone").rmdir()
+    (tmp_path / "copy" / "file").rmdir()
+    (tmp_path / "copy" / "file").write_bytes(b"")
+    (tmp_path / "copy" / "consumequeue" / "new").mkdir()
+    found = {problem.path: problem.problem for problem in verify_snapshot(tmp_path / "copy").problems}
+    assert found == {"gone": "missing", "file": "kind", "consumequeue/new": "extra"}
+    # a link to a folder beside the snapshot, whose name begins with the snapshot's
+    (tmp_path / "copy" / "consumequeue").rename(tmp_path / "copy-queues")
+    (tmp_path / "copy" / "consumequeue").symlink_to(tmp_path / "copy-queues")
+    assert "consumequeue" in {problem.path for problem in verify_snapshot(tmp_path / "copy").problems}
 
 
 def test_a_manifest_that_was_changed(tmp_path: Path) -> None:

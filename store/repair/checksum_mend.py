@@ -1,0 +1,50 @@
+"""The mend of a body checksum that was stored as 0: the right one in its place, nothing else of the message changes."""
+
+from __future__ import annotations
+
+from formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc, property_crc_text
+from formats.errors import RefusedError
+from formats.layouts import FRAME_HEADS
+from formats.message import FrameDamage, decode_message
+from store.check.finding import Finding
+from store.files.plan import Plan, WriteRange
+from store.store_files import StoreFiles
+
+
+def mend_checksum(files: StoreFiles, finding: Finding, plan: Plan) -> None:
+    """Plan the mend of one RMQ-LOG-021. RefusedError where the frame is no longer what was found.
+
+    A `__CRC32#` property covers the checksum of the body, so it is written anew as well; it has to be right before.
+    """
+    offset = finding.physical_offset
+    assert offset is not None
+    file = files.log.find(offset)
+    if file is None:
+        raise RefusedError("has gone since it was checked", file=finding.file, hint="run the command again")
+    frame = bytearray(files.log.read(offset, int.from_bytes(files.log.read(offset, 4), "big")))
+    try:
+        message = decode_message(bytes(frame), 0, len(frame), offset, check_crc=False)
+    except FrameDamage as damage:
+        raise RefusedError(
+            f"no message stands there: {damage.detail}",
+            file=file.path,
+            physical_offset=offset,
+            hint="run `rmqctl check` again",
+        ) from damage
+    place = FRAME_HEADS[0].offset("body_crc")
+    covering = parse_property_crc(bytes(frame[-PROPERTY_CRC_SIZE:]))
+    if covering is not None and covering != frame_crc(frame[:-PROPERTY_CRC_SIZE]):
+        raise RefusedError(
+            "the checksum of the whole frame is wrong as well, so the message is not known to be whole",
+            file=file.path,
+            physical_offset=offset,
+            hint="`rmqctl recover --bridge` puts filler in its place",
+        )
+    frame[place : place + 4] = body_crc(message.body).to_bytes(4, "big")
+    position = offset - file.start_offset
+    plan.add(WriteRange(file.path, position + place, bytes(frame[place : place + 4])))
+    if covering is not None:
+        text = property_crc_text(frame_crc(frame[:-PROPERTY_CRC_SIZE]))
+        plan.add(WriteRange(file.path, position + len(frame) - len(text), text))
+    # brokers delete commitlog files by age: it must not look younger than it is
+    plan.times[file.path] = file.path.stat().st_mtime_ns
