@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from formats.errors import EngineError, UnsupportedError, UsageError
 from pipeline.java import INSTALL, find_java, java_home_for_spark
 from pipeline.scratch import remove_for_good
-from pipeline.spark_job import uninterrupted
+from pipeline.spark_job import unanswered, uninterrupted
 from store.files import io
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def stop_session(session: SparkSession) -> None:
     gateway = SparkContext._gateway
     with uninterrupted():
         # a JVM that was interrupted or killed may not answer any more; it is ended in any case
-        with contextlib.suppress(Exception):
+        with unanswered():
             session.stop()
         _end_jvm(gateway)
 

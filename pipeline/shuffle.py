@@ -21,6 +21,7 @@ from store.files.reading import Descriptors
 
 _PLACE = struct.Struct("<QQ")
 _BUFFER = 1 << 20
+_CUT = "is not what was written: it has become shorter"
 
 Buffer = bytes | bytearray
 
@@ -88,17 +89,22 @@ class ShuffleReader:
         self._descriptors = descriptors
 
     def entries(self, bucket: int) -> Iterator[tuple[Any, int, int]]:
-        """Key, position and length of each entry of a bucket; UnreadableError."""
+        """Key, position and length of each entry of a bucket; UnreadableError, also for a file that is not whole."""
         try:
             size = os.stat(self._path).st_size
         except OSError as error:
             raise UnreadableError(f"cannot be read: {error.strerror}", file=self._path) from error
-        position, length = _PLACE.unpack(self.read(size - _PLACE.size * (self._buckets - bucket), _PLACE.size))
-        yield from json.loads(self.read(position, length))
+        lists_end = size - _PLACE.size * self._buckets
+        if lists_end < 0:
+            raise UnreadableError(_CUT, file=self._path)
+        places = self.read(lists_end + _PLACE.size * bucket, _PLACE.size * (self._buckets - bucket))
+        if sum(_PLACE.unpack_from(places, len(places) - _PLACE.size)) != lists_end:
+            raise UnreadableError(_CUT, file=self._path)
+        yield from json.loads(self.read(*_PLACE.unpack_from(places, 0)))
 
     def read(self, position: int, length: int) -> bytes:
         """The bytes of an entry."""
         data = self._descriptors.read(self._path, position, length)
         if len(data) < length:
-            raise UnreadableError("has become shorter than it was written", file=self._path, physical_offset=None)
+            raise UnreadableError(_CUT, file=self._path)
         return data

@@ -96,8 +96,15 @@ def _run(
 def _cancel(context: Any, group: str) -> None:
     """End the jobs of a group, those too that its thread is just about to start."""
     # a JVM that is gone has no jobs any more
-    with contextlib.suppress(Exception):
+    with unanswered():
         context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+
+
+def unanswered() -> contextlib.AbstractContextManager[None]:
+    """Passes over the errors of a JVM that does not answer any more, or of a context that has let go of it."""
+    from py4j.protocol import Py4JError
+
+    return contextlib.suppress(Py4JError, OSError, AttributeError)
 
 
 @contextlib.contextmanager
@@ -144,7 +151,7 @@ class _Watch:
         def run() -> None:
             while not self._ended.wait(_LOOKED_EVERY):
                 # a JVM that is gone answers nothing; the thread that works will say so
-                with contextlib.suppress(Exception):
+                with unanswered():
                     self.done = max(self.done, completed_tasks(context, group))
                 try:
                     if self._look is not None:

@@ -63,6 +63,22 @@ def test_a_file_that_is_lost_or_cut_is_missed(tmp_path: Path) -> None:
             reader.read(position, length)
 
 
+def test_no_cut_file_is_taken_for_a_whole_one(tmp_path: Path) -> None:
+    writer = ShuffleWriter(tmp_path / "file", 3)
+    for bucket in (0, 1, 2, 1):
+        writer.put(bucket, bucket, [b"x" * 10])
+    writer.finish()
+    whole = (tmp_path / "file").read_bytes()
+    with Descriptors() as descriptors:
+        reader = ShuffleReader(tmp_path / "file", 3, descriptors)
+        assert [len(list(reader.entries(bucket))) for bucket in range(3)] == [1, 2, 1]
+        for size in range(len(whole)):
+            (tmp_path / "file").write_bytes(whole[:size])
+            for bucket in range(3):
+                with pytest.raises(UnreadableError, match="shorter"):
+                    list(reader.entries(bucket))
+
+
 def test_a_name_has_one_bucket() -> None:
     assert {bucket_of(f"topic {number}", 7) for number in range(100)} == set(range(7))
     assert bucket_of("0 Topic", 1024) == 280
