@@ -56,9 +56,14 @@ def test_no_look_is_under_way_when_the_work_is_done(spark: SparkSession) -> None
 
 
 def test_ctrl_c_waits_where_it_must_not_come_between() -> None:
-    done = False
-    with pytest.raises(KeyboardInterrupt), uninterrupted():
-        signal.raise_signal(signal.SIGINT)
-        done = True
+    done: list[bool] = []
+
+    def interrupted() -> None:
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert done
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
