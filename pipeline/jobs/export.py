@@ -11,7 +11,6 @@ from pipeline.engine import Engine
 from pipeline.jobs.export_parts import ExportOrder, MadeFile, SplitExport, compact, export_split, sort_split
 from pipeline.over_splits import run_over_splits
 from pipeline.scratch import scratch_folder
-from pipeline.splits import SPLIT_SIZE
 from store.commitlog.walk import Progress
 from store.export.export import ExportReport
 from store.export.outputs import NewDirectory, staging_of
@@ -23,6 +22,9 @@ from store.store_files import StoreFiles
 
 SUCCESS = "_SUCCESS"
 """An empty file that says, to whoever reads such a directory, that all of it is there."""
+
+SPLIT_SIZE = 256 * 1024 * 1024
+"""Bytes of the log a task, and so a file: larger than elsewhere, because every file costs its writers and readers."""
 
 # bytes of the log for each bucket of partitions: what one task of the second step puts together
 _BUCKET = 256 * 1024 * 1024

@@ -64,6 +64,8 @@ def _merged(is_v6: Flags, narrow: pa.Array, wide: pa.Array) -> pa.Array:
 
 def _texts(stored: Bytes) -> pa.Array:
     width = stored.shape[1]
+    if _is_one(stored):
+        return _repeated(_text(stored[0].tobytes()).encode("ascii"), len(stored))
     fixed = pa.Array.from_buffers(pa.binary(width), len(stored), [None, pa.py_buffer(stored)])
     if width == _V4 + 4:  # eight bytes hash fastest as a number
         encoded = fixed.view(pa.int64()).dictionary_encode()
@@ -71,15 +73,33 @@ def _texts(stored: Bytes) -> pa.Array:
     else:
         encoded = fixed.dictionary_encode()
         distinct = encoded.dictionary.to_pylist()
-    names = [str(Host(one[:-4], int.from_bytes(one[-4:], "big", signed=True))) for one in distinct]
-    return pa.array(names, pa.string()).take(encoded.indices)
+    return pa.array(map(_text, distinct), pa.string()).take(encoded.indices)
+
+
+def _is_one(stored: Bytes) -> bool:
+    """Whether all rows are the same, of which there is at least one: a store has one store host, most of the time."""
+    if not len(stored):
+        return False
+    words = np.ascontiguousarray(stored).view(np.uint32)
+    return bool((words == words[0]).all())
+
+
+def _text(stored: bytes) -> str:
+    return str(Host(stored[:-4], int.from_bytes(stored[-4:], "big", signed=True)))
+
+
+def _repeated(text: bytes, count: int) -> pa.Array:
+    return fixed_texts(np.tile(np.frombuffer(text, np.uint8), (count, 1)))
 
 
 def _ids(batch: MessageColumns, rows: Int64s, size: int) -> pa.Array:
-    stored = np.empty((len(rows), size + 12), np.uint8)
-    stored[:, : size + 4] = host_bytes(batch, rows, "store", size)
-    stored[:, size + 4 :] = batch.physical_offset[rows].astype(">i8").view(np.uint8).reshape(-1, 8)
-    return fixed_texts(hex_digits(stored))
+    hosts = host_bytes(batch, rows, "store", size)
+    offsets = batch.physical_offset[rows].astype(">i8").view(np.uint8).reshape(-1, 8)
+    digits = np.empty((len(rows), 2 * (size + 12)), np.uint8)
+    edge = 2 * (size + 4)
+    digits[:, :edge] = hex_digits(hosts[:1] if _is_one(hosts) else hosts)
+    digits[:, edge:] = hex_digits(offsets)
+    return fixed_texts(digits)
 
 
 def hex_digits(data: Bytes) -> Bytes:
