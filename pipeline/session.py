@@ -99,14 +99,17 @@ def settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, st
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        # what a JVM that is killed leaves goes with the folder
+        "spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={folder}"',
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.python.task.killTimeout": "500ms",
     }
     if master.startswith("local"):
         # a handful of cores: two hundred tasks after each shuffle would cost more than the work
         ours["spark.sql.shuffle.partitions"] = str(2 * len(os.sched_getaffinity(0)))
-        if "SPARK_LOCAL_DIRS" not in os.environ:
-            ours["spark.local.dir"] = str(folder / "local")
+    if master.startswith(("local", "spark://")) and "SPARK_LOCAL_DIRS" not in os.environ:
+        # the driver's; workers of a cluster give their executors others
+        ours["spark.local.dir"] = str(folder / "local")
     if _is_on_this_machine(master):
         ours["spark.driver.host"] = "127.0.0.1"
     return {**ours, **conf}

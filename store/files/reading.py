@@ -14,6 +14,7 @@ from formats.errors import UnreadableError
 _MAXIMUM_OPEN = 256
 _CHUNK = 1 << 20
 _PAGE = 4096
+_ZEROS = bytes(_CHUNK)
 
 
 class Descriptors:
@@ -133,8 +134,7 @@ def first_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) ->
     for start, stop in data_extents(path, begin, end):
         for position in range(start, stop, _CHUNK):
             chunk = descriptors.read(path, position, min(_CHUNK, stop - position))
-            rest = chunk.lstrip(b"\0")
-            if rest:
+            if chunk != _ZEROS and (rest := chunk.lstrip(b"\0")):
                 return position + len(chunk) - len(rest)
     return None
 
@@ -157,8 +157,9 @@ def end_of_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -
         position = stop
         while position > start:
             at = max(start, position - _CHUNK)
-            rest = descriptors.read(path, at, position - at).rstrip(b"\0")
-            if rest:
+            chunk = descriptors.read(path, at, position - at)
+            # compared at once, which is many times as fast as byte by byte
+            if chunk != _ZEROS and (rest := chunk.rstrip(b"\0")):
                 return at + len(rest)
             position = at
     return begin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from formats.errors import RefusedError
@@ -23,6 +24,7 @@ from store.repair.filler import (
     filler_frame,
     filler_size,
     lengthened_frame,
+    marked_filler_size,
     padding_frame,
     padding_size,
 )
@@ -78,7 +80,7 @@ def plan_bridges(files: StoreFiles, spill: Spill, progress: Progress | None = No
 def _bridge(files: StoreFiles, bridges: Bridges, span: Span, lost: list[Lost], log_map: LogMap, spill: Spill) -> None:
     beside = _neighbour(files, span, log_map)
     limit = span.end - BLANK_SIZE if span.is_to_file_end else span.end
-    places, given_up = lay_out(beside, lost, span.begin, limit, must_fill=not span.is_to_file_end)
+    places, given_up = lay_out(beside, lost, span.begin, limit, span.reason, must_fill=not span.is_to_file_end)
     _prepare_file(bridges, span)
     if not places and not span.is_to_file_end:
         _lengthen(bridges, span, beside.message, spill)
@@ -117,14 +119,19 @@ def _neighbour(files: StoreFiles, span: Span, log_map: LogMap) -> Neighbour:
         ) from damage
 
 
-def lay_out(beside: Neighbour, lost: list[Lost], begin: int, limit: int, *, must_fill: bool) -> tuple[list[Place], int]:
-    """Places for the frames of [begin, limit), each lost message where it stood if that can be; and how many of them
-    get none for want of room. With `must_fill` the frames end at `limit`, unless not even padding fits."""
+def lay_out(
+    beside: Neighbour, lost: list[Lost], begin: int, limit: int, reason: str, *, must_fill: bool
+) -> tuple[list[Place], int]:
+    """Places for the frames of [begin, limit), each lost message where it stood if that can be; and how many of their
+    slots get none for want of room. With `must_fill` the frames end at `limit`, unless not even padding fits."""
     kept = list(lost)
     places = _placed(beside, kept, begin)
+    marked = _placed(beside, kept, begin, reason)
+    if _end(marked, begin) <= limit and _told(marked) == _told(places):
+        places = marked
     if _end(places, begin) > limit:
         # as closely as they fit: what a unit said about place and size is not needed, units are made anew
-        kept = [Lost(message.slots) for message in kept]
+        kept = [replace(message, physical_offset=-1, size=0) for message in kept]
         while kept and _end(places := _placed(beside, kept, begin), begin) > limit:
             kept.pop()
         places = places if kept else []
@@ -134,15 +141,16 @@ def lay_out(beside: Neighbour, lost: list[Lost], begin: int, limit: int, *, must
             places += _padding(beside, _end(places, begin), rest)
         elif places:
             places[-1] = places[-1]._replace(size=places[-1].size + rest)
-    return places, len(lost) - len(kept)
+    return places, sum(max(1, message.own.batch_size) for message in lost[len(kept) :])
 
 
-def _placed(beside: Neighbour, lost: list[Lost], begin: int) -> list[Place]:
+def _placed(beside: Neighbour, lost: list[Lost], begin: int, reason: str | None = None) -> list[Place]:
+    """`reason`: messages of which no size is known get room for it, else as little as they can have."""
     places: list[Place] = []
     position = begin
     for message in lost:
-        least = filler_size(beside, message.key[0], message.further)
-        size = least
+        topic, properties = message.own.key[0], message.properties
+        least = size = filler_size(beside, topic, properties)
         if message.size:
             gap = message.physical_offset - position
             if gap >= padding_size(beside):
@@ -150,9 +158,16 @@ def _placed(beside: Neighbour, lost: list[Lost], begin: int) -> list[Place]:
                 position = message.physical_offset
             # too little for padding is added to the filler; what an earlier one takes is taken from it
             size = max(least, message.physical_offset + message.size - position)
+        elif reason is not None:
+            size = marked_filler_size(beside, topic, reason, properties)
         places.append(Place(position, size, message))
         position += size
     return places
+
+
+def _told(places: list[Place]) -> list[tuple[int, int]]:
+    """Where those stand whose place is known."""
+    return [(place.physical_offset, place.size) for place in places if place.lost is not None and place.lost.size]
 
 
 def _end(places: list[Place], begin: int) -> int:
@@ -184,9 +199,17 @@ def _frame(beside: Neighbour, place: Place, reason: str) -> bytes:
     lost = place.lost
     if lost is None:
         return padding_frame(beside, place.physical_offset, place.size)
-    topic, queue_id = lost.key
+    topic, queue_id = lost.own.key
     return filler_frame(
-        beside, topic, queue_id, lost.queue_offset, place.physical_offset, place.size, reason, lost.further
+        beside,
+        topic,
+        queue_id,
+        lost.own.queue_offset,
+        place.physical_offset,
+        place.size,
+        reason,
+        lost.properties,
+        lost.sys_flag,
     )
 
 

@@ -55,16 +55,17 @@ def filler_frame(
     size: int,
     reason: str,
     more: Mapping[str, str],
+    sys_flag: int = 0,
 ) -> bytes:
     """The frame of exactly `size` bytes, which must be at least `filler_size(beside, topic, more)`. `reason`: of the
-    damage; `more`: properties that decide which queues the message is in."""
+    damage; `more`: properties that decide which queues the message is in, as `sys_flag` does."""
     needed = {**_FOR_SERVICES.get(topic, {}), **more}
     for properties in ({**needed, DAMAGED_PROPERTY: reason}, needed):
-        room = size - _parts(beside, topic, queue_id, properties, b"", 0).total_size
+        room = size - _parts(beside, topic, queue_id, properties, b"", sys_flag).total_size
         if room >= 0:
             body = _TEXT[:room].ljust(room)
             return frame_bytes(
-                _parts(beside, topic, queue_id, properties, body, 0),
+                _parts(beside, topic, queue_id, properties, body, sys_flag),
                 queue_offset,
                 physical_offset,
                 beside.message.store_timestamp,
@@ -75,6 +76,11 @@ def filler_frame(
 def filler_size(beside: Neighbour, topic: str, more: Mapping[str, str]) -> int:
     """Bytes that a filler takes at least."""
     return _parts(beside, topic, 0, {**_FOR_SERVICES.get(topic, {}), **more}, b"", 0).total_size
+
+
+def marked_filler_size(beside: Neighbour, topic: str, reason: str, more: Mapping[str, str]) -> int:
+    """Bytes of a filler that has RMQCTL_DAMAGED and its text in full."""
+    return filler_size(beside, topic, {**more, DAMAGED_PROPERTY: reason}) + len(_TEXT)
 
 
 def padding_frame(beside: Neighbour, physical_offset: int, size: int) -> bytes:

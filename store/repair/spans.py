@@ -13,6 +13,7 @@ from store.dispatch import queue_slots
 from store.files.layout import file_name
 from store.log_runs import Digest, Run
 from store.log_survey import new_survey
+from store.mend.batch_consumequeue import LARGEST_BATCH
 from store.run_survey import survey_runs
 from store.store_files import StoreFiles
 
@@ -45,10 +46,11 @@ class Span:
 @dataclass(slots=True)
 class LogMap:
     """Runs of good messages in order: begin, end and last message of each; and for each queue the runs that have
-    messages of it, with the first and the last slot in each."""
+    messages of it, with the first and the last slot in each. `batch_queues`: those that have inner batches."""
 
     runs: list[tuple[int, int, int]] = field(default_factory=list)
     queues: dict[QueueKey, list[tuple[int, int, int]]] = field(default_factory=dict)
+    batch_queues: set[QueueKey] = field(default_factory=set)
 
     def slots_around(self, key: QueueKey, run: int) -> tuple[int, int | None]:
         """The slots [first, end) of a queue that messages between run number `run` and the next can have; `end` is None
@@ -80,8 +82,12 @@ def survey_damage(files: StoreFiles, progress: Progress | None = None) -> tuple[
                 slots[(queue.topic, queue.queue_id)] = [int(queue.slots.min()), int(queue.slots.max())]
         for _, message in run.special:
             for slot in queue_slots(message, levels):
-                if not slot.is_batch:
-                    slots.setdefault((slot.topic, slot.queue_id), []).append(slot.unit.queue_offset)
+                key, unit = (slot.topic, slot.queue_id), slot.unit
+                if slot.is_batch:
+                    if not 0 < unit.batch_size <= LARGEST_BATCH or unit.queue_offset < 0:
+                        continue  # no unit is made of it
+                    found.batch_queues.add(key)
+                slots.setdefault(key, []).extend((unit.queue_offset, unit.next_queue_offset - 1))
         for key, numbers in slots.items():
             found.queues.setdefault(key, []).append((number, min(numbers), max(numbers)))
 

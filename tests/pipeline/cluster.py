@@ -80,6 +80,8 @@ class Cluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
+            # of executors, too: what they leave when they are killed
+            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={self._folder}",
         }
         with log.open("wb") as output:
             return subprocess.Popen(

@@ -57,6 +57,7 @@ from pipeline.engine import SparkEngine
 from pipeline.session import spark_session
 try:
     with spark_session("local[1]") as session:
+        print(session._jvm.java.lang.System.getProperty("java.io.tmpdir"))
         threading.Timer(2, session.sparkContext._gateway.proc.kill).start()
         SparkEngine(session).run("sleeping", time.sleep, [600])
 except RmqctlError as error:
@@ -64,10 +65,14 @@ except RmqctlError as error:
 """
 
 
-def test_a_jvm_that_is_killed_is_one_sentence(tmp_path: Path) -> None:
-    ended = run(_LOSES_ITS_JVM, TMPDIR=str(tmp_path))
-    assert (ended.stdout, ended.stderr) == ("EngineError Spark has ended in the middle of the job\n", "")
-    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("hsperfdata")] == []
+def test_a_jvm_that_is_killed_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    ended = run(_LOSES_ITS_JVM, TMPDIR=str(folder))
+    temporary, said = ended.stdout.splitlines()
+    assert (said, ended.stderr) == ("EngineError Spark has ended in the middle of the job", "")
+    assert Path(temporary).is_relative_to(folder)
+    assert [path.name for path in folder.iterdir() if not path.name.startswith("hsperfdata")] == []
 
 
 def test_ctrl_c_is_what_it_was(spark: SparkSession) -> None:

@@ -58,12 +58,12 @@ def test_no_look_is_under_way_when_the_work_is_done(spark: SparkSession) -> None
 def test_ctrl_c_waits_where_it_must_not_come_between() -> None:
     done: list[bool] = []
 
-    def interrupted() -> None:
+    def work() -> None:
         with uninterrupted():
             signal.raise_signal(signal.SIGINT)
             done.append(True)
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        work()
     assert done
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

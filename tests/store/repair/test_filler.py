@@ -24,10 +24,11 @@ from store.repair.filler import (
     filler_frame,
     filler_size,
     lengthened_frame,
+    marked_filler_size,
     padding_frame,
     padding_size,
 )
-from store.repair.lost import Lost
+from store.repair.lost import Lost, Slot
 
 
 def good(topic: str = "T", properties: dict[str, str] | None = None, *, crc: bool = False, body: bytes = b"x") -> bytes:
@@ -84,7 +85,7 @@ def test_a_message_can_be_lengthened_by_any_number_of_bytes(crc: bool, propertie
 
 def places(lost: list[Lost], begin: int, limit: int, *, must_fill: bool = True) -> list[tuple[int, int, bool]]:
     beside = Neighbour(decoded(good()))
-    found, _ = lay_out(beside, lost, begin, limit, must_fill=must_fill)
+    found, _ = lay_out(beside, lost, begin, limit, "magic", must_fill=must_fill)
     position = begin
     for place in found:
         assert place.physical_offset == position
@@ -94,7 +95,7 @@ def places(lost: list[Lost], begin: int, limit: int, *, must_fill: bool = True) 
 
 
 def slot(number: int, offset: int = -1, size: int = 0) -> Lost:
-    return Lost([(("T", 0), number)], offset, size)
+    return Lost([Slot(("T", 0), number)], offset, size)
 
 
 def test_lost_messages_stand_where_they_stood() -> None:
@@ -105,21 +106,29 @@ def test_lost_messages_stand_where_they_stood() -> None:
 
 
 def test_messages_known_by_their_slot_alone_are_put_between() -> None:
-    least = filler_size(Neighbour(decoded(good())), "T", {})
+    beside = Neighbour(decoded(good()))
+    least, marked = filler_size(beside, "T", {}), marked_filler_size(beside, "T", "magic", {})
+    # as large as its mark, if those that are known stay where they were
     assert places([slot(1), slot(2, 500, 200)], 0, 700) == [
-        (0, least, True),
-        (least, 500 - least, False),
+        (0, marked, True),
+        (marked, 500 - marked, False),
         (500, 200, True),
     ]
+    assert places([slot(1), slot(2, 200, 200)], 0, 400) == [
+        (0, least, True),
+        (least, 200 - least, False),
+        (200, 200, True),
+    ]
+    assert places([slot(1), slot(2)], 0, marked + least) == [(0, least, True), (least, marked, True)]
     # no room before the one that is known: it moves
     assert places([slot(1), slot(2, 20, 300)], 0, 320) == [(0, least, True), (least, 320 - least, True)]
 
 
 def test_what_has_no_room_is_given_up() -> None:
     beside = Neighbour(decoded(good()))
-    found, given_up = lay_out(beside, [slot(number) for number in range(9)], 0, 300, must_fill=True)
-    assert ([place.lost.queue_offset for place in found if place.lost], given_up) == ([0, 1, 2], 6)
-    assert lay_out(beside, [slot(1)], 0, 50, must_fill=True) == ([], 1)
+    found, given_up = lay_out(beside, [slot(number) for number in range(9)], 0, 300, "magic", must_fill=True)
+    assert ([place.lost.own.queue_offset for place in found if place.lost], given_up) == ([0, 1, 2], 6)
+    assert lay_out(beside, [slot(1)], 0, 50, "magic", must_fill=True) == ([], 1)
 
 
 def test_nothing_is_known() -> None:
