@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from formats import properties as property_names
@@ -21,9 +21,11 @@ from formats.layouts import (
 )
 from formats.properties import encode_properties
 
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+"""Those of a message that has none."""
 
-@dataclass(slots=True)
-class Message:
+
+class Message(NamedTuple):
     """A message to be put. `properties` in the order they are stored; `body` in stored form (compressed if the
     sys_flag says so). What is None is filled in by the store.
 
@@ -34,7 +36,7 @@ class Message:
     body: bytes
     queue_id: int = 0
     flag: int = 0
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = NO_PROPERTIES
     property_bytes: bytes | None = None
     sys_flag: int = 0
     born_timestamp: int | None = None

@@ -26,7 +26,7 @@ from formats.properties import parse_properties
 from formats.sys_flag import compression_type
 
 if TYPE_CHECKING:
-    from formats.framing import FrameParts, Message, frame_bytes, prepare_frame, utf16_length
+    from formats.framing import NO_PROPERTIES, FrameParts, Message, frame_bytes, prepare_frame, utf16_length
 
 __all__ = [
     "MINIMUM_FRAME_SIZE",
@@ -36,6 +36,7 @@ __all__ = [
     "StoredMessage",
     "decode_message",
     # what another module has, see __getattr__
+    "NO_PROPERTIES",
     "FrameParts",
     "Message",
     "frame_bytes",
@@ -214,7 +215,7 @@ def _check_crcs(
             raise FrameDamage(Reason.PROPERTY_CRC, f"frame CRC is {found}, its __CRC32# property says {expected}")
 
 
-_OF_FRAMING = ("FrameParts", "Message", "frame_bytes", "prepare_frame", "utf16_length")
+_OF_FRAMING = ("NO_PROPERTIES", "FrameParts", "Message", "frame_bytes", "prepare_frame", "utf16_length")
 
 
 def __getattr__(name: str) -> object:

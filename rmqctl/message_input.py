@@ -11,7 +11,7 @@ from typing import IO, Any
 from formats import properties as names
 from formats.compression import compress
 from formats.errors import UsageError
-from formats.hosts import Host, parse_host
+from formats.hosts import LOCAL_HOST, Host, parse_host
 from formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
 from formats.message import Message
 from formats.sys_flag import compression_type
@@ -97,7 +97,9 @@ def _object(line: bytes) -> dict[str, Any]:
 def message_from_record(record: Mapping[str, Any], as_stored: bool) -> Message:
     """See message_from_line."""
     sys_flag = _integer(record, "sys_flag", 0, _INT) & ~_HOST_BITS
-    message = Message(
+    if as_stored and (record.get("store_timestamp") is None or record.get("store_host") is None):
+        raise UsageError("--as-stored needs store_timestamp and store_host")
+    return Message(
         topic=_text(record, "topic"),
         body=_stored_body(record, sys_flag),
         queue_id=_integer(record, "queue_id", 0, (0, _INT[1])),
@@ -105,19 +107,17 @@ def message_from_record(record: Mapping[str, Any], as_stored: bool) -> Message:
         properties=_properties(record),
         property_bytes=_base64(record, "properties_base64"),
         sys_flag=sys_flag,
+        born_timestamp=_integer(record, "born_timestamp", 0, _LONG) if _has(record, "born_timestamp") else None,
+        born_host=_host(record, "born_host") if _has(record, "born_host") else LOCAL_HOST,
+        store_timestamp=_integer(record, "store_timestamp", 0, _LONG) if as_stored else None,
+        store_host=_host(record, "store_host") if as_stored else None,
         reconsume_times=_integer(record, "reconsume_times", 0, _INT),
         prepared_transaction_offset=_integer(record, "prepared_transaction_offset", 0, _LONG),
     )
-    if record.get("born_timestamp") is not None:
-        message.born_timestamp = _integer(record, "born_timestamp", 0, _LONG)
-    if record.get("born_host") is not None:
-        message.born_host = _host(record, "born_host")
-    if as_stored:
-        if record.get("store_timestamp") is None or record.get("store_host") is None:
-            raise UsageError("--as-stored needs store_timestamp and store_host")
-        message.store_timestamp = _integer(record, "store_timestamp", 0, _LONG)
-        message.store_host = _host(record, "store_host")
-    return message
+
+
+def _has(record: Mapping[str, Any], name: str) -> bool:
+    return record.get(name) is not None
 
 
 def _stored_body(record: Mapping[str, Any], sys_flag: int) -> bytes:

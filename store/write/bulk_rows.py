@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import attrgetter
+from typing import cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from store.columns.batch import Flags, Int64s
 from store.columns.frame_columns import Frame, Span
 from store.columns.frames import Held
 from store.write.ordinary import UNUSUAL_FLAGS, KnownTopic, OrdinaryPuts, packed_host
-from store.write.property_text import property_template, usual_stored
+from store.write.property_text import joined_properties, property_template, usual_stored
 from store.write.put_checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
 
 # a born time that is to be filled in
@@ -81,40 +81,43 @@ class BulkRows:
 
 
 def rows_of_messages(messages: Sequence[Message], ordinary: OrdinaryPuts, is_copy: bool = False) -> BulkRows | None:
-    """Rows of `messages`; None where a number does not fit into 64 bits or is none, which the whole way tells."""
+    """Rows of `messages`, of which there is one at least; None where a number does not fit into 64 bits or is none,
+    which the whole way tells."""
     count = len(messages)
     columns = np.zeros((len(Frame), count), np.int64)
     usual = np.ones(count, np.bool_)
-    topics = list(map(attrgetter("topic"), messages))
+    (
+        topics, bodies, queue_ids, flags, properties, stored_properties, sys_flags, born_timestamps, born_hosts,
+        store_timestamps, store_hosts, reconsume_times, prepared,
+    ) = zip(*messages, strict=True)  # fmt: skip
     numbers = {topic: number for number, topic in enumerate(dict.fromkeys(topics))}
-    hosts, places = _hosts(list(map(attrgetter("born_host"), messages)))
+    hosts, places = _hosts(born_hosts)
     columns[Frame.STORE_TIMESTAMP] = NO_TIME
     try:
         if len(numbers) > 1:
             columns[Frame.TOPIC] = list(map(numbers.__getitem__, topics))
-        columns[Frame.BORN_TIMESTAMP] = _times(messages, "born_timestamp")
+        columns[Frame.BORN_TIMESTAMP] = _times(born_timestamps)
         columns[Frame.BORN_HOST] = places
         if is_copy:
-            columns[Frame.STORE_TIMESTAMP] = _times(messages, "store_timestamp")
-            hosts = _add_store_hosts(messages, columns, usual, hosts)
-        for place, name in _NUMBERS.items():
-            values = list(map(attrgetter(name), messages))
-            # counting is many times faster than making an array of objects
-            columns[place] = values[0] if values.count(values[0]) == count else values
+            columns[Frame.STORE_TIMESTAMP] = _times(store_timestamps)
+            hosts = _add_store_hosts(store_hosts, columns, usual, hosts)
+        for place, values in (
+            (Frame.QUEUE_ID, queue_ids), (Frame.FLAG, flags), (Frame.SYS_FLAG, sys_flags),
+            (Frame.RECONSUME_TIMES, reconsume_times), (Frame.PREPARED, prepared),
+        ):  # fmt: skip
+            columns[place] = _once(values)
     except (OverflowError, TypeError, ValueError):
         return None
     usual &= columns[Frame.BORN_HOST] > 0
-    bodies = list(map(attrgetter("body"), messages))
     if set(map(type, bodies)) != {bytes}:
         usual &= np.array([type(body) is bytes for body in bodies], np.bool_)
-        bodies = [body if type(body) is bytes else b"" for body in bodies]
-    for name in () if is_copy else ("store_host", "store_timestamp"):
-        values = list(map(attrgetter(name), messages))
-        if values.count(None) < count:
-            usual &= np.array([value is None for value in values], np.bool_)
+        bodies = tuple(body if type(body) is bytes else b"" for body in bodies)
+    for given in () if is_copy else (store_hosts, store_timestamps):
+        if given.count(None) < count:
+            usual &= np.array([value is None for value in given], np.bool_)
     starts, ends = np.zeros((len(Span), count), np.int64), np.zeros((len(Span), count), np.int64)
-    encoded, ends[Span.PROPERTIES] = _properties(messages, ordinary, usual)
-    ends[Span.BODY] = np.cumsum(np.fromiter(map(len, bodies), np.int64, count))
+    encoded, ends[Span.PROPERTIES] = _properties(properties, stored_properties, ordinary, usual)
+    np.cumsum(np.fromiter(map(len, bodies), np.int64, count), out=ends[Span.BODY])
     starts[:, 1:] = ends[:, :-1]
     return BulkRows(
         columns, starts, ends, Held.of(b"".join(bodies)), Held.of(encoded),
@@ -122,15 +125,21 @@ def rows_of_messages(messages: Sequence[Message], ordinary: OrdinaryPuts, is_cop
     )  # fmt: skip
 
 
-def _times(messages: Sequence[Message], name: str) -> list[int]:
-    return [NO_TIME if time is None else time for time in map(attrgetter(name), messages)]
+def _once(values: tuple[int, ...]) -> int | tuple[int, ...]:
+    """The one value if all are the same: counting is many times faster than making an array of objects."""
+    return values[0] if values.count(values[0]) == len(values) else values
+
+
+def _times(values: tuple[int | None, ...]) -> int | list[int]:
+    if values.count(None) == len(values):
+        return NO_TIME
+    return [NO_TIME if time is None else time for time in values]
 
 
 def _add_store_hosts(
-    messages: Sequence[Message], columns: Int64s, usual: Flags, born_hosts: list[bytes]
+    given: tuple[Host | None, ...], columns: Int64s, usual: Flags, born_hosts: list[bytes]
 ) -> list[bytes]:
     """Fill in the places of store hosts behind those of the born hosts; all hosts then."""
-    given = list(map(attrgetter("store_host"), messages))
     hosts, places = _hosts(given)
     columns[Frame.STORE_HOST] = places
     found = columns[Frame.STORE_HOST] > 0
@@ -140,16 +149,7 @@ def _add_store_hosts(
     return born_hosts + hosts[1:]
 
 
-_NUMBERS = {
-    Frame.QUEUE_ID: "queue_id",
-    Frame.FLAG: "flag",
-    Frame.SYS_FLAG: "sys_flag",
-    Frame.RECONSUME_TIMES: "reconsume_times",
-    Frame.PREPARED: "prepared_transaction_offset",
-}
-
-
-def _hosts(hosts: list[Host]) -> tuple[list[bytes], int | list[int]]:
+def _hosts(hosts: tuple[Host | None, ...]) -> tuple[list[bytes], int | list[int]]:
     """The packed hosts, and the number of each one given: 0 if it cannot be packed."""
     if hosts.count(hosts[0]) == len(hosts):
         packed = packed_host(hosts[0])
@@ -163,13 +163,14 @@ def _hosts(hosts: list[Host]) -> tuple[list[bytes], int | list[int]]:
     return [packed or bytes(8) for packed in numbers], [places[id(host)] for host in hosts]
 
 
-def _properties(messages: Sequence[Message], ordinary: OrdinaryPuts, usual: Flags) -> tuple[bytes, Int64s]:
-    """The stored properties one behind the other, and where each end; rows with unusual ones are no longer `usual`."""
-    properties = list(map(attrgetter("properties"), messages))
-    given = list(map(attrgetter("property_bytes"), messages))
+def _properties(
+    properties: tuple[Mapping[str, str], ...], given: tuple[bytes | None, ...], ordinary: OrdinaryPuts, usual: Flags
+) -> tuple[bytes, Int64s]:
+    """The stored properties one behind the other, and where each end; rows with unusual ones are no longer `usual`.
+    Those `given` as bytes replace the others."""
     if given.count(None) == len(given):
         if set(map(type, properties)) == {dict}:
-            found = _alike(properties)
+            found = _alike(cast(tuple[dict[str, str], ...], properties))
             if found is not None:
                 return found
         encoded = [ordinary.properties_of(one) for one in properties]
@@ -183,20 +184,19 @@ def _properties(messages: Sequence[Message], ordinary: OrdinaryPuts, usual: Flag
     return b"".join(known), np.cumsum(np.fromiter(map(len, known), np.int64, len(known)))
 
 
-def _alike(properties: list[dict[str, str]]) -> tuple[bytes, Int64s] | None:
-    """The same for messages that all have the same names: formatted at once, and cut where the separators are."""
-    shapes = set(map(tuple, properties))
-    template = property_template(shapes.pop()) if len(shapes) == 1 else None
-    if not template:
+def _alike(properties: tuple[dict[str, str], ...]) -> tuple[bytes, Int64s] | None:
+    """The same for messages that all have the same names: joined at once, and cut where the separators are."""
+    names = tuple(properties[0])
+    each = len(names)
+    # as no name comes twice in one of them, the names of all in a row tell those of each
+    if list(chain.from_iterable(properties)) != [*names] * len(properties) or property_template(names) in (None, ""):
         return None
-    values = tuple(chain.from_iterable(map(dict.values, properties)))
+    values = list(chain.from_iterable(map(dict.values, properties)))
     try:
-        "".join(values)  # TypeError for what is no text
-        encoded = (template * len(properties) % values).encode()
+        encoded = joined_properties(names, values).encode()
     except (UnicodeError, TypeError):
         return None
     separators = np.flatnonzero(np.frombuffer(encoded, np.uint8) == ord(PROPERTY_SEPARATOR))
     if len(separators) != len(values):
         return None  # a value holds one
-    each = len(values) // len(properties)
     return encoded, separators[each - 1 :: each] + 1

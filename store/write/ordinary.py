@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from zlib import crc32
@@ -27,7 +28,7 @@ from formats.layouts import (
     TOPIC_LENGTH_V1,
     TRANSACTION_MASK,
 )
-from formats.message import Message
+from formats.message import NO_PROPERTIES, Message
 from store.config import StoreConfig
 from store.files.background import Background
 from store.files.mapped_file import MappedFile
@@ -63,6 +64,11 @@ class KnownTopic(NamedTuple):
         return _OVERHEAD + size
 
 
+def wall_clock() -> int:
+    """Now, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 def _no_window(position: int, first: bytes, rest: bytes) -> None:
     raise AssertionError("a write before there was a window")
 
@@ -94,11 +100,13 @@ class OrdinaryPuts:
     ) -> None:
         """`follower` is woken when he is idle and there is more to follow."""
         self.lock = threading.Lock()
+        self._acquire, self._release = self.lock.acquire, self.lock.release
         self.last_timestamp = last_timestamp
         self.begin_in_lock: int | None = None
         self._follower = follower
         self.is_possible = is_ordinary_store(config) and not store_host.is_v6
         self._clock = clock
+        self._nanoseconds = time.time_ns if clock is wall_clock else lambda: clock() * 1_000_000
         self._busy_after = config.os_page_cache_busy_time_out_mills
         self._largest_body = config.max_message_size
         self._store_host = store_host
@@ -149,7 +157,7 @@ class OrdinaryPuts:
 
     def properties_of(self, properties: Mapping[str, str]) -> bytes | None:
         """The stored form of ordinary properties; None for any other, and for what is no text."""
-        if type(properties) is not dict:
+        if type(properties) is not dict and properties is not NO_PROPERTIES:
             return None
         write = self._writer_of(tuple(properties))
         if write is None:
@@ -170,27 +178,32 @@ class OrdinaryPuts:
 
     def put(self, message: Message) -> PutResult | None:
         """Put `message` and answer at once; None, with nothing done, if it must go the whole way."""
-        properties, body = message.properties, message.body
-        topic = self.known_topics.get(message.topic)
+        # a slice of a named tuple is a plain one, which is taken apart at once
+        (
+            topic_name, body, queue_id, flag, properties, property_bytes, sys_flag, born, born_host,
+            store_timestamp, store_host, reconsume_times, prepared,
+        ) = message[:]  # fmt: skip
+        topic = self.known_topics.get(topic_name)
         if (
             topic is None
-            or type(properties) is not dict
+            or (type(properties) is not dict and properties is not NO_PROPERTIES)
             or type(body) is not bytes
-            or message.property_bytes is not None
-            or message.sys_flag & UNUSUAL_FLAGS
-            or message.store_host is not None
-            or message.store_timestamp is not None
+            or property_bytes is not None
+            or sys_flag & UNUSUAL_FLAGS
+            or store_host is not None
+            or store_timestamp is not None
         ):
             return None
         field, overhead, queues = topic
-        next_offset = queues.get(message.queue_id)
-        write = self._writers.get(tuple(properties)) or self._writer_of(tuple(properties))
-        born_host, packed_born = self._born_host
-        if message.born_host is not born_host:
-            packed_born = self._learn_host(message.born_host)
-        begin = self.begin_in_lock
+        next_offset = queues.get(queue_id)
+        shape = tuple(properties)
+        write = self._writers.get(shape) or self._writer_of(shape)
+        last_host, packed_born = self._born_host
+        if born_host is not last_host:
+            packed_born = self._learn_host(born_host)
         if next_offset is None or write is None or packed_born is None:
             return None
+        begin = self.begin_in_lock
         if begin is not None and self._clock() - begin > self._busy_after:
             return None
         try:
@@ -205,24 +218,21 @@ class OrdinaryPuts:
             return None
         # of the stored body, 0 for none (UtilAll#crc32)
         crc = (crc32(body) if length < _SHORT else self._crc32(body)) & CRC_MASK
-        born = message.born_timestamp
-        clock, lock = self._clock, self.lock
-        lock.acquire()  # `with` takes twice as long
+        self._acquire()  # `with` takes twice as long
         try:
             file = self._file
             if file is None:
                 return None
             position = file.wrote_position
             end = position + overhead + length + properties_size
-            now = clock()
+            now = self._nanoseconds() // 1_000_000
             if end > self._limit or now < self.last_timestamp:
                 return None
             self.begin_in_lock = now
             queue_offset, physical_offset = next_offset.value, file.start_offset + position
             head = _pack_head(
-                crc, message.queue_id, message.flag, queue_offset, physical_offset, message.sys_flag,
-                now if born is None else born, packed_born, now, self.packed_host,
-                message.reconsume_times, message.prepared_transaction_offset, length,
+                crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
+                now if born is None else born, packed_born, now, self.packed_host, reconsume_times, prepared, length,
             )  # fmt: skip
             self._write_frame(
                 position,
@@ -237,14 +247,16 @@ class OrdinaryPuts:
             return None  # a value that no field holds: the whole way says which
         finally:
             self.begin_in_lock = None
-            lock.release()
+            self._release()
         if self._follower.is_idle:
             self._follower.wake()
         return new_result(PutResult, (STORED, queue_offset, physical_offset, "", self._store_host))
 
 
-def packed_host(host: Host) -> bytes | None:
+def packed_host(host: Host | None) -> bytes | None:
     """The eight bytes of an IPv4 host in a frame; None for IPv6, and for what is no host at all."""
+    if host is None:
+        return None
     try:
         return host.ip + host.port.to_bytes(4, "big", signed=True) if len(host.ip) == 4 else None
     except (AttributeError, OverflowError, TypeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -108,8 +107,7 @@ class Preparation:
         kept = self._kept_properties(destination.properties, bool(multi))
         if destination is not wanted or kept is not properties:
             stored = None
-        changed = dataclasses.replace(
-            message,
+        changed = message._replace(
             topic=destination.topic,
             queue_id=destination.queue_id,
             properties=kept,
@@ -151,8 +149,7 @@ class Preparation:
                 (name, 0 if name.startswith(LMQ_PREFIX) else message.queue_id) if offset.isdecimal() else None
                 for name, offset in zip(queues, offsets, strict=True)
             )
-        copied = dataclasses.replace(
-            message,
+        copied = message._replace(
             properties=properties,
             property_bytes=encode_properties(properties) if stored is None else stored,
             born_timestamp=now if message.born_timestamp is None else message.born_timestamp,
@@ -206,7 +203,7 @@ class Preparation:
         if refusal is not None:
             return self._as_multi(refusal) if is_multi and not is_copy else refusal
         if stored is not message.property_bytes:
-            message = dataclasses.replace(message, property_bytes=stored)
+            message = message._replace(property_bytes=stored)
         store_host = self._store_host if message.store_host is None else message.store_host
         parts = prepare_frame(
             message, store_host, message.born_timestamp or 0, with_property_crc=with_crc, allow_v2=allow_v2
@@ -235,4 +232,4 @@ class Preparation:
                 before = parse_properties(stored)[names.INNER_MULTI_QUEUE_OFFSET].split(MULTI_DISPATCH_SEPARATOR)
                 values = [value or old for value, old in zip(values, before, strict=True)]
             stored = replace_property(stored, names.INNER_MULTI_QUEUE_OFFSET, MULTI_DISPATCH_SEPARATOR.join(values))
-        return self._parts(dataclasses.replace(message, property_bytes=stored), item.is_copy, bool(item.multi))
+        return self._parts(message._replace(property_bytes=stored), item.is_copy, bool(item.multi))

@@ -7,7 +7,7 @@ a quarter of the time of a loop.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from formats import properties as names
 
@@ -27,7 +27,7 @@ STORED_UNUSUAL = "(?:^|\x02)(?:{})\x01".format("|".join(map(re.escape, sorted(UN
 """Matches stored properties that one of these names is, or may be, among: for Python's `re` and for Arrow's RE2."""
 _search_unusual = re.compile(STORED_UNUSUAL.encode("ascii")).search
 
-Writer = Callable[[dict[str, str]], str | None]
+Writer = Callable[[Mapping[str, str]], str | None]
 """The property string of properties with certain names; None if a value holds a separator. TypeError for a value that
 is no text."""
 
@@ -40,6 +40,18 @@ def property_template(property_names: tuple[str, ...]) -> str | None:
         if "\x01" in name or "\x02" in name:
             return None
     return "".join(name.replace("%", "%%") + "\x01%s\x02" for name in property_names)
+
+
+def joined_properties(property_names: tuple[str, ...], values: list[str]) -> str:
+    """The property strings of many messages one behind the other, which all have these names (see
+    `property_template`). `values`: those of all messages. TypeError for a value that is no text."""
+    pieces = [""] * (2 * len(values))
+    # a property begins with the separator that ends the one before it
+    pieces[::2] = [f"\x02{name}\x01" for name in property_names] * (len(values) // len(property_names))
+    pieces[1::2] = values
+    pieces[0] = pieces[0][1:]
+    pieces.append("\x02")
+    return "".join(pieces)
 
 
 def usual_stored(stored: object) -> bytes | None:
@@ -62,7 +74,7 @@ def property_writer(property_names: tuple[str, ...]) -> Writer | None:
     if len(heads) in _WRITERS:
         return _WRITERS[len(heads)](*heads)
 
-    def write(properties: dict[str, str]) -> str | None:
+    def write(properties: Mapping[str, str]) -> str | None:
         values = tuple(properties.values())
         return None if "\x02" in "".join(values) else template % values
 
@@ -70,7 +82,7 @@ def property_writer(property_names: tuple[str, ...]) -> Writer | None:
 
 
 def _one(a: str) -> Writer:
-    def write(properties: dict[str, str]) -> str | None:
+    def write(properties: Mapping[str, str]) -> str | None:
         (s,) = properties.values()
         return None if "\x02" in s else f"{a}{s}\x02"
 
@@ -78,7 +90,7 @@ def _one(a: str) -> Writer:
 
 
 def _two(a: str, b: str) -> Writer:
-    def write(properties: dict[str, str]) -> str | None:
+    def write(properties: Mapping[str, str]) -> str | None:
         s, t = properties.values()
         return None if "\x02" in s or "\x02" in t else f"{a}{s}\x02{b}{t}\x02"
 
@@ -86,7 +98,7 @@ def _two(a: str, b: str) -> Writer:
 
 
 def _three(a: str, b: str, c: str) -> Writer:
-    def write(properties: dict[str, str]) -> str | None:
+    def write(properties: Mapping[str, str]) -> str | None:
         s, t, u = properties.values()
         return None if "\x02" in s or "\x02" in t or "\x02" in u else f"{a}{s}\x02{b}{t}\x02{c}{u}\x02"
 
@@ -94,7 +106,7 @@ def _three(a: str, b: str, c: str) -> Writer:
 
 
 def _four(a: str, b: str, c: str, d: str) -> Writer:
-    def write(properties: dict[str, str]) -> str | None:
+    def write(properties: Mapping[str, str]) -> str | None:
         s, t, u, v = properties.values()
         if "\x02" in s or "\x02" in t or "\x02" in u or "\x02" in v:
             return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -242,8 +241,3 @@ class Putter:
             results.append(PutResult(PutStatus.PUT_OK, queue_offset, physical_offset, "", parts.store_host))
             physical_offset += parts.total_size
         return b"".join(frames), _Outcome(results, physical_offset, any(item.is_waiting for item in prepared))
-
-
-def wall_clock() -> int:
-    """Now, in ms since 1970."""
-    return time.time_ns() // 1_000_000

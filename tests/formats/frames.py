@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from formats.hosts import Host
@@ -22,8 +24,15 @@ TOPICS = st.one_of(
     st.text(TEXT, min_size=1, max_size=20).filter(lambda topic: len(topic.encode()) <= 127),
     st.integers(128, 300).map(lambda length: "t" * length),
 )
+
+
+def new_message(**fields: Any) -> Message:
+    """A message whose other fields have their defaults, which `st.builds` would draw."""
+    return Message(**fields)
+
+
 MESSAGES = st.builds(
-    Message,
+    new_message,
     topic=TOPICS,
     body=st.binary(max_size=60),
     queue_id=INT,

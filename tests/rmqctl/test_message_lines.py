@@ -98,11 +98,13 @@ def test_any_messages(
 ) -> None:
     log = b""
     for message, body, properties, host, time in drawn:
-        if body is not None:
-            message.body = body.encode("utf-8", "replace") if isinstance(body, str) else body
+        given = message.body if body is None else body
         texts = {name: value.encode("utf-8", "replace").decode("utf-8") for name, value in properties.items()}
-        message.properties = {name: "".join(value.split("\x02")) for name, value in texts.items()}
-        log += frame_of(message, host, physical_offset=len(log), store_timestamp=time)
+        texts = {name: "".join(value.split("\x02")) for name, value in texts.items()}
+        one = message._replace(
+            body=given.encode("utf-8", "replace") if isinstance(given, str) else given, properties=texts
+        )
+        log += frame_of(one, host, physical_offset=len(log), store_timestamp=time)
     with tempfile.TemporaryDirectory() as folder:
         found = log_of(Path(folder), log)
         assert len(list(in_log_order(found, Selection(), lambda _: None))) == len(drawn)

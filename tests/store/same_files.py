@@ -14,6 +14,7 @@ from formats.message import Message
 from store.config import StoreConfig
 from store.message_store import MessageStore
 from store.write.result import PutResult
+from tests.formats.frames import new_message
 from tests.store.writing import files_below
 
 NOW = 1_700_000_000_000
@@ -80,7 +81,7 @@ _PROPERTIES = st.one_of(
 _HOSTS = st.sampled_from([Host(b"\x7f\0\0\x01", 10911), Host(b"\x0a\0\0\x01", -1), Host(b"\0" * 15 + b"\x01", 9)])
 MESSAGES = st.lists(
     st.builds(
-        Message,
+        new_message,
         topic=st.sampled_from(["TopicA", "TopicA", "TopicB", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "T" * 130, "ü"]),
         body=st.one_of(st.binary(max_size=50), st.sampled_from([b"", b"z" * 300, b"y" * 9000, b"w" * 70_000])),
         queue_id=st.sampled_from([0, 0, 0, 1, 2, -1, 1 << 31]),

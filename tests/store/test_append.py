@@ -72,10 +72,8 @@ class _GoldenClock:
 def put_as_new(store: MessageStore, clock: _GoldenClock, stored: StoredMessage, dropped: tuple[str, ...]) -> None:
     """Put what a producer had sent: no store time, and nothing of what a store adds to the properties."""
     clock.now = stored.store_timestamp
-    fresh = copy_of(stored)
-    fresh.property_bytes = None
-    fresh.properties = {name: value for name, value in stored.properties().items() if name not in dropped}
-    fresh.store_timestamp = None
+    properties = {name: value for name, value in stored.properties().items() if name not in dropped}
+    fresh = copy_of(stored)._replace(property_bytes=None, properties=properties, store_timestamp=None)
     assert store.put(fresh).status is PutStatus.PUT_OK
 
 
@@ -123,9 +121,7 @@ def test_a_property_crc_is_rocketmq_s(golden_store: GoldenStore, tmp_path: Path)
     with MessageStore.open(target, "rw", golden_config("propcrc"), create=True, clock=clock) as store:
         for stored in stored_messages(source):
             clock.now = stored.store_timestamp
-            fresh = copy_of(stored)
-            fresh.property_bytes, fresh.store_timestamp = None, None
-            fresh.properties = stored.properties()
+            fresh = copy_of(stored)._replace(property_bytes=None, properties=stored.properties(), store_timestamp=None)
             if encode_properties(fresh.properties) == stored.property_bytes:
                 assert store.put(fresh).status is PutStatus.PUT_OK
             else:  # a batch message repeats names, which no mapping can hold

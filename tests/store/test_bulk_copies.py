@@ -109,8 +109,8 @@ def open_new(folder: str | Path, config: StoreConfig = SMALL) -> MessageStore:
 @SLOW
 @given(MESSAGES, TIMES)
 def test_copies_in_bulk_leave_the_files_of_single_copies(messages: list[Message], times: list[int | None]) -> None:
-    for one, time in zip(messages, times, strict=False):
-        one.store_timestamp = time
+    timed = [one._replace(store_timestamp=time) for one, time in zip(messages, times, strict=False)]
+    messages = timed + messages[len(timed) :]
     messages = [one for one in messages if fits_columns(one)]
     with tempfile.TemporaryDirectory() as folder:
         with open_new(Path(folder, "tried")) as store:

@@ -49,14 +49,15 @@ def test_ordinary_messages_take_the_short_way(tmp_path: Path) -> None:
         first = store.put(ordinary)
         assert taken(store, ordinary)
         assert taken(store, message(7, properties={"OTHER": "%"}))
+        assert taken(store, Message(ordinary.topic, b"none"))
         assert not taken(store, message(queue_id=1))
         assert not taken(store, message(topic="TopicB"))
         assert not taken(store, message(properties={"DELAY": "1"}))
         assert not taken(store, message(1 << 16))
         second = store.put(ordinary)
-        assert (first.queue_offset, second.queue_offset) == (0, 3)
+        assert (first.queue_offset, second.queue_offset) == (0, 4)
         assert store.lookup(str(second.message_id)).physical_offset == second.physical_offset
-    assert [one.queue_offset for one in stored_messages(tmp_path / "s")] == [0, 1, 2, 3]
+    assert [one.queue_offset for one in stored_messages(tmp_path / "s")] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_topic_keeps_its_type(golden_store: GoldenStore) -> None:
         assert store.put(batch, as_stored=True).status is PutStatus.MESSAGE_ILLEGAL
         huge = message(topic="InnerBatchTopic", sys_flag=SYS_FLAG_INNER_BATCH, properties={"INNER_NUM": "32768"})
         assert store.put(huge).status is PutStatus.MESSAGE_ILLEGAL
-        huge.properties = {"INNER_NUM": "32767"}
+        huge = huge._replace(properties={"INNER_NUM": "32767"})
         first, second = store.put(huge), store.put(message(topic="InnerBatchTopic"))
         assert first.queue_offset is not None
         assert second.queue_offset == first.queue_offset + 32767

@@ -89,7 +89,7 @@ def test_a_bad_topic_is_told_before_a_busy_page_cache() -> None:
 def test_inner_batches() -> None:
     numbered = message(properties={"INNER_NUM": "3"})
     assert status_of(numbered) is PutStatus.MESSAGE_ILLEGAL
-    numbered.sys_flag = SYS_FLAG_INNER_BATCH
+    numbered = numbered._replace(sys_flag=SYS_FLAG_INNER_BATCH)
     assert status_of(numbered) is PutStatus.MESSAGE_ILLEGAL
     assert status_of(numbered, is_batch_topic=True) is None
 

@@ -15,7 +15,7 @@ from formats.message import Message, StoredMessage
 from store.columns import Columns, MessageColumns, compiled_walk, walk_columns
 from store.commitlog.walk import walk
 from store.files.mapped_file_queue import MappedFileQueue
-from tests.formats.frames import MESSAGES, frame_of
+from tests.formats.frames import MESSAGES, frame_of, new_message
 from tests.store.columns.comparing import RUNGS, assert_same, use_rung
 from tests.store.logs import STORE_HOST, blank, log_of
 
@@ -40,7 +40,7 @@ PROPERTY_BYTES = st.one_of(
 )
 TOPICS = st.sampled_from(["T", "SCHEDULE_TOPIC_XXXX", "%RETRY%group", "темы", "t" * 16, "t" * 200, "Topic𝄞"])
 STRANGE = st.builds(
-    Message,
+    new_message,
     topic=TOPICS,
     body=st.binary(max_size=40),
     property_bytes=PROPERTY_BYTES,
