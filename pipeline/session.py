@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from formats.errors import EngineError, UnsupportedError, UsageError
+from pipeline.class_archive import ClassArchive, class_archive
 from pipeline.java import INSTALL, find_java, java_home_for_spark
 from pipeline.scratch import remove_for_good
 from pipeline.spark_job import unanswered, uninterrupted
+from store.columns.notices import notice
 from store.files import io
 
 if TYPE_CHECKING:
@@ -27,7 +29,11 @@ if TYPE_CHECKING:
 DEFAULT_MASTER = "local[*]"
 APPLICATION = "rmqctl"
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+_NO_ARCHIVE = ClassArchive()
 _PATIENCE = 10.0
+_ARCHIVE_PATIENCE = 60.0
 _LISTENER_PATIENCE = 5.0
 _LONGEST_REASON = 300
 # what a JVM says that is no reason for anything
@@ -74,11 +80,12 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     folder = io.make_temporary_directory("rmqctl-spark-")
     logging.getLogger().addFilter(_is_not_of_py4j)
     try:
-        session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder)
+        archive = _class_archive(conf or {})
+        session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder, archive)
         try:
             yield session
         finally:
-            stop_session(session)
+            stop_session(session, archive)
     finally:
         logging.getLogger().removeFilter(_is_not_of_py4j)
         remove_for_good(folder)
@@ -89,7 +96,16 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in record.pathname
 
 
-def settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, str]:
+def _class_archive(conf: Mapping[str, str]) -> ClassArchive:
+    """None where spark-submit has started the JVM already, or where the user says what it is started with."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ or _JAVA_OPTIONS in conf:
+        return ClassArchive()
+    import pyspark
+
+    return class_archive(find_java(), Path(pyspark.__file__).parent)
+
+
+def settings(master: str, conf: Mapping[str, str], folder: Path, java_options: str = "") -> dict[str, str]:
     """All settings of a session: what `conf` leaves open, with `folder` for what is temporary."""
     ours = {
         "spark.master": master,
@@ -100,7 +116,7 @@ def settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, st
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         # what a JVM that is killed leaves goes with the folder
-        "spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={folder}"',
+        _JAVA_OPTIONS: f'"-Djava.io.tmpdir={folder}" {java_options}'.strip(),
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.python.task.killTimeout": "500ms",
     }
@@ -119,7 +135,9 @@ def _is_on_this_machine(master: str) -> bool:
     return master.startswith("local") or bool(re.match(r"spark://(localhost|127\.[0-9.]+):", master))
 
 
-def start_session(master: str, conf: Mapping[str, str], folder: Path) -> SparkSession:
+def start_session(
+    master: str, conf: Mapping[str, str], folder: Path, archive: ClassArchive = _NO_ARCHIVE
+) -> SparkSession:
     """Start the JVM and the session; errors as in `spark_session`. `folder` has to stay until it is stopped."""
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
@@ -127,7 +145,7 @@ def start_session(master: str, conf: Mapping[str, str], folder: Path) -> SparkSe
     from pyspark.sql import SparkSession
 
     _require_listener(master)
-    chosen = settings(master, conf, folder)
+    chosen = settings(master, conf, folder, archive.options)
     log = folder / "jvm.log"
     with _environment(environment(chosen, folder)), _opened(log) as descriptor:
         spark_conf = SparkConf(loadDefaults=False)
@@ -166,8 +184,9 @@ def environment(chosen: Mapping[str, str], folder: Path) -> dict[str, str]:
     return added
 
 
-def stop_session(session: SparkSession) -> None:
-    """Stop the session and its JVM, and wait until it is gone. Ctrl-C waits until then."""
+def stop_session(session: SparkSession, archive: ClassArchive = _NO_ARCHIVE) -> None:
+    """Stop the session and its JVM, and wait until it is gone. Ctrl-C waits until then, unless the JVM is making its
+    archive: then it is killed."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -175,7 +194,23 @@ def stop_session(session: SparkSession) -> None:
         # a JVM that was interrupted or killed may not answer any more; it is ended in any case
         with unanswered():
             session.stop()
-        _end_jvm(gateway)
+        if archive.made is None:
+            _end_jvm(gateway)
+    if archive.made is not None:
+        _end_making(gateway, archive)
+
+
+def _end_making(gateway: Any, archive: ClassArchive) -> None:
+    notice("Spark's classes are kept for faster starts from now on: this takes some seconds, once")
+    is_kept = False
+    try:
+        is_kept = _end_jvm(gateway, _ARCHIVE_PATIENCE)
+    finally:
+        if is_kept:
+            archive.keep()
+        else:
+            _end_jvm(gateway, 0)
+            archive.discard()
 
 
 @contextlib.contextmanager
@@ -189,8 +224,8 @@ def _own_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _end_jvm(gateway: Any) -> None:
-    """End the JVM behind a gateway, so that the process could start another one."""
+def _end_jvm(gateway: Any, patience: float = _PATIENCE) -> bool:
+    """End the JVM behind a gateway, so that the process could start another one; whether it ended by itself."""
     from pyspark import SparkContext
 
     SparkContext._gateway = SparkContext._jvm = None
@@ -198,15 +233,16 @@ def _end_jvm(gateway: Any) -> None:
     if gateway is not None:
         gateway.shutdown()
     if process is None:
-        return
+        return False
     if process.stdin is not None:
         process.stdin.close()
     process.terminate()
     try:
-        process.wait(_PATIENCE)
+        process.wait(patience)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    return process.returncode != -signal.SIGKILL
 
 
 def _require_listener(master: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tests.goldens import GoldenStore
 def pytest_configure() -> None:
     """A shell that starts us in the background ignores Ctrl-C for us; the tests of Ctrl-C need it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # the second session of all would take longer than others, and say why
+    os.environ.setdefault("RMQCTL_CLASS_ARCHIVE", "0")
 
 
 @pytest.fixture(scope="session", autouse=True)
