@@ -83,6 +83,8 @@ INTS: dict[str, Columns] = {
     "property_length": Columns.BYTES,
     "born_host_position": Columns.BYTES,
     "store_host_position": Columns.BYTES,
+    "born_host_start": Columns.BYTES,
+    "store_host_start": Columns.BYTES,
 }
 _LONG_INDEX = {name: index for index, name in enumerate(LONGS)}
 _INT_INDEX = {name: index for index, name in enumerate(INTS)}
@@ -148,6 +150,9 @@ class MessageColumns:
     born_host_position = _Int()
     """The address has 16 bytes where sys_flag says IPv6, else 4."""
     store_host_position = _Int()
+    born_host_start = _Int()
+    """The first four bytes of the address as a number, which are all of an IPv4 one."""
+    store_host_start = _Int()
 
     def __init__(
         self,

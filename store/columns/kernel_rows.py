@@ -24,6 +24,7 @@ _DELAY_LEVEL, _NEEDS_PLAIN = _INT["delay_level"], _INT["needs_plain"]
 _BODY_POSITION, _BODY_LENGTH = _INT["body_position"], _INT["body_length"]
 _PROPERTY_POSITION, _PROPERTY_LENGTH = _INT["property_position"], _INT["property_length"]
 _BORN_POSITION, _STORE_POSITION = _INT["born_host_position"], _INT["store_host_position"]
+_BORN_START, _STORE_START = _INT["born_host_start"], _INT["store_host_start"]
 
 _IPV4 = FRAME_HEADS[0]
 _QUEUE_ID_AT, _FLAG_AT, _QUEUE_OFFSET_AT = _IPV4.offset("queue_id"), _IPV4.offset("flag"), _IPV4.offset("queue_offset")
@@ -108,13 +109,15 @@ def write_bytes(
     window: int, at: int, born: int, body: int, body_length: int, properties: int, property_length: int,
     row: int, ints: Any,
 ) -> None:  # fmt: skip
-    """Where the parts of a message lie in the window."""
+    """Where the parts of a message lie in the window, and what the hosts begin with."""
     ints[_BODY_POSITION, row] = body - window
     ints[_BODY_LENGTH, row] = body_length
     ints[_PROPERTY_POSITION, row] = properties - window
     ints[_PROPERTY_LENGTH, row] = property_length
     ints[_BORN_POSITION, row] = at + _BORN_HOST_AT - window
     ints[_STORE_POSITION, row] = at + _STORE_HOST_AT + born - window
+    ints[_BORN_START, row] = int_at(at + _BORN_HOST_AT)
+    ints[_STORE_START, row] = int_at(at + _STORE_HOST_AT + born)
 
 
 @inner

@@ -97,6 +97,8 @@ def _window(messages: list[StoredMessage]) -> tuple[dict[str, list[int]], Bytes]
             places[f"{name}_position"].append(len(window))
             if f"{name}_length" in places:
                 places[f"{name}_length"].append(len(data))
+            if f"{name}_start" in places:
+                places[f"{name}_start"].append(int.from_bytes(data[:4], "big", signed=True))
             window += data
     return places, np.frombuffer(bytes(window), np.uint8)
 

@@ -35,14 +35,16 @@ def message_ids(batch: MessageColumns, rows: Int64s) -> pa.Array:
 
 def host_bytes(batch: MessageColumns, rows: Int64s, which: str, size: int) -> Bytes:
     """Address and port of each row as they are stored, a row of size + 4 bytes each."""
-    positions = (batch.born_host_position if which == "born" else batch.store_host_position)[rows]
-    ports = (batch.born_host_port if which == "born" else batch.store_host_port)[rows]
-    assert batch.window is not None
+    is_born = which == "born"
     found = np.empty((len(rows), size + 4), np.uint8)
-    words = found.view(np.uint32)
-    for number in range(size // 4):
-        words[:, number] = words_at(batch.window, positions + 4 * number)
-    words[:, -1] = ports.astype(">i4").view(np.uint32)
+    words = found.view(">i4")
+    words[:, 0] = (batch.born_host_start if is_born else batch.store_host_start)[rows]
+    words[:, -1] = (batch.born_host_port if is_born else batch.store_host_port)[rows]
+    if size > _V4:
+        positions = (batch.born_host_position if is_born else batch.store_host_position)[rows]
+        assert batch.window is not None
+        for number in range(1, size // 4):
+            words[:, number] = words_at(batch.window, positions + 4 * number).view(">i4")
     return found
 
 

@@ -97,8 +97,9 @@ def _assert_same_bytes(batch: MessageColumns, messages: list[StoredMessage]) -> 
     for row, message in enumerate(messages):
         assert batch.body(row) == message.body
         assert batch.property_bytes(row) == message.property_bytes
-        for host, position in (
-            (message.born_host_ip, int(batch.born_host_position[row])),
-            (message.store_host_ip, int(batch.store_host_position[row])),
+        for host, position, start in (
+            (message.born_host_ip, int(batch.born_host_position[row]), int(batch.born_host_start[row])),
+            (message.store_host_ip, int(batch.store_host_position[row]), int(batch.store_host_start[row])),
         ):
             assert window[position : position + len(host)].tobytes() == host
+            assert start == int.from_bytes(host[:4], "big", signed=True)
