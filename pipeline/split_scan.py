@@ -52,4 +52,4 @@ def split_batches(
             on_damage(changed_error(record, 0, damage))
             continue
         if rows is None or len(rows):
-            yield from maker.batches(record, rows)
+            yield from maker.batches(record if rows is None else record.take(rows))

@@ -179,7 +179,7 @@ class GroupCounter:
         for of, size in ((~is_v6, 4), (is_v6, 16)):
             if not of.any():
                 continue
-            addresses = np.ascontiguousarray(host_bytes(batch, rows[of], "born", size)[:, :size])
+            addresses = np.ascontiguousarray(host_bytes(batch.take(rows[of]), "born", size)[:, :size])
             plain = addresses.view(np.dtype((np.void, size))).reshape(-1) if size > 4 else addresses.view(np.uint32)
             distinct, inverse = np.unique(plain.reshape(-1), return_inverse=True)
             found[of] = self._hosts.numbers(map(_address, distinct))[inverse]

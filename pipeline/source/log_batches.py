@@ -37,4 +37,4 @@ def message_batches(
         if isinstance(record, MessageColumns):
             rows = wanted.rows(record)
             if rows is None or len(rows):
-                yield from maker.batches(record, rows)
+                yield from maker.batches(record if rows is None else record.take(rows))

@@ -233,6 +233,15 @@ class MessageColumns:
         due = self.store_timestamp + table[np.minimum(levels, len(table) - 1)]
         return np.where(levels > 0, due, self.tags_code)
 
+    def take(self, rows: Int64s | slice) -> MessageColumns:
+        """These rows as a batch without index entries; its columns are no copies for a slice."""
+        if isinstance(rows, slice):
+            longs, ints = self.longs[:, rows], self.ints[:, rows]
+        else:  # kernels take whole columns only, which an index does not promise
+            longs, ints = self.longs.take(rows, axis=1), self.ints.take(rows, axis=1)
+        none = np.empty(0, np.int32)
+        return MessageColumns(self.log, self.topics, self.asked & ~Columns.KEYS, longs, ints, none, none, self.window)
+
     def body(self, row: int) -> memoryview:
         """The body of a row as stored, not copied."""
         return self._bytes(int(self.body_position[row]), int(self.body_length[row]))

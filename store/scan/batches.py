@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from formats.layouts import COMPRESSION_MASK, COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED, TRANSACTION_MASK
 from formats.sys_flag import TRANSACTION_NAMES, compression_name
-from store.columns.batch import Int64s, MessageColumns
+from store.columns.batch import MessageColumns
 from store.columns.topics import TopicTable
 from store.scan import bodies, hosts
 from store.scan.arrays import bitmap, numbers, texts
@@ -43,18 +43,18 @@ class BatchMaker:
         self.wanted = Wanted(sum(flag for name, flag in _OF_PROPERTIES.items() if name in names))
         self._topic_names: tuple[TopicTable | None, pa.Array] = (None, pa.array([], pa.string()))
 
-    def batches(self, batch: MessageColumns, rows: Int64s | None) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches, in order; all rows for None. Nearly always one batch."""
-        chosen = np.arange(batch.rows) if rows is None else rows
-        while len(chosen):
-            taken = len(chosen)
-            unpacked: bodies.Bodies | None = None
+    def batches(self, batch: MessageColumns) -> Iterator[pa.RecordBatch]:
+        """The messages as record batches, in order. Nearly always one batch."""
+        left = batch
+        while left.rows:
+            part, unpacked = left, None
             if self.needs_bodies:
-                unpacked, taken = bodies.plain_bodies(batch, chosen, UNPACKED_BYTES)
-            made = _Rows(self, batch, chosen[:taken], unpacked)
+                unpacked, taken = bodies.plain_bodies(left, UNPACKED_BYTES)
+                part = left if taken == left.rows else left.take(slice(taken))
+            made = _Rows(self, part, unpacked)
             arrays = [made.column(name) for name in self.names]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-            chosen = chosen[taken:]
+            left = left.take(slice(part.rows, None))
 
     def topic_names(self, topics: TopicTable) -> pa.Array:
         """The topics met so far, as a dictionary; one array for many batches."""
@@ -68,20 +68,17 @@ class BatchMaker:
 class _Rows:
     """The rows of one record batch, column by column."""
 
-    def __init__(self, maker: BatchMaker, batch: MessageColumns, rows: Int64s, unpacked: bodies.Bodies | None) -> None:
+    def __init__(self, maker: BatchMaker, batch: MessageColumns, unpacked: bodies.Bodies | None) -> None:
         self._maker = maker
-        self._batch = batch
-        self._rows = rows
+        self.batch = batch
         self._unpacked = unpacked
-        self._is_all = len(rows) == batch.rows
 
     def column(self, name: str) -> pa.Array:
         """A column by name."""
         make = _MAKERS.get(name)
         if make is not None:
             return make(self)
-        values = getattr(self._batch, name)
-        return numbers(values if self._is_all else values[self._rows], self._maker.schema.field(name).type)
+        return numbers(getattr(self.batch, name), self._maker.schema.field(name).type)
 
     @property
     def bodies(self) -> bodies.Bodies:
@@ -90,20 +87,20 @@ class _Rows:
 
     @cached_property
     def properties(self) -> PropertyColumns:
-        batch, rows = self._batch, self._rows
-        return property_columns(batch, batch.property_position[rows], batch.property_length[rows], self._maker.wanted)
+        return property_columns(
+            self.batch, self.batch.property_position, self.batch.property_length, self._maker.wanted
+        )
 
     def topic(self) -> pa.Array:
-        ids = self._batch.topic_id[self._rows]
-        names = self._maker.topic_names(self._batch.topics)
-        return pa.DictionaryArray.from_arrays(numbers(ids, pa.int32()), names)
+        names = self._maker.topic_names(self.batch.topics)
+        return pa.DictionaryArray.from_arrays(numbers(self.batch.topic_id, pa.int32()), names)
 
     def transaction(self) -> pa.Array:
-        codes = (self._batch.sys_flag[self._rows] & TRANSACTION_MASK) >> _TRANSACTION_SHIFT
+        codes = (self.batch.sys_flag & TRANSACTION_MASK) >> _TRANSACTION_SHIFT
         return pa.DictionaryArray.from_arrays(numbers(codes.astype(np.int8), pa.int8()), _TRANSACTIONS)
 
     def compression(self) -> pa.Array:
-        flags = self._batch.sys_flag[self._rows]
+        flags = self.batch.sys_flag
         codes = _COMPRESSION_OF_KIND[(flags & COMPRESSION_MASK) >> COMPRESSION_SHIFT]
         present = bitmap((flags & SYS_FLAG_COMPRESSED) != 0)
         indices = pa.Array.from_buffers(pa.int8(), len(codes), [present, pa.py_buffer(codes)])
@@ -111,7 +108,7 @@ class _Rows:
 
     def crc_ok(self) -> pa.Array:
         # the walk yields no message whose CRC does not hold
-        return numbers_of_true(len(self._rows))
+        return numbers_of_true(self.batch.rows)
 
     def keys(self) -> pa.Array:
         made = self.properties
@@ -121,14 +118,6 @@ class _Rows:
         made = self.properties
         offsets = numbers(made.map_offsets, pa.int32())
         return pa.MapArray.from_arrays(offsets, texts(made.map_names), texts(made.map_values))
-
-    @property
-    def batch(self) -> MessageColumns:
-        return self._batch
-
-    @property
-    def rows(self) -> Int64s:
-        return self._rows
 
     @property
     def views(self) -> bool:
@@ -147,9 +136,9 @@ _COMPRESSIONS = pa.array(_DISTINCT, pa.string())
 _COMPRESSION_OF_KIND = np.array([_DISTINCT.index(name) for name in _KIND_NAMES], np.int8)
 
 _MAKERS: dict[str, Callable[[_Rows], pa.Array]] = {
-    "msg_id": lambda of: hosts.message_ids(of.batch, of.rows),
-    "store_host": lambda of: hosts.host_texts(of.batch, of.rows, "store"),
-    "born_host": lambda of: hosts.host_texts(of.batch, of.rows, "born"),
+    "msg_id": lambda of: hosts.message_ids(of.batch),
+    "store_host": lambda of: hosts.host_texts(of.batch, "store"),
+    "born_host": lambda of: hosts.host_texts(of.batch, "born"),
     "topic": _Rows.topic,
     "transaction": _Rows.transaction,
     "compression": _Rows.compression,
@@ -162,6 +151,6 @@ _MAKERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "body": lambda of: bodies.body_array(of.bodies, of.views),
     "body_size": lambda of: numbers(of.bodies.lengths, pa.int32()),
     "body_error": lambda of: bodies.error_array(of.bodies),
-    "stored_body": lambda of: bodies.stored_bodies(of.batch, of.rows),
+    "stored_body": lambda of: bodies.stored_bodies(of.batch),
 }
 assert _MAKERS.keys() <= COLUMNS.keys()

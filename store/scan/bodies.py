@@ -11,7 +11,7 @@ from formats.compression import decompress
 from formats.errors import CorruptError, UnsupportedError
 from formats.layouts import SYS_FLAG_COMPRESSED
 from formats.sys_flag import compression_type
-from store.columns.batch import Bytes, Flags, Int32s, Int64s, MessageColumns
+from store.columns.batch import Bytes, Flags, Int32s, MessageColumns
 from store.scan.arrays import Texts, texts, words_at
 
 # what a view holds itself: its length, then either all of a short text, or four bytes of it, a buffer and an offset
@@ -32,33 +32,34 @@ class Bodies(NamedTuple):
     errors: dict[int, str]
 
 
-def is_compressed(batch: MessageColumns, rows: Int64s) -> Flags:
+def is_compressed(batch: MessageColumns) -> Flags:
     """Which bodies are stored compressed."""
-    flags: Flags = (batch.sys_flag[rows] & SYS_FLAG_COMPRESSED) != 0
+    flags: Flags = (batch.sys_flag & SYS_FLAG_COMPRESSED) != 0
     return flags
 
 
-def plain_bodies(batch: MessageColumns, rows: Int64s, limit: int) -> tuple[Bodies, int]:
+def plain_bodies(batch: MessageColumns, limit: int) -> tuple[Bodies, int]:
     """The bodies of the first rows, and of how many: as many as unpack to less than about `limit` bytes together.
 
     (StoredMessage.plain_body, rmqctl's message_json: what cannot be unpacked is given as stored.)
     """
     assert batch.window is not None
-    compressed = np.flatnonzero(is_compressed(batch, rows))
-    positions, lengths = batch.body_position[rows], batch.body_length[rows]
-    is_unpacked = np.zeros(len(rows), np.bool_)
+    compressed = np.flatnonzero(is_compressed(batch))
+    positions, lengths = batch.body_position, batch.body_length
+    if len(compressed):
+        positions, lengths = positions.copy(), lengths.copy()
+    is_unpacked = np.zeros(batch.rows, np.bool_)
     errors: dict[int, str] = {}
     parts: list[bytes] = []
-    total, taken = 0, len(rows)
+    total, taken = 0, batch.rows
     for place in compressed.tolist():
         if total >= limit:
             taken = place
             break
-        row = int(rows[place])
-        kind = compression_type(int(batch.sys_flag[row]))
+        kind = compression_type(int(batch.sys_flag[place]))
         assert kind is not None
         try:
-            part = decompress(bytes(batch.body(row)), kind)
+            part = decompress(bytes(batch.body(place)), kind)
         except (CorruptError, UnsupportedError) as error:
             errors[place] = error.message
             continue
@@ -104,10 +105,10 @@ def error_array(bodies: Bodies) -> pa.Array:
     return pa.array([bodies.errors.get(place) for place in range(len(bodies.lengths))], pa.string())
 
 
-def stored_bodies(batch: MessageColumns, rows: Int64s) -> pa.Array:
+def stored_bodies(batch: MessageColumns) -> pa.Array:
     """Compressed bodies as stored, null for plain ones."""
-    compressed = is_compressed(batch, rows)
-    ends = np.cumsum(np.where(compressed, batch.body_length[rows], 0), dtype=np.int32)
-    parts = b"".join(batch.body(int(row)) for row in rows[compressed])
+    compressed = is_compressed(batch)
+    ends = np.cumsum(np.where(compressed, batch.body_length, 0), dtype=np.int32)
+    parts = b"".join(map(batch.body, np.flatnonzero(compressed).tolist()))
     offsets = np.concatenate([np.zeros(1, np.int32), ends])
     return texts(Texts(offsets, np.frombuffer(parts or b"\0", np.uint8), compressed), pa.binary())

@@ -13,44 +13,44 @@ from store.scan.arrays import fixed_texts, words_at
 _V4, _V6 = 4, 16
 
 
-def host_texts(batch: MessageColumns, rows: Int64s, which: str) -> pa.Array:
+def host_texts(batch: MessageColumns, which: str) -> pa.Array:
     """`store` or `born` hosts as `ip:port`. (Host.__str__)"""
-    is_v6 = _is_v6(batch, rows, which)
+    is_v6 = _is_v6(batch, which)
     if not is_v6.any():
-        return _texts(host_bytes(batch, rows, which, _V4))
+        return _texts(host_bytes(batch, which, _V4))
     if is_v6.all():
-        return _texts(host_bytes(batch, rows, which, _V6))
-    return _merged(is_v6, *(_texts(host_bytes(batch, rows[of], which, size)) for of, size in _split(is_v6)))
+        return _texts(host_bytes(batch, which, _V6))
+    return _merged(is_v6, *(_texts(host_bytes(batch.take(of), which, size)) for of, size in _split(is_v6)))
 
 
-def message_ids(batch: MessageColumns, rows: Int64s) -> pa.Array:
+def message_ids(batch: MessageColumns) -> pa.Array:
     """Upper-case hex of store host and physical offset. (format_offset_message_id)"""
-    is_v6 = _is_v6(batch, rows, "store")
+    is_v6 = _is_v6(batch, "store")
     if not is_v6.any():
-        return _ids(batch, rows, _V4)
+        return _ids(batch, _V4)
     if is_v6.all():
-        return _ids(batch, rows, _V6)
-    return _merged(is_v6, *(_ids(batch, rows[of], size) for of, size in _split(is_v6)))
+        return _ids(batch, _V6)
+    return _merged(is_v6, *(_ids(batch.take(of), size) for of, size in _split(is_v6)))
 
 
-def host_bytes(batch: MessageColumns, rows: Int64s, which: str, size: int) -> Bytes:
+def host_bytes(batch: MessageColumns, which: str, size: int) -> Bytes:
     """Address and port of each row as they are stored, a row of size + 4 bytes each."""
     is_born = which == "born"
-    found = np.empty((len(rows), size + 4), np.uint8)
+    found = np.empty((batch.rows, size + 4), np.uint8)
     words = found.view(">i4")
-    words[:, 0] = (batch.born_host_start if is_born else batch.store_host_start)[rows]
-    words[:, -1] = (batch.born_host_port if is_born else batch.store_host_port)[rows]
+    words[:, 0] = batch.born_host_start if is_born else batch.store_host_start
+    words[:, -1] = batch.born_host_port if is_born else batch.store_host_port
     if size > _V4:
-        positions = (batch.born_host_position if is_born else batch.store_host_position)[rows]
+        positions = batch.born_host_position if is_born else batch.store_host_position
         assert batch.window is not None
         for number in range(1, size // 4):
             words[:, number] = words_at(batch.window, positions + 4 * number).view(">i4")
     return found
 
 
-def _is_v6(batch: MessageColumns, rows: Int64s, which: str) -> Flags:
+def _is_v6(batch: MessageColumns, which: str) -> Flags:
     bit = SYS_FLAG_BORN_HOST_V6 if which == "born" else SYS_FLAG_STORE_HOST_V6
-    flags: Flags = (batch.sys_flag[rows] & bit) != 0
+    flags: Flags = (batch.sys_flag & bit) != 0
     return flags
 
 
@@ -94,10 +94,10 @@ def _repeated(text: bytes, count: int) -> pa.Array:
     return fixed_texts(np.tile(np.frombuffer(text, np.uint8), (count, 1)))
 
 
-def _ids(batch: MessageColumns, rows: Int64s, size: int) -> pa.Array:
-    hosts = host_bytes(batch, rows, "store", size)
-    offsets = batch.physical_offset[rows].astype(">i8").view(np.uint8).reshape(-1, 8)
-    digits = np.empty((len(rows), 2 * (size + 12)), np.uint8)
+def _ids(batch: MessageColumns, size: int) -> pa.Array:
+    hosts = host_bytes(batch, "store", size)
+    offsets = batch.physical_offset.astype(">i8").view(np.uint8).reshape(-1, 8)
+    digits = np.empty((batch.rows, 2 * (size + 12)), np.uint8)
     edge = 2 * (size + 4)
     digits[:, :edge] = hex_digits(hosts[:1] if _is_one(hosts) else hosts)
     digits[:, edge:] = hex_digits(offsets)

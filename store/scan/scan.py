@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from formats.errors import CorruptError
 from store.columns import Columns, MessageColumns, TopicTable, walk_parallel
-from store.columns.batch import ColumnRecord, Int64s
+from store.columns.batch import ColumnRecord
 from store.commitlog.walk import Damage, Progress
 from store.files.mapped_file_queue import MappedFileQueue
 from store.read.choose_rows import RowChooser
@@ -30,8 +28,6 @@ _ROWS = 16384
 _THREADS = 2
 # criteria that need these are held against the properties themselves in the end
 _CONTENT = Columns.TAGS | Columns.KEYS
-
-_Lazy = tuple[MessageColumns, "Int64s | None"]
 
 
 class Scan:
@@ -99,19 +95,19 @@ class Scan:
                     if on_damage is None:
                         raise one
                     on_damage(one)
-                elif isinstance(one, tuple):
-                    yield from self._maker.batches(*one)
+                elif isinstance(one, MessageColumns):
+                    yield from self._maker.batches(one)
                 else:
                     yield one
 
-    def _piece(self, records: Iterator[ColumnRecord]) -> list[pa.RecordBatch | _Lazy | CorruptError]:
+    def _piece(self, records: Iterator[ColumnRecord]) -> list[pa.RecordBatch | MessageColumns | CorruptError]:
         """What one thread makes of a piece of the log: batches, and columns where bodies are to be unpacked.
 
         What unpacks can be a thousand times as large as what is read: that is left to whoever takes the batches.
         """
         from store.scan.bodies import is_compressed
 
-        found: list[pa.RecordBatch | _Lazy | CorruptError] = []
+        found: list[pa.RecordBatch | MessageColumns | CorruptError] = []
         for record in records:
             if isinstance(record, Damage) and record.end > self._begin:
                 found.append(damage_error(record))
@@ -120,9 +116,9 @@ class Scan:
             rows = self._chooser.rows(record)
             if rows is not None and not len(rows):
                 continue
-            chosen = np.arange(record.rows) if rows is None else rows
-            if self._maker.needs_bodies and bool(is_compressed(record, chosen).any()):
-                found.append((record, rows))
+            chosen = record if rows is None else record.take(rows)
+            if self._maker.needs_bodies and bool(is_compressed(chosen).any()):
+                found.append(chosen)
             else:
-                found += self._maker.batches(record, rows)
+                found += self._maker.batches(chosen)
         return found
