@@ -44,11 +44,18 @@ class ClassArchive(NamedTuple):
                     io.rename(self.made, self.path)
 
     def discard(self) -> None:
-        """The JVM was killed: what it left may be half of it."""
+        """The JVM took too long and was killed: what it left may be half of it, and it is not asked again."""
         if self.made is not None:
             with contextlib.suppress(RmqctlError):
                 if self.made.exists():
                     io.remove(self.made)
+
+    def put_off(self) -> None:
+        """Somebody stopped the JVM, or it did not start: the next session makes the archive."""
+        self.discard()
+        if self.made is not None:
+            with contextlib.suppress(RmqctlError):
+                io.rename(_beside(self.path, _TRIED), _beside(self.path, _MARK))
 
 
 def class_archive(java: Java, spark: Path, environment: Mapping[str, str] | None = None) -> ClassArchive:
@@ -69,7 +76,7 @@ def class_archive(java: Java, spark: Path, environment: Mapping[str, str] | None
 
 
 def _to_be_made(path: Path) -> ClassArchive:
-    mark, tried = (path.with_name(path.name + suffix) for suffix in (_MARK, _TRIED))
+    mark, tried = _beside(path, _MARK), _beside(path, _TRIED)
     if tried.exists():
         return ClassArchive()
     if not mark.exists():
@@ -82,6 +89,10 @@ def _to_be_made(path: Path) -> ClassArchive:
     io.rename(mark, tried)
     made = path.with_name(f"{path.name}.{os.getpid()}{_NEW}")
     return ClassArchive(f'"-XX:ArchiveClassesAtExit={made}" {_QUIET}', made, path)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
 
 
 def _path(java: Java, spark: Path, environment: Mapping[str, str]) -> Path | None:

@@ -81,7 +81,11 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     logging.getLogger().addFilter(_is_not_of_py4j)
     try:
         archive = _class_archive(conf or {})
-        session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder, archive)
+        try:
+            session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder, archive)
+        except BaseException:
+            archive.put_off()
+            raise
         try:
             yield session
         finally:
@@ -202,15 +206,16 @@ def stop_session(session: SparkSession, archive: ClassArchive = _NO_ARCHIVE) -> 
 
 def _end_making(gateway: Any, archive: ClassArchive) -> None:
     notice("Spark's classes are kept for faster starts from now on: this takes some seconds, once")
-    is_kept = False
     try:
-        is_kept = _end_jvm(gateway, _ARCHIVE_PATIENCE)
-    finally:
-        if is_kept:
-            archive.keep()
-        else:
-            _end_jvm(gateway, 0)
-            archive.discard()
+        has_ended = _end_jvm(gateway, _ARCHIVE_PATIENCE)
+    except BaseException:
+        _end_jvm(gateway, 0)
+        archive.put_off()
+        raise
+    if has_ended:
+        archive.keep()
+    else:
+        archive.discard()
 
 
 @contextlib.contextmanager

@@ -66,6 +66,19 @@ def test_what_a_killed_jvm_left_is_removed_and_not_tried_again(tmp_path: Path, j
     assert class_archive(java, spark, environment) == ClassArchive()
 
 
+def test_what_was_interrupted_is_made_by_the_next_session(tmp_path: Path, java: Java, spark: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    _, second = (class_archive(java, spark, environment) for _ in range(2))
+    assert second.made is not None
+    second.made.write_bytes(b"half")
+    second.put_off()
+    assert cached(tmp_path) == [".seen"]
+    third = class_archive(java, spark, environment)
+    assert "ArchiveClassesAtExit" in third.options
+    third.keep()  # of a JVM that left nothing
+    assert cached(tmp_path) == [".tried"]
+
+
 def test_another_java_or_spark_has_another_one(tmp_path: Path, java: Java, spark: Path) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     for _ in range(2):
