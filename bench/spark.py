@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 from bench.measure import Measurement, in_turns, say, times
 from bench.stores import GIGABYTE, BenchStore, write_store
@@ -62,15 +63,15 @@ def _starts() -> Iterator[Measurement]:
         with spark_session(_MASTER):
             return time.perf_counter() - begin
 
-    os.environ[SWITCH] = "0"
-    alone = [start() for _ in range(_STARTS)]
-    del os.environ[SWITCH]
-    with tempfile.TemporaryDirectory(prefix="rmqctl-bench-") as cache:
-        os.environ["XDG_CACHE_HOME"] = cache
+    with mock.patch.dict(os.environ, {SWITCH: "0"}):
+        alone = [start() for _ in range(_STARTS)]
+    with (
+        tempfile.TemporaryDirectory(prefix="rmqctl-bench-") as cache,
+        mock.patch.dict(os.environ, {SWITCH: "", "XDG_CACHE_HOME": cache}),
+    ):
         for _ in range(2):
             start()  # leaves a mark, then the archive
         ready = [start() for _ in range(_STARTS)]
-        del os.environ["XDG_CACHE_HOME"]
     for name, seconds in (("first-", alone), ("", ready)):
         median = statistics.median(seconds)
         yield Measurement(f"spark-{name}session-ready", median, None, None, "s", _STARTS, _MASTER, _SLOWEST_START)

@@ -51,5 +51,4 @@ def split_batches(
         except FrameDamage as damage:
             on_damage(changed_error(record, 0, damage))
             continue
-        if rows is None or len(rows):
-            yield from maker.batches(record if rows is None else record.take(rows))
+        yield from maker.batches(record.take(rows))

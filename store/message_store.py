@@ -96,7 +96,7 @@ class MessageStore:
             )
         return self._writer
 
-    def put(self, message: Message, as_stored: bool = False) -> PutResult:
+    def put(self, message: Message, *, as_stored: bool = False) -> PutResult:
         """Put one message; with SYNC_FLUSH it returns when the message is on disk, or after syncFlushTimeout.
 
         The status says how it ended; nothing of a message that is not stored is ever visible. WriteFailedError for an

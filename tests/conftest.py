@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.class_archive import SWITCH
 from tests import goldens
 from tests.goldens import GoldenStore
 
@@ -17,7 +18,7 @@ def pytest_configure() -> None:
     """A shell that starts us in the background ignores Ctrl-C for us; the tests of Ctrl-C need it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # the second session of all would take longer than others, and say why
-    os.environ.setdefault("RMQCTL_CLASS_ARCHIVE", "0")
+    os.environ.setdefault(SWITCH, "0")
 
 
 @pytest.fixture(scope="session", autouse=True)

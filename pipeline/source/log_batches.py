@@ -35,6 +35,4 @@ def message_batches(
     records = split_columns(files, split, columns=groups, stopped=stopped, window=_WINDOW, rows=_ROWS)
     for record in records:
         if isinstance(record, MessageColumns):
-            rows = wanted.rows(record)
-            if rows is None or len(rows):
-                yield from maker.batches(record if rows is None else record.take(rows))
+            yield from maker.batches(record.take(wanted.rows(record)))

@@ -233,8 +233,10 @@ class MessageColumns:
         due = self.store_timestamp + table[np.minimum(levels, len(table) - 1)]
         return np.where(levels > 0, due, self.tags_code)
 
-    def take(self, rows: Int64s | slice) -> MessageColumns:
-        """These rows as a batch without index entries; its columns are no copies for a slice."""
+    def take(self, rows: Int64s | slice | None) -> MessageColumns:
+        """These rows as a batch without index entries, its columns no copies for a slice; the batch itself for None."""
+        if rows is None:
+            return self
         if isinstance(rows, slice):
             longs, ints = self.longs[:, rows], self.ints[:, rows]
         else:  # kernels take whole columns only, which an index does not promise

@@ -113,10 +113,7 @@ class Scan:
                 found.append(damage_error(record))
             if not isinstance(record, MessageColumns):
                 continue
-            rows = self._chooser.rows(record)
-            if rows is not None and not len(rows):
-                continue
-            chosen = record if rows is None else record.take(rows)
+            chosen = record.take(self._chooser.rows(record))
             if self._maker.needs_bodies and bool(is_compressed(chosen).any()):
                 found.append(chosen)
             else:

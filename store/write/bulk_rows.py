@@ -17,7 +17,7 @@ from store.columns.batch import Flags, Int64s
 from store.columns.frame_columns import Frame, Span
 from store.columns.frames import Held
 from store.write.ordinary import UNUSUAL_FLAGS, KnownTopic, OrdinaryPuts, packed_host
-from store.write.property_text import joined_properties, property_template, usual_stored
+from store.write.property_text import joined_alike, property_template, usual_stored
 from store.write.put_checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
 
 # a born time that is to be filled in
@@ -193,7 +193,7 @@ def _alike(properties: tuple[dict[str, str], ...]) -> tuple[bytes, Int64s] | Non
         return None
     values = list(chain.from_iterable(map(dict.values, properties)))
     try:
-        encoded = joined_properties(names, values).encode()
+        encoded = joined_alike(names, values).encode()
     except (UnicodeError, TypeError):
         return None
     separators = np.flatnonzero(np.frombuffer(encoded, np.uint8) == ord(PROPERTY_SEPARATOR))

@@ -42,7 +42,7 @@ def property_template(property_names: tuple[str, ...]) -> str | None:
     return "".join(name.replace("%", "%%") + "\x01%s\x02" for name in property_names)
 
 
-def joined_properties(property_names: tuple[str, ...], values: list[str]) -> str:
+def joined_alike(property_names: tuple[str, ...], values: list[str]) -> str:
     """The property strings of many messages one behind the other, which all have these names (see
     `property_template`). `values`: those of all messages. TypeError for a value that is no text."""
     pieces = [""] * (2 * len(values))

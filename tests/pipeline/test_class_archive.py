@@ -37,6 +37,15 @@ def cached(tmp_path: Path) -> list[str]:
     return sorted(path.name.partition(".jsa")[2] for path in tmp_path.glob("cache/rmqctl/*"))
 
 
+def half_made(tmp_path: Path, java: Java, spark: Path) -> tuple[dict[str, str], ClassArchive]:
+    """The second session's archive, of which half is there, and the environment of all sessions."""
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    _, second = (class_archive(java, spark, environment) for _ in range(2))
+    assert second.made is not None
+    second.made.write_bytes(b"half")
+    return environment, second
+
+
 def test_the_second_session_makes_it_and_the_third_uses_it(tmp_path: Path, java: Java, spark: Path) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     assert class_archive(java, spark, environment) == ClassArchive()
@@ -56,10 +65,7 @@ def test_the_second_session_makes_it_and_the_third_uses_it(tmp_path: Path, java:
 
 
 def test_what_a_killed_jvm_left_is_removed_and_not_tried_again(tmp_path: Path, java: Java, spark: Path) -> None:
-    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    _, second = (class_archive(java, spark, environment) for _ in range(2))
-    assert second.made is not None
-    second.made.write_bytes(b"half")
+    environment, second = half_made(tmp_path, java, spark)
     second.discard()
     second.keep()
     assert cached(tmp_path) == [".tried"]
@@ -67,10 +73,7 @@ def test_what_a_killed_jvm_left_is_removed_and_not_tried_again(tmp_path: Path, j
 
 
 def test_what_was_interrupted_is_made_by_the_next_session(tmp_path: Path, java: Java, spark: Path) -> None:
-    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    _, second = (class_archive(java, spark, environment) for _ in range(2))
-    assert second.made is not None
-    second.made.write_bytes(b"half")
+    environment, second = half_made(tmp_path, java, spark)
     second.put_off()
     assert cached(tmp_path) == [".seen"]
     third = class_archive(java, spark, environment)
