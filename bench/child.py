@@ -17,7 +17,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 _LOOKS_PER_SECOND = 50
 _CHUNK = 1000
-_WARM_UP = 2000
+_WARM_UP = 20_000
 # what is compiled is loaded by then
 _BULK_WARM_UP = 40_000
 _ROWS = 20_000

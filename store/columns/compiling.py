@@ -32,10 +32,27 @@ def kernel(function: _Function) -> _Function:
     The machine code is kept beside the source or in the user's cache directory, as numba does it; where neither can
     be written it is compiled again in every process.
     """
+    return _kept(function, nogil=True)
+
+
+def short_kernel(function: _Function) -> _Function:
+    """The same for one that takes some us: it keeps the GIL, because getting that back can take longer."""
+    return _kept(function, nogil=False)
+
+
+def _kept(function: _Function, *, nogil: bool) -> _Function:
     try:
-        return cast(_Function, _compile(cache=True)(function))
+        return cast(_Function, _compile(nogil=nogil, cache=True)(function))
     except RuntimeError:  # numba: no locator available
         return inner(function)
+
+
+def c_function(function: Callable[..., Any], signature: Any) -> Any:
+    """`function` as a C function with an `address`, compiled at once and kept like a kernel."""
+    try:
+        return cast(Any, numba.cfunc(signature, cache=True)(function))
+    except Exception:  # noqa: BLE001 - whatever is wrong with the cache, it works without
+        return cast(Any, numba.cfunc(signature)(function))
 
 
 def uncached(function: _Function) -> _Function:
@@ -57,7 +74,7 @@ def source_stamp() -> int:
     """
     digest = hashlib.sha256(numba.__version__.encode())
     folder = Path(__file__).parent
-    for path in [*sorted(folder.glob("kernel_*.py")), *map(folder.joinpath, _CONSTANTS)]:
+    for path in [*sorted(folder.parent.rglob("kernel_*.py")), *map(folder.joinpath, _CONSTANTS)]:
         digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:7], "big")
 

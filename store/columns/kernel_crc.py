@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 
+from store.columns.compiling import c_function
 from store.columns.kernel_memory import byte_at, word_at
 
 _STEP = 16
@@ -70,7 +70,4 @@ _SIGNATURE = types.uint32(types.uint32, types.int64, types.int64)
 
 def compile_crc_by_tables() -> Any:
     """The same as a C function with an `address`."""
-    try:
-        return cast(Any, numba.cfunc(_SIGNATURE, cache=True)(crc_by_tables))
-    except Exception:  # noqa: BLE001 - whatever is wrong with the cache, it works without
-        return cast(Any, numba.cfunc(_SIGNATURE)(crc_by_tables))
+    return c_function(crc_by_tables, _SIGNATURE)

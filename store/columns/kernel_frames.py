@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
-
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from typing import Any
 
 from formats.checksums import CRC_MASK
 from formats.layouts import FRAME_HEAD_44, MESSAGE_MAGIC_V1, PROPERTIES_LENGTH
 from store.columns.compiling import inner, kernel
 from store.columns.frame_columns import Frame, Span
-from store.columns.kernel_memory import crc_by_address
+from store.columns.kernel_memory import copy_bytes, crc_by_address, set_int, set_long, set_short
 
 _AT = {name: offset for name, _, offset, _ in FRAME_HEAD_44.fields}
 _MAGIC_AT, _CRC_AT, _QUEUE_ID_AT, _FLAG_AT = _AT["magic_code"], _AT["body_crc"], _AT["queue_id"], _AT["flag"]
@@ -30,40 +24,27 @@ _RECONSUMED, _PREPARED, _TOPIC = int(Frame.RECONSUME_TIMES), int(Frame.PREPARED)
 _STORED, _STORE_HOST = int(Frame.STORE_TIMESTAMP), int(Frame.STORE_HOST)
 _BODY, _PROPERTIES = int(Span.BODY), int(Span.PROPERTIES)
 
-_Store = Callable[[int, int], None]
-_raw_memcpy: Any = cast(Any, cgutils).raw_memcpy
 
-
-def _store(bits: int) -> _Store:
-    """Big-endian, of the low bits of a value."""
-
-    def store(typing_context: Any, address: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            kind = ir.IntType(bits)
-            low = builder.trunc(arguments[1], kind) if bits < 64 else arguments[1]
-            builder.store(builder.bswap(low), builder.inttoptr(arguments[0], kind.as_pointer()), align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), generate
-
-    return cast(_Store, intrinsic(store))
-
-
-_set_short, _set_int, _set_long = _store(16), _store(32), _store(64)
-
-
-def _copy(typing_context: Any, target: Any, source: Any, length: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        places = [builder.inttoptr(argument, byte) for argument in arguments[:2]]
-        _raw_memcpy(builder, places[0], places[1], arguments[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-copy_bytes = cast(Callable[[int, int, int], None], intrinsic(_copy))
-"""copy_bytes(target, source, length): addresses of bytes that do not overlap."""
+@inner
+def write_head(
+    at: int, crc_function: int, queue_id: int, flag: int, queue_offset: int, physical_offset: int, sys_flag: int,
+    born_timestamp: int, born_host: int, store_timestamp: int, store_host: int, reconsume_times: int, prepared: int,
+    body: int, body_length: int,
+) -> None:  # fmt: skip
+    """The head of a frame at address `at`, all but its first eight bytes. `body`: an address; hosts are packed."""
+    set_int(at + _CRC_AT, crc_by_address(crc_function, body, body_length) & CRC_MASK if body_length else 0)
+    set_int(at + _QUEUE_ID_AT, queue_id)
+    set_int(at + _FLAG_AT, flag)
+    set_long(at + _QUEUE_OFFSET_AT, queue_offset)
+    set_long(at + _PHYSICAL_AT, physical_offset)
+    set_int(at + _SYS_FLAG_AT, sys_flag)
+    set_long(at + _BORN_AT, born_timestamp)
+    set_long(at + _BORN_HOST_AT, born_host)
+    set_long(at + _STORED_AT, store_timestamp)
+    set_long(at + _STORE_HOST_AT, store_host)
+    set_int(at + _RECONSUMED_AT, reconsume_times)
+    set_long(at + _PREPARED_AT, prepared)
+    set_int(at + _BODY_LENGTH_AT, body_length)
 
 
 @inner
@@ -80,20 +61,12 @@ def _write_frames(
     for row in range(begin, end):
         body = bodies + starts[_BODY, row]
         length = ends[_BODY, row] - starts[_BODY, row]
-        crc = crc_by_address(crc_function, body, length) & CRC_MASK if length else 0
-        _set_int(at + _CRC_AT, crc)
-        _set_int(at + _QUEUE_ID_AT, columns[_QUEUE_ID, row])
-        _set_int(at + _FLAG_AT, columns[_FLAG, row])
-        _set_long(at + _QUEUE_OFFSET_AT, columns[_QUEUE_OFFSET, row])
-        _set_long(at + _PHYSICAL_AT, physical_offset + at - target)
-        _set_int(at + _SYS_FLAG_AT, columns[_SYS_FLAG, row])
-        _set_long(at + _BORN_AT, columns[_BORN, row])
-        _set_long(at + _BORN_HOST_AT, hosts[columns[_BORN_HOST, row]])
-        _set_long(at + _STORED_AT, columns[_STORED, row])
-        _set_long(at + _STORE_HOST_AT, hosts[columns[_STORE_HOST, row]])
-        _set_int(at + _RECONSUMED_AT, columns[_RECONSUMED, row])
-        _set_long(at + _PREPARED_AT, columns[_PREPARED, row])
-        _set_int(at + _BODY_LENGTH_AT, length)
+        write_head(
+            at, crc_function, columns[_QUEUE_ID, row], columns[_FLAG, row], columns[_QUEUE_OFFSET, row],
+            physical_offset + at - target, columns[_SYS_FLAG, row], columns[_BORN, row],
+            hosts[columns[_BORN_HOST, row]], columns[_STORED, row], hosts[columns[_STORE_HOST, row]],
+            columns[_RECONSUMED, row], columns[_PREPARED, row], body, length,
+        )  # fmt: skip
         place = at + _HEAD
         copy_bytes(place, body, length)
         place += length
@@ -102,7 +75,7 @@ def _write_frames(
         copy_bytes(place, topics + topic_places[topic], length)
         place += length
         length = ends[_PROPERTIES, row] - starts[_PROPERTIES, row]
-        _set_short(place, length)
+        set_short(place, length)
         copy_bytes(place + _PROPERTIES_LENGTH, properties + starts[_PROPERTIES, row], length)
         at += columns[_SIZE, row]
 
@@ -112,8 +85,8 @@ def _write_first_bytes(target: int, columns: Any, begin: int, end: int) -> None:
     """Size and magic number of the same frames: the moment in which somebody else sees them, each of them whole."""
     at = target
     for row in range(begin, end):
-        _set_int(at + _MAGIC_AT, _MAGIC)
-        _set_int(at, columns[_SIZE, row])
+        set_int(at + _MAGIC_AT, _MAGIC)
+        set_int(at, columns[_SIZE, row])
         at += columns[_SIZE, row]
 
 

@@ -1,4 +1,4 @@
-"""What kernels reach memory with: big-endian loads by address, words, and calls of a CRC function by address.
+"""What kernels reach memory with: big-endian loads and stores by address, words, copies, a CRC function by address.
 
 An address stands for a byte of a window. Nothing is checked here: a kernel compares every length with what is left of
 the window before it reads, and windows have `state.PADDING` spare bytes behind their end for loads of whole words.
@@ -11,9 +11,11 @@ from typing import Any, cast
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 _Load = Callable[[int], int]
+_Store = Callable[[int, int], None]
 
 
 def _load(bits: int, big_endian: bool, signed: bool) -> _Load:
@@ -52,6 +54,43 @@ def _store_word(typing_context: Any, address: Any, word: Any) -> Any:
 
 store_word = cast(Callable[[int, int], None], intrinsic(_store_word))
 """Write eight bytes, the lowest one first, wherever they lie."""
+
+
+_raw_memcpy: Any = cast(Any, cgutils).raw_memcpy
+
+
+def _store(bits: int) -> _Store:
+    """Big-endian, of the low bits of a value."""
+
+    def store(typing_context: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kind = ir.IntType(bits)
+            low = builder.trunc(arguments[1], kind) if bits < 64 else arguments[1]
+            builder.store(
+                builder.bswap(low) if bits > 8 else low, builder.inttoptr(arguments[0], kind.as_pointer()), align=1
+            )
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return cast(_Store, intrinsic(store))
+
+
+set_byte, set_short, set_int, set_long = _store(8), _store(16), _store(32), _store(64)
+
+
+def _copy(typing_context: Any, target: Any, source: Any, length: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        places = [builder.inttoptr(argument, byte) for argument in arguments[:2]]
+        _raw_memcpy(builder, places[0], places[1], arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+copy_bytes = cast(Callable[[int, int, int], None], intrinsic(_copy))
+"""copy_bytes(target, source, length): addresses of bytes that do not overlap."""
 
 
 def _crc_by_address(typing_context: Any, function: Any, address: Any, length: Any) -> Any:

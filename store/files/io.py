@@ -254,7 +254,8 @@ def flush_directory(path: Path) -> None:
 
 
 class WritableMap:
-    """A file mapped for writing. Positions are bytes from the start of the file."""
+    """A file mapped for writing. Positions are bytes from the start of the file. `map` is there for compiled code, which
+    keeps to the rules of `view`."""
 
     def __init__(self, path: Path, size: int, reserved: int) -> None:
         """Map `size` bytes of an existing file; the first `reserved` of them have blocks already."""
@@ -267,8 +268,8 @@ class WritableMap:
             with _changing("map", path, 0, size):
                 if os.fstat(self._descriptor).st_size < size:
                     raise OSError(errno.EIO, "the file is shorter than it should be")
-                self._map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_WRITE)
-                self._populator = Populator(self._map)
+                self.map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_WRITE)
+                self._populator = Populator(self.map)
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -310,7 +311,7 @@ class WritableMap:
     def view(self, begin: int, end: int) -> memoryview:
         """The bytes [begin, end) for code that writes many places at once, to be released before `close`. Only what is
         reserved may be written, and only what was announced by `will_write`."""
-        return memoryview(self._map)[begin:end]
+        return memoryview(self.map)[begin:end]
 
     def will_write(self, position: int, length: int) -> None:
         """Let the observer know, and fail, of a write that somebody else carries out."""
@@ -323,8 +324,8 @@ class WritableMap:
         if observer is not None:
             self.will_write(position, 8 + len(rest))
         begin = position + 8
-        self._map[begin : begin + len(rest)] = rest
-        self._map[position:begin] = first
+        self.map[begin : begin + len(rest)] = rest
+        self.map[position:begin] = first
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Copy `data` to `position`; the range must be reserved. The first eight bytes are copied last, so that a
@@ -332,8 +333,8 @@ class WritableMap:
         self.will_write(position, len(data))
         end = position + len(data)
         head_end = min(position + 8, end)
-        self._map[head_end:end] = data[8:]
-        self._map[position:head_end] = data[:8]
+        self.map[head_end:end] = data[8:]
+        self.map[position:head_end] = data[:8]
 
     def flush(self, begin: int, end: int) -> None:
         """Bring the pages of [begin, end) to disk, and whatever else of the file is dirty. By fdatasync, which lets
@@ -345,5 +346,5 @@ class WritableMap:
     def close(self) -> None:
         """Unmap; does not flush."""
         self._populator.close()
-        self._map.close()
+        self.map.close()
         os.close(self._descriptor)

@@ -79,13 +79,20 @@ def body_array(bodies: Bodies, views: bool) -> pa.Array:
     words[:, 0] = bodies.lengths
     words[:, 2] = bodies.is_unpacked
     words[:, 3] = bodies.positions
+    if not bodies.is_unpacked.any() and rows and bodies.lengths.min() > _INLINE:
+        words[:, 1] = words_at(bodies.window, bodies.positions).view(np.int32)
+        return _held(bodies, held, views)
     for data, of in ((bodies.window, ~bodies.is_unpacked), (bodies.unpacked, bodies.is_unpacked)):
         long = np.flatnonzero(of & (bodies.lengths > _INLINE))
         words[long, 1] = words_at(data, bodies.positions[long]).view(np.int32)
         short = np.flatnonzero(of & (bodies.lengths <= _INLINE))
         held[short, _PREFIX:] = _inlined(data, bodies.positions[short], bodies.lengths[short])
+    return _held(bodies, held, views)
+
+
+def _held(bodies: Bodies, held: Bytes, views: bool) -> pa.Array:
     buffers = [None, *map(pa.py_buffer, (held, np.ascontiguousarray(bodies.window), bodies.unpacked))]
-    array = pa.Array.from_buffers(pa.binary_view(), rows, buffers)
+    array = pa.Array.from_buffers(pa.binary_view(), len(held), buffers)
     return array if views else array.cast(pa.binary())
 
 
@@ -108,6 +115,8 @@ def error_array(bodies: Bodies) -> pa.Array:
 def stored_bodies(batch: MessageColumns) -> pa.Array:
     """Compressed bodies as stored, null for plain ones."""
     compressed = is_compressed(batch)
+    if not compressed.any():
+        return pa.nulls(batch.rows, pa.binary())
     ends = np.cumsum(np.where(compressed, batch.body_length, 0), dtype=np.int32)
     parts = b"".join(map(batch.body, np.flatnonzero(compressed).tolist()))
     offsets = np.concatenate([np.zeros(1, np.int32), ends])

@@ -19,7 +19,7 @@ from store.columns.frame_columns import HOST_TABLE, Frame, Span
 from store.scan.schema import COLUMNS
 from store.write.arrow_properties import checked, properties_of_batch, spans_of, with_stored
 from store.write.bulk_rows import NO_TIME, BulkRows
-from store.write.ordinary import packed_host
+from store.write.known import packed_host
 
 _NUMBERS = {
     Frame.QUEUE_ID: "queue_id",

@@ -14,9 +14,10 @@ from store.columns.frame_columns import HOST_TABLE, Frame
 from store.columns.frames import FrameSource, FrameWriter, packed_hosts, topic_fields
 from store.commitlog.append import Room
 from store.queues.offset_table import NextOffset
+from store.write.bulk_kernels import BulkKernels
 from store.write.bulk_result import ColumnsResult, CopiedHosts
 from store.write.bulk_rows import NO_TIME, BulkRows
-from store.write.ordinary import KnownTopic
+from store.write.known import KnownTopic
 from store.write.put import PutServices
 from store.write.put_checks import MAXIMUM_TOPIC_SIZE
 from store.write.result import PutResult
@@ -49,21 +50,23 @@ class BulkPuts:
         file_size: int,
         clock: Callable[[], int],
         writer: FrameWriter,
+        kernels: BulkKernels,
         put_one: PutOne,
     ) -> None:
         self._services = services
         self._file_size = file_size
         self._clock = clock
         self._writer = writer
+        self._kernels = kernels
         self._put_one = put_one
 
     def put(self, rows: BulkRows) -> ColumnsResult:
         """Put rows one after the other."""
         services = self._services
-        rows.judge(services.config.max_message_size, self._file_size)
+        self._kernels.judge(rows, services.config.max_message_size, self._file_size)
         copied = CopiedHosts(rows.columns[Frame.STORE_HOST], rows.hosts) if rows.is_copy else None
         result = ColumnsResult.of(len(rows), copied)
-        work = _Work(rows, services.ordinary.known_topics)
+        work = _Work(rows, services.ordinary.known_topics, self._kernels)
         hosts = list(rows.hosts)
         hosts[HOST_TABLE] = services.ordinary.packed_host
         spans = rows.starts, rows.ends, rows.bodies, rows.properties
@@ -151,9 +154,10 @@ class BulkPuts:
 class _Work:
     """What is known about the rows: their sizes, their queues, and which of them may go as columns now."""
 
-    def __init__(self, rows: BulkRows, known: dict[str, KnownTopic]) -> None:
+    def __init__(self, rows: BulkRows, known: dict[str, KnownTopic], kernels: BulkKernels) -> None:
         """`rows` as judged."""
         self._rows = rows
+        self._kernels = kernels
         self._known = known
         self.is_copy = rows.is_copy
         # a longer topic has no such field, and no row of it is usual
@@ -161,10 +165,8 @@ class _Work:
         columns = rows.columns
         self.before = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(columns[Frame.SIZE], out=self.before[1:])
-        # one number for each queue
-        pairs = columns[Frame.TOPIC] << 32 | columns[Frame.QUEUE_ID] & 0xFFFFFFFF
-        _, self._first_rows, self._queues = np.unique(pairs, return_index=True, return_inverse=True)
-        self._entries: list[NextOffset | None] = [self._entry(int(row)) for row in self._first_rows]
+        first_rows, self._queues = kernels.queues(columns)
+        self._entries: list[NextOffset | None] = [self._entry(row) for row in first_rows.tolist()]
         found = np.array([entry is not None for entry in self._entries], np.bool_)
         self._ready: Flags = rows.usual & found[self._queues] if len(rows) else rows.usual
 
@@ -200,16 +202,8 @@ class _Work:
 
     def assign(self, begin: int, end: int) -> list[tuple[NextOffset, int]]:
         """Fill in the queue offsets of rows [begin, end); how many offsets each queue gives away for them."""
-        queues = self._queues[begin:end]
-        order = np.argsort(queues.astype(np.uint16) if len(self._entries) <= 0xFFFF else queues, kind="stable")
-        counts = np.bincount(queues, minlength=len(self._entries))
-        taken: list[tuple[NextOffset, int]] = []
-        at = 0
-        offsets = self._rows.columns[Frame.QUEUE_OFFSET, begin:end]
-        for queue in np.flatnonzero(counts).tolist():
-            entry, count = self._entries[queue], int(counts[queue])
-            assert entry is not None
-            offsets[order[at : at + count]] = np.arange(entry.value, entry.value + count)
-            taken.append((entry, count))
-            at += count
-        return taken
+        before = [0 if entry is None else entry.value for entry in self._entries]
+        after = np.array(before, np.int64)
+        self._kernels.give_offsets(self._queues, after, self._rows.columns[Frame.QUEUE_OFFSET], begin, end)
+        counts = (count - first for first, count in zip(before, after.tolist(), strict=True))
+        return [(entry, count) for entry, count in zip(self._entries, counts, strict=True) if entry and count]

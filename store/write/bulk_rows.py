@@ -16,7 +16,8 @@ from formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
 from store.columns.batch import Flags, Int64s
 from store.columns.frame_columns import Frame, Span
 from store.columns.frames import Held
-from store.write.ordinary import UNUSUAL_FLAGS, KnownTopic, OrdinaryPuts, packed_host
+from store.write.known import UNUSUAL_FLAGS, KnownTopic, packed_host
+from store.write.ordinary import OrdinaryPuts
 from store.write.property_text import joined_alike, property_template, usual_stored
 from store.write.put_checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
 
@@ -58,11 +59,15 @@ class BulkRows:
         """The topics as they are stored; never empty, so that places can be looked up in what is made of it."""
         return [topic.encode("utf-8", "replace") for topic in self.topics] or [b""]
 
+    def topic_sizes(self) -> Int64s:
+        """Bytes of the topics as they are stored."""
+        return np.array(list(map(len, self.encoded_topics())), np.int64)
+
     def judge(self, largest_body: int, file_size: int) -> None:
         """Fill in SIZE, and let rows go the whole way that fields or files cannot hold, or that are unusual by their
         numbers."""
         columns, lengths = self.columns, self.lengths
-        topic_sizes = np.array(list(map(len, self.encoded_topics())), np.int64)[columns[Frame.TOPIC]]
+        topic_sizes = self.topic_sizes()[columns[Frame.TOPIC]]
         columns[Frame.SIZE] = KnownTopic.overhead_of(0) + topic_sizes + lengths[Span.BODY] + lengths[Span.PROPERTIES]
         times = columns[Frame.STORE_TIMESTAMP]
         self.usual &= (

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from store.columns.compiling import kernel
-from store.columns.kernel_frames import copy_bytes
-from store.columns.kernel_memory import store_word
+from store.columns.kernel_memory import copy_bytes, store_word
 from store.columns.kernel_text import find_byte, same_bytes
 
 SPARE = 8

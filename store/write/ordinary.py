@@ -7,61 +7,35 @@ both ways; the tests hold one against the other.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 from zlib import crc32
 
 from formats import properties as names
 from formats.checksums import CRC_MASK
 from formats.hosts import Host
-from formats.layouts import (
-    BLANK_FRAME,
-    FRAME_HEAD_44,
-    MESSAGE_MAGIC_V1,
-    PROPERTIES_LENGTH,
-    SYS_FLAG_BORN_HOST_V6,
-    SYS_FLAG_INNER_BATCH,
-    SYS_FLAG_STORE_HOST_V6,
-    TOPIC_LENGTH_V1,
-    TRANSACTION_MASK,
-)
+from formats.layouts import BLANK_FRAME, FRAME_HEAD_44, MESSAGE_MAGIC_V1, TOPIC_LENGTH_V1
 from formats.message import NO_PROPERTIES, Message
 from store.config import StoreConfig
 from store.files.background import Background
 from store.files.mapped_file import MappedFile
 from store.queues.offset_table import NextOffset
 from store.write.crc import fastest_crc32
+from store.write.known import UNUSUAL_FLAGS, KnownTopic, Window, packed_host
 from store.write.property_text import Writer, property_writer
 from store.write.result import STORED, PutResult, new_result
 
-# flags that make a message take the whole way
-UNUSUAL_FLAGS = TRANSACTION_MASK | SYS_FLAG_INNER_BATCH | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _REMEMBERED = 4096
 # The head behind its first eight bytes, and those, which are written last. The hosts are packed beforehand.
 _pack_head = struct.Struct(
     ">" + "".join({"4s": "8s"}.get(kind, kind) for name, kind, _, _ in FRAME_HEAD_44.fields[2:] if "port" not in name)
 ).pack
 _pack_first = BLANK_FRAME.struct.pack
-_OVERHEAD = FRAME_HEAD_44.size + TOPIC_LENGTH_V1.size + PROPERTIES_LENGTH.size
 # from here on the CRC of isal is the faster one
 _SHORT = 256
-
-
-class KnownTopic(NamedTuple):
-    """`field`: the topic with its length before it, as in the frame; `overhead`: bytes of a frame besides body and
-    properties; `queues`: the next offsets of queues that were put to."""
-
-    field: bytes
-    overhead: int
-    queues: dict[int, NextOffset]
-
-    @staticmethod
-    def overhead_of(size: int) -> int:
-        """Bytes of a frame besides body and properties, for a topic of `size` bytes."""
-        return _OVERHEAD + size
 
 
 def wall_clock() -> int:
@@ -69,8 +43,8 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _no_window(position: int, first: bytes, rest: bytes) -> None:
-    raise AssertionError("a write before there was a window")
+def _not_compiled(message: Message) -> PutResult | None:
+    return None
 
 
 def is_ordinary_store(config: StoreConfig) -> bool:
@@ -100,24 +74,23 @@ class OrdinaryPuts:
     ) -> None:
         """`follower` is woken when he is idle and there is more to follow."""
         self.lock = threading.Lock()
-        self._acquire, self._release = self.lock.acquire, self.lock.release
         self.last_timestamp = last_timestamp
         self.begin_in_lock: int | None = None
         self._follower = follower
         self.is_possible = is_ordinary_store(config) and not store_host.is_v6
         self._clock = clock
-        self._nanoseconds = time.time_ns if clock is wall_clock else lambda: clock() * 1_000_000
         self._busy_after = config.os_page_cache_busy_time_out_mills
         self._largest_body = config.max_message_size
         self._store_host = store_host
         self.packed_host = packed_host(store_host) or b""
-        self._born_host: tuple[Host | None, bytes | None] = (None, None)
+        self.born_host: tuple[Host | None, bytes | None] = (None, None)
         self._writers: dict[tuple[str, ...], Writer] = {}
+        self.names: dict[str, bytes] = {}
         self.known_topics: dict[str, KnownTopic] = {}
         self._crc32 = fastest_crc32()
-        self._file: MappedFile | None = None
-        self._write_frame: Callable[[int, bytes, bytes], None] = _no_window
-        self._limit = 0
+        self.window: Window | None = None
+        self.put_compiled: Callable[[Message], PutResult | None] = _not_compiled
+        """Puts a message and answers at once; None, with nothing done, if it must go another way."""
 
     # ---- under the put lock
 
@@ -135,24 +108,25 @@ class OrdinaryPuts:
     def window_of(self, file: MappedFile) -> int:
         """Bytes of reserved room in `file` behind the end of the log that are not in the window yet."""
         limit = min(file.writable_map.reserved, file.size - BLANK_FRAME.size)
-        used = self._limit if file is self._file else file.wrote_position
+        window = self.window
+        used = window.limit if window is not None and window.file is file else file.wrote_position
         return max(0, limit - max(used, file.wrote_position))
 
     def open_window(self, file: MappedFile) -> None:
         """From now on the reserved room of `file`, which is the last one, is the window."""
         mapped = file.writable_map
-        self._file, self._write_frame = file, mapped.write_frame
-        self._limit = min(mapped.reserved, file.size - BLANK_FRAME.size)
+        limit = min(mapped.reserved, file.size - BLANK_FRAME.size)
+        self.window = Window(file, mapped.map, limit, file.start_offset)
 
     def close_window(self) -> None:
         """Send every message the whole way from now on. Needs no lock."""
-        self._limit = 0
+        self.window = None
 
     # ---- without it
 
     def _learn_host(self, host: Host) -> bytes | None:
         packed = packed_host(host)
-        self._born_host = host, packed
+        self.born_host = host, packed
         return packed
 
     def properties_of(self, properties: Mapping[str, str]) -> bytes | None:
@@ -174,90 +148,89 @@ class OrdinaryPuts:
             write = property_writer(property_names)
             if write is not None and len(self._writers) < _REMEMBERED:
                 self._writers[property_names] = write
+                self._learn_names(property_names)
         return write
 
-    def put(self, message: Message) -> PutResult | None:
+    def _learn_names(self, property_names: tuple[str, ...]) -> None:
+        with contextlib.suppress(UnicodeError):
+            for name in property_names:
+                self.names[name] = f"{name}\x01".encode()
+
+    def put_plain(self, message: Message) -> PutResult | None:
         """Put `message` and answer at once; None, with nothing done, if it must go the whole way."""
-        # a slice of a named tuple is a plain one, which is taken apart at once
-        (
-            topic_name, body, queue_id, flag, properties, property_bytes, sys_flag, born, born_host,
-            store_timestamp, store_host, reconsume_times, prepared,
-        ) = message[:]  # fmt: skip
-        topic = self.known_topics.get(topic_name)
-        if (
-            topic is None
-            or (type(properties) is not dict and properties is not NO_PROPERTIES)
-            or type(body) is not bytes
-            or property_bytes is not None
-            or sys_flag & UNUSUAL_FLAGS
-            or store_host is not None
-            or store_timestamp is not None
-        ):
+        topic = self.known_topics.get(message.topic)
+        next_offset = None if topic is None else topic.queues.get(message.queue_id)
+        if topic is None or next_offset is None or not _may_be_ordinary(message) or self._is_busy():
             return None
-        field, overhead, queues = topic
-        next_offset = queues.get(queue_id)
-        shape = tuple(properties)
-        write = self._writers.get(shape) or self._writer_of(shape)
-        last_host, packed_born = self._born_host
-        if born_host is not last_host:
-            packed_born = self._learn_host(born_host)
-        if next_offset is None or write is None or packed_born is None:
+        body, properties = message.body, self.properties_of(message.properties)
+        last_host, born_host = self.born_host
+        if message.born_host is not last_host:
+            born_host = self._learn_host(message.born_host)
+        if properties is None or born_host is None:
             return None
-        begin = self.begin_in_lock
-        if begin is not None and self._clock() - begin > self._busy_after:
-            return None
-        try:
-            text = write(properties)
-            if text is None:
-                return None
-            encoded = text.encode()
-        except (UnicodeError, TypeError):  # half a surrogate pair, or no text at all
-            return None
-        length, properties_size = len(body), len(encoded)
-        if length > self._largest_body or properties_size > names.MAXIMUM_PROPERTIES_SIZE:
+        if len(body) > self._largest_body or len(properties) > names.MAXIMUM_PROPERTIES_SIZE:
             return None
         # of the stored body, 0 for none (UtilAll#crc32)
-        crc = (crc32(body) if length < _SHORT else self._crc32(body)) & CRC_MASK
-        self._acquire()  # `with` takes twice as long
-        try:
-            file = self._file
-            if file is None:
-                return None
-            position = file.wrote_position
-            end = position + overhead + length + properties_size
-            now = self._nanoseconds() // 1_000_000
-            if end > self._limit or now < self.last_timestamp:
-                return None
-            self.begin_in_lock = now
-            queue_offset, physical_offset = next_offset.value, file.start_offset + position
-            head = _pack_head(
-                crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
-                now if born is None else born, packed_born, now, self.packed_host, reconsume_times, prepared, length,
-            )  # fmt: skip
-            self._write_frame(
-                position,
-                _pack_first(end - position, MESSAGE_MAGIC_V1),
-                b"".join((head, body, field, properties_size.to_bytes(2, "big"), encoded)),
-            )
-            # no calls from here on, so that nothing comes between these
-            file.wrote_position = file.committed_position = end
-            file.store_timestamp = self.last_timestamp = now
-            next_offset.value = queue_offset + 1
-        except struct.error:
-            return None  # a value that no field holds: the whole way says which
-        finally:
-            self.begin_in_lock = None
-            self._release()
-        if self._follower.is_idle:
+        crc = (crc32(body) if len(body) < _SHORT else self._crc32(body)) & CRC_MASK
+        rest = b"".join((body, topic.field, len(properties).to_bytes(2, "big"), properties))
+        with self.lock:
+            try:
+                result = self._append(message, crc, born_host, rest, next_offset)
+            except struct.error:
+                return None  # a value that no field holds: the whole way says which
+            finally:
+                self.begin_in_lock = None
+        if result is not None and self._follower.is_idle:
             self._follower.wake()
+        return result
+
+    def _is_busy(self) -> bool:
+        begin = self.begin_in_lock
+        return begin is not None and self._clock() - begin > self._busy_after
+
+    def _append(
+        self, message: Message, crc: int, born_host: bytes, rest: bytes, next_offset: NextOffset
+    ) -> PutResult | None:
+        """Under the put lock: a frame, whose head `rest` follows, if there is a window that it fits into."""
+        window, now = self.window, self._clock()
+        if window is None or now < self.last_timestamp:
+            return None
+        file = window.file
+        position, queue_offset = file.wrote_position, next_offset.value
+        end = position + FRAME_HEAD_44.size + len(rest)
+        if end > window.limit:
+            return None
+        self.begin_in_lock = now
+        physical_offset, born = window.start_offset + position, message.born_timestamp
+        head = _pack_head(
+            crc, message.queue_id, message.flag, queue_offset, physical_offset, message.sys_flag,
+            now if born is None else born, born_host, now, self.packed_host, message.reconsume_times,
+            message.prepared_transaction_offset, len(message.body),
+        )  # fmt: skip
+        file.writable_map.write_frame(position, _pack_first(end - position, MESSAGE_MAGIC_V1), head + rest)
+        # no calls from here on, so that nothing comes between these
+        file.wrote_position = file.committed_position = end
+        file.store_timestamp = self.last_timestamp = now
+        next_offset.value = queue_offset + 1
         return new_result(PutResult, (STORED, queue_offset, physical_offset, "", self._store_host))
 
+    def use_compiled(self) -> None:
+        """Put by compiled code first from now on, if there is any. Loads numba where it is installed."""
+        from store.write.compiled_put import compiled_put
 
-def packed_host(host: Host | None) -> bytes | None:
-    """The eight bytes of an IPv4 host in a frame; None for IPv6, and for what is no host at all."""
-    if host is None:
-        return None
-    try:
-        return host.ip + host.port.to_bytes(4, "big", signed=True) if len(host.ip) == 4 else None
-    except (AttributeError, OverflowError, TypeError):
-        return None
+        put = compiled_put(self, self._follower, self.names, self._store_host, self._largest_body)
+        if put is None or self._clock is wall_clock:
+            self.put_compiled = put or _not_compiled
+        else:
+            clock = self._clock
+            self.put_compiled = lambda message: put(message, clock())
+
+
+def _may_be_ordinary(message: Message) -> bool:
+    return (
+        type(message.body) is bytes
+        and message.property_bytes is None
+        and message.store_host is None
+        and message.store_timestamp is None
+        and not message.sys_flag & UNUSUAL_FLAGS
+    )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from store.write.bulk import BulkPuts
     from store.write.bulk_result import ColumnsResult
     from store.write.bulk_rows import BulkRows
+    from store.write.message_rows import FillRows
 
 # the most that a transient pool keeps in memory before a put writes it by itself
 _POOL_BYTES = 64 * 1024 * 1024
@@ -81,11 +82,12 @@ class StoreWriter:
         most_used = config.disk_space_warning_level_ratio if obey_disk_ratio else None
         ordinary = OrdinaryPuts(config, store_host, clock, end.last_timestamp, self._follower.thread)
         # the short way, to be tried first with whatever is no copy
-        self.put_ordinary = ordinary.put
-        self._ordinary = ordinary
+        self.ordinary = ordinary
+        self._follower.on_compiled = ordinary.use_compiled
         self._store_host = store_host
         self._clock = clock
         self._bulk: BulkPuts | None = None
+        self._fill_rows: FillRows | None = None
         self._put_many = 0
         self._services = services = PutServices(
             config,
@@ -122,7 +124,7 @@ class StoreWriter:
 
     def advance_queue(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """See MessageStore.advance_queue."""
-        with self._ordinary.lock:
+        with self.ordinary.lock:
             entry = self._services.offsets.entry((topic, queue_id))
             if queue_offset < entry.value:
                 raise RefusedError(f"queue {topic}/{queue_id} is at {entry.value} already, behind {queue_offset}")
@@ -130,13 +132,11 @@ class StoreWriter:
 
     def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> Sequence[PutResult]:
         """See MessageStore.put_many."""
-        if is_batch or not self._ordinary.is_possible:
+        if is_batch or not self.ordinary.is_possible:
             return self._putter.put_many(messages, as_stored, is_batch)
         self._put_many += len(messages)
         if len(messages) >= _BULK_FROM and self._put_many >= _BULK_AFTER and (bulk := self._bulk_puts()) is not None:
-            from store.write.bulk_rows import rows_of_messages
-
-            rows = rows_of_messages(messages, self._ordinary, as_stored)
+            rows = self._rows(messages, as_stored)
             if rows is not None:
                 return bulk.put(rows).results(self._store_host)
         return [self._put(message, as_stored) for message in messages]
@@ -147,7 +147,7 @@ class StoreWriter:
         from store.write.bulk import put_one_by_one
 
         rows = rows_of_batch(batch, as_stored)
-        bulk = self._bulk_puts() if self._ordinary.is_possible else None
+        bulk = self._bulk_puts() if self.ordinary.is_possible else None
         if bulk is not None:
             return bulk.put(rows)
         return put_one_by_one(rows, lambda messages: self.put_many(messages, as_stored, is_batch=False))
@@ -157,7 +157,7 @@ class StoreWriter:
         from store.write.bulk_check import refused_messages
         from store.write.bulk_rows import rows_of_messages
 
-        rows = rows_of_messages(messages, self._ordinary, as_stored) if len(messages) >= _BULK_FROM else None
+        rows = rows_of_messages(messages, self.ordinary, as_stored) if len(messages) >= _BULK_FROM else None
         if rows is not None:
             return self._refused_rows(rows)
         return refused_messages(range(len(messages)), messages.__getitem__, lambda one: self.check(one, as_stored))
@@ -171,25 +171,42 @@ class StoreWriter:
     def _refused_rows(self, rows: BulkRows) -> dict[int, str]:
         from store.write.bulk_check import refused_rows
 
-        if self._ordinary.is_possible:
+        if self.ordinary.is_possible:
             rows.judge(self._opened.files.config.max_message_size, self._opened.files.log.file_size)
         else:
             rows.usual[:] = False
         return refused_rows(rows, lambda message: self.check(message, rows.is_copy))
 
     def _put(self, message: Message, as_stored: bool) -> PutResult:
-        return (None if as_stored else self.put_ordinary(message)) or self.put(message, as_stored)
+        ordinary = self.ordinary
+        short = None if as_stored else ordinary.put_compiled(message) or ordinary.put_plain(message)
+        return short or self.put(message, as_stored)
+
+    def _rows(self, messages: Sequence[Message], as_stored: bool) -> BulkRows | None:
+        """Rows of some messages for `_bulk_puts`; None where only the whole way can tell what is wrong with them."""
+        from store.write.bulk_rows import rows_of_messages
+        from store.write.message_rows import compiled_rows_of_messages, fill_rows
+
+        # a list begins as it goes on: copies, or messages with properties in stored form
+        is_new = not as_stored and messages[0].property_bytes is None
+        if self._fill_rows is None and is_new:
+            self._fill_rows = fill_rows(self.ordinary)
+        if self._fill_rows is None or not is_new:
+            return rows_of_messages(messages, self.ordinary, as_stored)
+        return compiled_rows_of_messages(messages, self.ordinary, self._fill_rows)
 
     def _bulk_puts(self) -> BulkPuts | None:
         """Puts of many rows at once; None where nothing is compiled. Loads numba where it is installed."""
         if self._bulk is None:
             from store.columns.frames import frame_writer
             from store.write.bulk import BulkPuts
+            from store.write.bulk_kernels import bulk_kernels
 
-            writer = frame_writer()
-            if writer is None:
+            writer, kernels = frame_writer(), bulk_kernels()
+            if writer is None or kernels is None:
                 return None
-            self._bulk = BulkPuts(self._services, self._opened.files.log.file_size, self._clock, writer, self._put)
+            file_size = self._opened.files.log.file_size
+            self._bulk = BulkPuts(self._services, file_size, self._clock, writer, kernels, self._put)
         return self._bulk
 
     def wait_for_dispatch(self) -> None:

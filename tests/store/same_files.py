@@ -35,7 +35,7 @@ Way = Callable[[MessageStore, Sequence[Message]], list[PutResult]]
 
 def one_by_one(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
     """The whole way, message by message; a UsageError counts as an answer."""
-    store._put_ordinary = None
+    store._ordinary = None
     return by_put(store, messages)
 
 
@@ -48,6 +48,13 @@ def by_put(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
         except UsageError as error:
             results.append(PutResult(store.put(Message("", b"")).status, detail=error.message))
     return results
+
+
+def by_compiled_put(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
+    """The compiled way of single messages wherever it can be taken."""
+    assert store._ordinary is not None
+    store._ordinary.use_compiled()
+    return by_put(store, messages)
 
 
 def files_after(root: Path, messages: Sequence[Message], way: Way, config: StoreConfig) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,24 @@ from store.files import io
 from store.message_store import MessageStore
 from store.status import PutStatus
 from store.write.property_text import property_template, property_writer
-from tests.store.same_files import MESSAGES, NOW, by_put, files_after, one_by_one
+from tests.store.same_files import MESSAGES, NOW, by_compiled_put, by_put, files_after, one_by_one
 from tests.store.writing import SMALL, message, records, small, stored_messages, wait_until
 
+Taken = Callable[[MessageStore, Message], bool]
 
-def taken(store: MessageStore, one: Message) -> bool:
-    """Whether the next put of `one` goes the short way. Puts it."""
-    assert store._put_ordinary is not None
-    return store._put_ordinary(one) is not None
+
+@pytest.fixture(params=["plain", "compiled"])
+def taken(request: pytest.FixtureRequest) -> Taken:
+    """Whether the next put of a message goes the short way. Puts it."""
+
+    def put(store: MessageStore, one: Message) -> bool:
+        ordinary = store._ordinary
+        assert ordinary is not None
+        if request.param == "compiled":
+            ordinary.use_compiled()
+        return (ordinary.put_compiled(one) or ordinary.put_plain(one)) is not None
+
+    return put
 
 
 @settings(
@@ -36,13 +47,14 @@ def taken(store: MessageStore, one: Message) -> bool:
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(MESSAGES)
-def test_both_ways_leave_the_same_files(messages: list[Message]) -> None:
+def test_all_ways_leave_the_same_files(messages: list[Message]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        short = files_after(Path(folder, "short"), messages, by_put, SMALL)
-        assert short == files_after(Path(folder, "whole"), messages, one_by_one, SMALL)
+        whole = files_after(Path(folder, "whole"), messages, one_by_one, SMALL)
+        assert files_after(Path(folder, "short"), messages, by_put, SMALL) == whole
+        assert files_after(Path(folder, "compiled"), messages, by_compiled_put, SMALL) == whole
 
 
-def test_ordinary_messages_take_the_short_way(tmp_path: Path) -> None:
+def test_ordinary_messages_take_the_short_way(taken: Taken, tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
         ordinary = message(properties={"KEYS": "a b", "TAGS": "t"})
         assert not taken(store, ordinary)
@@ -68,13 +80,13 @@ def test_ordinary_messages_take_the_short_way(tmp_path: Path) -> None:
         {"enabled_append_prop_crc": True},
     ],
 )
-def test_stores_that_have_no_short_way(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_stores_that_have_no_short_way(taken: Taken, tmp_path: Path, changes: dict[str, object]) -> None:
     with MessageStore.open(tmp_path / "s", "rw", small(**changes), create=True) as store:
         store.put(message())
         assert not taken(store, message())
 
 
-def test_a_closed_or_failed_store_has_none(tmp_path: Path) -> None:
+def test_a_closed_or_failed_store_has_none(taken: Taken, tmp_path: Path) -> None:
     store = MessageStore.open(tmp_path / "s", "rw", SMALL, create=True)
     store.put(message())
     store.close()
@@ -89,7 +101,7 @@ def test_a_closed_or_failed_store_has_none(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_clock_that_goes_back_takes_the_whole_way(tmp_path: Path) -> None:
+def test_a_clock_that_goes_back_takes_the_whole_way(taken: Taken, tmp_path: Path) -> None:
     now = NOW
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, clock=lambda: now) as store:
         store.put(message())
@@ -101,7 +113,7 @@ def test_a_clock_that_goes_back_takes_the_whole_way(tmp_path: Path) -> None:
     assert [one.store_timestamp - NOW for one in stored_messages(tmp_path / "s")] == [0, 0, -1, -1]
 
 
-def test_a_short_write_that_fails_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_that_fails_is_not_counted(taken: Taken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(operation: str, path: str, _offset: int, _length: int) -> None:
         if operation == "write" and "commitlog" in path:
             raise OSError(errno.EIO, "Input/output error")
@@ -133,7 +145,7 @@ def test_several_threads_share_the_ways(tmp_path: Path) -> None:
     assert {kind for kind, _ in records(tmp_path / "s")} == {"StoredMessage", "Blank", "Empty"}
 
 
-def test_the_follower_is_woken_by_the_short_way(tmp_path: Path) -> None:
+def test_the_follower_is_woken_by_the_short_way(taken: Taken, tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
         store.put(message())
         store.wait_for_dispatch()
