@@ -254,8 +254,7 @@ def flush_directory(path: Path) -> None:
 
 
 class WritableMap:
-    """A file mapped for writing. Positions are bytes from the start of the file. `map` is there for compiled code, which
-    keeps to the rules of `view`."""
+    """A file mapped for writing. Positions are bytes from its start. `map` is for compiled code (see `view`)."""
 
     def __init__(self, path: Path, size: int, reserved: int) -> None:
         """Map `size` bytes of an existing file; the first `reserved` of them have blocks already."""

@@ -52,15 +52,29 @@ def copied(at: int, length: int, data: int, used: int) -> int:
 
 
 @inner
-def split_string(at: int, length: int, found: Any) -> tuple[int, bool]:
+def split_string(at: int, length: int, found: Any, before: int) -> tuple[int, bool]:
     """Properties of one string into `found`; their number, -1 for too many, and whether they give the string back.
 
-    (parse_properties, encode_properties)
+    (parse_properties, encode_properties) `before`: of how many properties the first names are in `found` already, of a
+    string that they give back. Most strings have the names of the one before them: then none is searched.
     """
     count = 0
     end = at + length
     exact = length == 0 or byte_at(end - 1) == _PROPERTY_END
     while at < end:
+        if count < before and at + found[_NAME_LENGTH, count] + 1 < end:
+            name_length = found[_NAME_LENGTH, count]
+            if same_bytes(found[_NAME_AT, count], at, name_length + 1):
+                value_at = at + name_length + 1
+                stop = find_byte(value_at, end, _PROPERTY_ENDS)
+                if stop > value_at:
+                    found[_NAME_AT, count] = at
+                    found[_VALUE_AT, count] = value_at
+                    found[_VALUE_LENGTH, count] = stop - value_at
+                    count += 1
+                    at = stop + 1
+                    continue
+        before = 0
         stop = find_byte(at, end, _PROPERTY_ENDS)
         name_end = find_byte(at, stop, _NAME_ENDS)
         if name_end == at or name_end + 1 >= stop:
@@ -116,12 +130,13 @@ def make_split_properties(stamp: int) -> Any:
     ) -> int:  # fmt: skip
         """Fills the columns that `wanted` asks for; the arrays of others may be empty. Data is given by address."""
         found[0, 0] = stamp
-        unique = tag = name = value = stored = keys = entries = 0
+        unique = tag = name = value = stored = keys = entries = before = 0
         for row in range(len(positions)):
             at, length = window + positions[row], lengths[row]
-            count, exact = split_string(at, length, found)
+            count, exact = split_string(at, length, found, before)
             if count < 0:
                 return TOO_MANY
+            before = count if exact else 0
             for entry in range(count):
                 name_at, name_length = found[_NAME_AT, entry], found[_NAME_LENGTH, entry]
                 value_at, value_length = found[_VALUE_AT, entry], found[_VALUE_LENGTH, entry]

@@ -48,6 +48,32 @@ def test_both_give_the_same(strings: list[bytes], wanted: int, padding: int) -> 
     assert lists(found) == lists(plain_columns(strings, Wanted(wanted)))
 
 
+VALUES = st.sampled_from([b"v", b"", b"\x01", b"KEYS\x01", b"longer than a word", b"k1 k2"])
+ALIKE = st.lists(st.sampled_from([b"KEYS", b"TAGS", b"UNIQ_KEY", b"longer than eight", b"x"]), max_size=4).flatmap(
+    lambda names: st.lists(
+        st.tuples(
+            st.lists(VALUES, min_size=len(names), max_size=len(names)),
+            st.sampled_from(
+                [b"", b"", b"KEYS\x01again\x02", b"more\x01m\x02", b"cut", b"\x02", b"__RMQ.TRANSIENT.\x01t\x02"]
+            ),
+            st.integers(0, 40) | st.just(1 << 10),
+        ).map(
+            lambda row: (b"".join(b"%s\x01%s\x02" % one for one in zip(names, row[0], strict=True)) + row[1])[: row[2]]
+        ),
+        min_size=2,
+        max_size=8,
+    )
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(ALIKE)
+def test_strings_with_the_names_of_the_one_before(strings: list[bytes]) -> None:
+    found = compiled(strings, Wanted(31))
+    assert found is not None
+    assert lists(found) == lists(plain_columns(strings, Wanted(31)))
+
+
 def test_many_properties_are_left_to_the_plain_twin() -> None:
     many = b"".join(b"n%d\x01v\x02" % number for number in range(MOST_PROPERTIES))
     found = compiled([many], Wanted(31))
