@@ -128,6 +128,13 @@ def item_of_tuple(thing: int, place: int) -> int:
 
 
 @inner
+def is_tuple_of(thing: int, kind: int, size: int) -> bool:
+    """Whether it is of this type, which is derived from tuple, with so many items: made by `tuple.__new__` it can have
+    fewer."""
+    return word_at(thing + _TYPE_AT) == kind and word_at(thing + _SIZE_AT) == size
+
+
+@inner
 def bytes_size(thing: int) -> int:
     """The length of what is of type bytes."""
     return word_at(thing + _SIZE_AT)

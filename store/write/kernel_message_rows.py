@@ -16,6 +16,7 @@ from store.columns.kernel_objects import (
     exact_int,
     found_in_dict,
     int_of_object,
+    is_tuple_of,
     item_of_tuple,
     new_int,
     object_at,
@@ -39,6 +40,7 @@ _DICT_TYPE, _BYTES_TYPE = places_of(RowsContext, "dict_type", "bytes_type")
 _MESSAGES, _BEGIN, _END, _SKIPPED, _ROWS = places_of(RowsArguments, "messages", "begin", "end", "skipped", "rows")
 _COLUMNS, _STARTS, _ENDS, _USUAL = places_of(RowsArguments, "columns", "starts", "ends", "usual")
 _TOPICS, _HOSTS, _TEXT, _ROOM = places_of(RowsArguments, "topics", "hosts", "text", "room")
+_FIELDS = len(Message._fields)
 _TOPIC_COLUMN, _QUEUE_COLUMN, _FLAG_COLUMN = int(Frame.TOPIC), int(Frame.QUEUE_ID), int(Frame.FLAG)
 _SYS_FLAG_COLUMN, _BORN_COLUMN, _HOST_COLUMN = int(Frame.SYS_FLAG), int(Frame.BORN_TIMESTAMP), int(Frame.BORN_HOST)
 _RECONSUMED_COLUMN, _PREPARED_COLUMN = int(Frame.RECONSUME_TIMES), int(Frame.PREPARED)
@@ -84,7 +86,7 @@ def _numbers(bound: int, arguments: int, message: int, row: int, columns: int, r
     """Fill in the numbers of a row. _UNUSUAL for one that goes the whole way, _UNKNOWN where its topic or host must be
     looked at first; else 0."""
     none, int_type = object_at(bound, _NONE), object_at(bound, _INT_TYPE)
-    if type_of(message) != object_at(bound, _MESSAGE_TYPE):
+    if not is_tuple_of(message, object_at(bound, _MESSAGE_TYPE), _FIELDS):
         return _UNUSUAL
     topic, host = item_of_tuple(message, _TOPIC), item_of_tuple(message, _BORN_HOST)
     if (

@@ -27,6 +27,7 @@ from store.columns.kernel_objects import (
     give_buffer_back,
     int_attribute_of,
     int_of_object,
+    is_tuple_of,
     item_of_tuple,
     milliseconds_now,
     new_int,
@@ -58,7 +59,7 @@ _RECONSUMED, _PREPARED = places_of(Message, "reconsume_times", "prepared_transac
 _FILE, _MAPPED, _LIMIT, _START_OFFSET = places_of(Window, "file", "mapped", "limit", "start_offset")
 _FIELD, _QUEUES = places_of(KnownTopic, "field", "queues")
 _STATUS, _QUEUE_OFFSET, _PHYSICAL, _DETAIL, _HOST = places_of(PutResult, *PutResult._fields)
-_RESULT_SIZE = len(PutResult._fields)
+_FIELDS, _RESULT_SIZE = len(Message._fields), len(PutResult._fields)
 _ORDINARY, _IO, _FOLLOWER, _IS_LOCKED, _WAKE = places_of(PutContext, "ordinary", "io", "follower", "is_locked", "wake")
 _KNOWN_TOPICS, _NAMES, _OWN_HOST = places_of(PutContext, "known_topics", "names", "store_host")
 _PACKED, _LARGEST_BODY, _CRC_FUNCTION = places_of(PutContext, "packed_host", "largest_body", "crc_function")
@@ -197,7 +198,7 @@ def _put(bound: int, message: int, given_now: int) -> int:
     must go another way. `given_now`: ms, 0 to ask the system."""
     none = object_at(bound, _NONE)
     window = _is_open(bound)
-    if window == none or type_of(message) != object_at(bound, _MESSAGE_TYPE):
+    if window == none or not is_tuple_of(message, object_at(bound, _MESSAGE_TYPE), _FIELDS):
         return none
     if (
         item_of_tuple(message, _STORED_PROPERTIES) != none

@@ -113,7 +113,7 @@ def test_what_only_looks_like_a_message_is_left(store: MessageStore) -> None:
     class Derived(Message):
         pass
 
-    others: list[Any] = [(*LIKE,), LIKE[:3], Derived(*LIKE), None, "text", []]
+    others: list[Any] = [tuple.__new__(Message, ("TopicA", b"")), (*LIKE,), LIKE[:3], Derived(*LIKE), None, "text", []]
     for one in others:
         assert put(store, one) is None
 

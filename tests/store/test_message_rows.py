@@ -198,6 +198,11 @@ def test_wrong_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bulk_kernels._load.__wrapped__() is None
 
 
+def test_what_only_looks_like_a_message(ordinary: OrdinaryPuts) -> None:
+    others: list[Any] = [message(), tuple.__new__(Message, ("TopicA", b"")), (*message(),), None, "text"]
+    assert compiled(others, ordinary).usual.tolist() == [True, False, False, False, False]
+
+
 def test_nothing_but_unusual_messages(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
         store.put_many([message()] * 12_000)
