@@ -29,6 +29,7 @@ from store.write.property_text import Writer, property_writer
 from store.write.result import STORED, PutResult, new_result
 
 _REMEMBERED = 4096
+_WORTH_COMPILING = 2000
 # The head behind its first eight bytes, and those, which are written last. The hosts are packed beforehand.
 _pack_head = struct.Struct(
     ">" + "".join({"4s": "8s"}.get(kind, kind) for name, kind, _, _ in FRAME_HEAD_44.fields[2:] if "port" not in name)
@@ -89,6 +90,8 @@ class OrdinaryPuts:
         self.known_topics: dict[str, KnownTopic] = {}
         self._crc32 = fastest_crc32()
         self.window: Window | None = None
+        self._plain_puts = 0
+        self._is_compiled = False
         self.put_compiled: Callable[[Message], PutResult | None] = _not_compiled
         """Puts a message and answers at once; None, with nothing done, if it must go another way."""
 
@@ -180,8 +183,10 @@ class OrdinaryPuts:
                 return None  # a value that no field holds: the whole way says which
             finally:
                 self.begin_in_lock = None
-        if result is not None and self._follower.is_idle:
-            self._follower.wake()
+        if result is not None:
+            self._plain_puts += 1
+            if self._follower.is_idle:
+                self._follower.wake()
         return result
 
     def _is_busy(self) -> bool:
@@ -213,6 +218,13 @@ class OrdinaryPuts:
         file.store_timestamp = self.last_timestamp = now
         next_offset.value = queue_offset + 1
         return new_result(PutResult, (STORED, queue_offset, physical_offset, "", self._store_host))
+
+    def use_compiled_if_worth_it(self) -> None:
+        """Use compiled code once so many messages were put one by one that some seconds of compiling, at worst, are
+        made up for."""
+        if self._plain_puts >= _WORTH_COMPILING and not self._is_compiled:
+            self._is_compiled = True
+            self.use_compiled()
 
     def use_compiled(self) -> None:
         """Put by compiled code first from now on, if there is any. Loads numba where it is installed."""

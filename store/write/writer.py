@@ -83,7 +83,7 @@ class StoreWriter:
         ordinary = OrdinaryPuts(config, store_host, clock, end.last_timestamp, self._follower.thread)
         # the short way, to be tried first with whatever is no copy
         self.ordinary = ordinary
-        self._follower.on_compiled = ordinary.use_compiled
+        self._follower.on_columns = ordinary.use_compiled_if_worth_it
         self._store_host = store_host
         self._clock = clock
         self._bulk: BulkPuts | None = None
