@@ -11,8 +11,13 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import event
 
-# modules whose constants are compiled into the kernels
-_CONSTANTS = ("batch.py", "compiling.py", "frame_columns.py", "state.py", "topics.py")
+# modules whose constants, or places of fields, are compiled into the kernels
+_CONSTANTS = (
+    *(f"store/columns/{name}.py" for name in ("batch", "compiling", "frame_columns", "native", "state", "topics")),
+    *(f"store/write/{name}.py" for name in ("bulk_rows", "known", "put_context", "result")),
+    "formats/framing.py",
+    "formats/layouts.py",
+)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -73,8 +78,8 @@ def source_stamp() -> int:
     that closes over this number is compiled anew in both cases.
     """
     digest = hashlib.sha256(numba.__version__.encode())
-    folder = Path(__file__).parent
-    for path in [*sorted(folder.parent.rglob("kernel_*.py")), *map(folder.joinpath, _CONSTANTS)]:
+    root = Path(__file__).parents[2]
+    for path in [*sorted((root / "store").rglob("kernel_*.py")), *map(root.joinpath, _CONSTANTS)]:
         digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:7], "big")
 
