@@ -39,11 +39,15 @@ found_in_dict = _function("PyDict_GetItemWithError", _OBJECT(_OBJECT, _OBJECT))
 next_of_dict = _function("PyDict_Next", types.int32(_OBJECT, _ADDRESS, _ADDRESS, _ADDRESS))
 """next_of_dict(dict, position, key, value): 0 at the end. `position` begins at 0."""
 _attribute = _function("PyObject_GetAttr", _OBJECT(_OBJECT, _OBJECT))
-_set_attribute = _function("PyObject_SetAttr", types.int32(_OBJECT, _OBJECT, _OBJECT))
+set_attribute = _function("PyObject_SetAttr", types.int32(_OBJECT, _OBJECT, _OBJECT))
 _call = _function("PyObject_CallNoArgs", _OBJECT(_OBJECT))
-_allocate = _function("PyType_GenericAlloc", _OBJECT(_OBJECT, _SIZE))
-_set_item_of_tuple = _function("PyTuple_SetItem", types.int32(_OBJECT, _SIZE, _OBJECT))
-_release = _function("Py_DecRef", types.void(_OBJECT))
+new_tuple = _function("PyType_GenericAlloc", _OBJECT(_OBJECT, _SIZE))
+"""new_tuple(type, size): a tuple of a type that is made as tuples are, empty; 0 with an exception. Python code can run
+here."""
+fill_tuple = _function("PyTuple_SetItem", types.int32(_OBJECT, _SIZE, _OBJECT))
+"""Set an item of a tuple that nobody has seen yet; the reference is its own from now on."""
+release = _function("Py_DecRef", types.void(_OBJECT))
+"""Gives up a new reference."""
 _retain = _function("Py_IncRef", types.void(_OBJECT))
 has_failed = _function("PyErr_Occurred", _OBJECT())
 forget_failure = _function("PyErr_Clear", types.void())
@@ -104,7 +108,7 @@ def object_at(table: int, number: int) -> int:
 @inner
 def borrowed(reference: int) -> int:
     """What a new reference refers to, given up: something else must refer to it, too, for as long as it is used."""
-    _release(reference)
+    release(reference)
     return reference
 
 
@@ -157,20 +161,8 @@ def int_attribute_of(thing: int, name: int) -> int:
     """An attribute that is there, and a number of 64 bits."""
     attribute = _attribute(thing, name)
     value = int_of_object(attribute)
-    _release(attribute)
+    release(attribute)
     return value
-
-
-@inner
-def set_attribute(thing: int, name: int, value: int) -> None:
-    """Set an attribute that can be set to an object."""
-    _set_attribute(thing, name, value)
-
-
-@inner
-def release(reference: int) -> None:
-    """Give up a new reference."""
-    _release(reference)
 
 
 @inner
@@ -178,20 +170,8 @@ def answer_of(function: int) -> int:
     """What a call without arguments gives back, which something else must refer to, too; 0 with an exception."""
     answer = _call(function)
     if answer:
-        _release(answer)
+        release(answer)
     return answer
-
-
-@inner
-def new_tuple(kind: int, size: int) -> int:
-    """A tuple of a type that is made as tuples are, empty; 0 with an exception. Python code can run here."""
-    return _allocate(kind, size)
-
-
-@inner
-def fill_tuple(made: int, place: int, reference: int) -> None:
-    """Set an item of a tuple that nobody has seen yet; the reference is its own from now on."""
-    _set_item_of_tuple(made, place, reference)
 
 
 @inner

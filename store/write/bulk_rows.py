@@ -16,7 +16,7 @@ from formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
 from store.columns.batch import Flags, Int64s
 from store.columns.frame_columns import Frame, Span
 from store.columns.frames import Held
-from store.write.known import UNUSUAL_FLAGS, KnownTopic, packed_host
+from store.write.known import OVERHEAD, UNUSUAL_FLAGS, packed_host
 from store.write.ordinary import OrdinaryPuts
 from store.write.property_text import joined_alike, property_template, usual_stored
 from store.write.put_checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
@@ -68,7 +68,7 @@ class BulkRows:
         numbers."""
         columns, lengths = self.columns, self.lengths
         topic_sizes = self.topic_sizes()[columns[Frame.TOPIC]]
-        columns[Frame.SIZE] = KnownTopic.overhead_of(0) + topic_sizes + lengths[Span.BODY] + lengths[Span.PROPERTIES]
+        columns[Frame.SIZE] = OVERHEAD + topic_sizes + lengths[Span.BODY] + lengths[Span.PROPERTIES]
         times = columns[Frame.STORE_TIMESTAMP]
         self.usual &= (
             (topic_sizes <= MAXIMUM_TOPIC_SIZE)

@@ -67,7 +67,7 @@ def _is_right(made: Callable[[PutContext], Put], crc_function: int) -> bool:
     end = 5 + len(wanted)
     ordinary: Any = SimpleNamespace(window=None, born_host=(LOCAL_HOST, packed), last_timestamp=76)
     awake: Any = SimpleNamespace(is_idle=False)
-    topics = {message.topic: KnownTopic(field, 0, {3: next_offset})}
+    topics = {message.topic: KnownTopic(field, {3: next_offset})}
     parts = (
         lambda: None,
         topics,

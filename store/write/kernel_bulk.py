@@ -12,13 +12,13 @@ from formats.properties import MAXIMUM_PROPERTIES_SIZE
 from store.columns.compiling import short_kernel
 from store.columns.frame_columns import Frame, Span
 from store.write.bulk_rows import NO_TIME
-from store.write.known import UNUSUAL_FLAGS, KnownTopic
+from store.write.known import OVERHEAD, UNUSUAL_FLAGS
 from store.write.put_checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
 
 _SIZE, _QUEUE_ID, _FLAG, _SYS_FLAG = int(Frame.SIZE), int(Frame.QUEUE_ID), int(Frame.FLAG), int(Frame.SYS_FLAG)
 _RECONSUMED, _TOPIC, _STORED = int(Frame.RECONSUME_TIMES), int(Frame.TOPIC), int(Frame.STORE_TIMESTAMP)
 _BODY, _PROPERTIES = int(Span.BODY), int(Span.PROPERTIES)
-_OVERHEAD, _BLANK = KnownTopic.overhead_of(0), BLANK_FRAME.size
+_OVERHEAD, _BLANK = OVERHEAD, BLANK_FRAME.size
 _LARGEST_TOPIC, _LARGEST_PROPERTIES, _UNUSUAL = MAXIMUM_TOPIC_SIZE, MAXIMUM_PROPERTIES_SIZE, UNUSUAL_FLAGS
 _NO_TIME, _TIMES_END, _INTS = NO_TIME, STORE_TIMES.stop, 1 << 31
 # odd, with bits of every kind: spreads the numbers of queues

@@ -16,7 +16,6 @@ from store.columns.kernel_objects import (
     exact_int,
     found_in_dict,
     int_of_object,
-    is_tuple_of,
     item_of_tuple,
     new_int,
     object_at,
@@ -26,28 +25,26 @@ from store.columns.kernel_objects import (
 )
 from store.columns.native import Native
 from store.write.bulk_rows import NO_TIME
-from store.write.kernel_property_text import TOO_LONG, UNKNOWN, write_properties
-from store.write.put_context import RowsArguments, RowsContext, places_of
+from store.write.kernel_message import is_new_message
+from store.write.kernel_property_text import TOO_LONG, UNKNOWN, UNUSUAL, write_properties
+from store.write.put_context import Kinds, RowsArguments, RowsContext, places_of
 
 _NO_TIME = NO_TIME
 _TOPIC, _BODY, _QUEUE_ID, _FLAG, _PROPERTIES = places_of(Message, "topic", "body", "queue_id", "flag", "properties")
-_STORED_PROPERTIES, _SYS_FLAG, _BORN = places_of(Message, "property_bytes", "sys_flag", "born_timestamp")
-_BORN_HOST, _STORE_TIMESTAMP, _STORE_HOST = places_of(Message, "born_host", "store_timestamp", "store_host")
+_SYS_FLAG, _BORN, _BORN_HOST = places_of(Message, "sys_flag", "born_timestamp", "born_host")
 _RECONSUMED, _PREPARED = places_of(Message, "reconsume_times", "prepared_transaction_offset")
-_NONE, _NO_PROPERTIES, _NAMES = places_of(RowsContext, "none", "no_properties", "names")
-_MESSAGE_TYPE, _INT_TYPE, _TEXT_TYPE = places_of(RowsContext, "message_type", "int_type", "text_type")
-_DICT_TYPE, _BYTES_TYPE = places_of(RowsContext, "dict_type", "bytes_type")
+_NAMES, _KINDS = places_of(RowsContext, "names", "kinds")
+_NONE, _INT_TYPE, _BYTES_TYPE = places_of(Kinds, "none", "int_type", "bytes_type")
 _MESSAGES, _BEGIN, _END, _SKIPPED, _ROWS = places_of(RowsArguments, "messages", "begin", "end", "skipped", "rows")
 _COLUMNS, _STARTS, _ENDS, _USUAL = places_of(RowsArguments, "columns", "starts", "ends", "usual")
 _TOPICS, _HOSTS, _TEXT, _ROOM = places_of(RowsArguments, "topics", "hosts", "text", "room")
-_FIELDS = len(Message._fields)
 _TOPIC_COLUMN, _QUEUE_COLUMN, _FLAG_COLUMN = int(Frame.TOPIC), int(Frame.QUEUE_ID), int(Frame.FLAG)
 _SYS_FLAG_COLUMN, _BORN_COLUMN, _HOST_COLUMN = int(Frame.SYS_FLAG), int(Frame.BORN_TIMESTAMP), int(Frame.BORN_HOST)
 _RECONSUMED_COLUMN, _PREPARED_COLUMN = int(Frame.RECONSUME_TIMES), int(Frame.PREPARED)
 _STORED_COLUMN = int(Frame.STORE_TIMESTAMP)
 _BODY_SPAN, _PROPERTIES_SPAN = int(Span.BODY), int(Span.PROPERTIES)
 # what a row turns out to be, instead of the length of its properties
-_UNKNOWN, _TOO_LONG, _UNUSUAL = UNKNOWN, TOO_LONG, -3
+_UNKNOWN, _TOO_LONG, _UNUSUAL = UNKNOWN, TOO_LONG, UNUSUAL
 
 
 @inner
@@ -72,32 +69,15 @@ def _number_of_host(arguments: int, host: int, last: int) -> int:
 
 
 @inner
-def _properties(bound: int, properties: int, target: int, room: int) -> int:
-    """Write their stored form; its length, _UNUSUAL, _UNKNOWN or _TOO_LONG."""
-    if properties == object_at(bound, _NO_PROPERTIES):
-        return 0
-    if type_of(properties) != object_at(bound, _DICT_TYPE):
-        return _UNUSUAL
-    return write_properties(properties, object_at(bound, _NAMES), object_at(bound, _TEXT_TYPE), target, room)
-
-
-@inner
 def _numbers(bound: int, arguments: int, message: int, row: int, columns: int, rows: int, last_host: int) -> int:
     """Fill in the numbers of a row. _UNUSUAL for one that goes the whole way, _UNKNOWN where its topic or host must be
     looked at first; else 0."""
-    none, int_type = object_at(bound, _NONE), object_at(bound, _INT_TYPE)
-    if not is_tuple_of(message, object_at(bound, _MESSAGE_TYPE), _FIELDS):
+    kinds = object_at(bound, _KINDS)
+    none, int_type = item_of_tuple(kinds, _NONE), item_of_tuple(kinds, _INT_TYPE)
+    if not is_new_message(kinds, message):
         return _UNUSUAL
-    topic, host = item_of_tuple(message, _TOPIC), item_of_tuple(message, _BORN_HOST)
-    if (
-        item_of_tuple(message, _STORED_PROPERTIES) != none
-        or item_of_tuple(message, _STORE_TIMESTAMP) != none
-        or item_of_tuple(message, _STORE_HOST) != none
-        or type_of(topic) != object_at(bound, _TEXT_TYPE)
-    ):
-        return _UNUSUAL
-    known = found_in_dict(object_at(arguments, _TOPICS), topic)
-    number = _number_of_host(arguments, host, last_host)
+    known = found_in_dict(object_at(arguments, _TOPICS), item_of_tuple(message, _TOPIC))
+    number = _number_of_host(arguments, item_of_tuple(message, _BORN_HOST), last_host)
     if known == 0 or number < 0:
         return _UNKNOWN
     failed = words_of_stack(1)
@@ -113,7 +93,7 @@ def _numbers(bound: int, arguments: int, message: int, row: int, columns: int, r
     _set(columns, rows, _SYS_FLAG_COLUMN, row, exact_int(item_of_tuple(message, _SYS_FLAG), int_type, failed))
     _set(columns, rows, _RECONSUMED_COLUMN, row, exact_int(item_of_tuple(message, _RECONSUMED), int_type, failed))
     _set(columns, rows, _PREPARED_COLUMN, row, exact_int(item_of_tuple(message, _PREPARED), int_type, failed))
-    if word_at(failed) or number == 0 or type_of(item_of_tuple(message, _BODY)) != object_at(bound, _BYTES_TYPE):
+    if word_at(failed) or number == 0 or type_of(item_of_tuple(message, _BODY)) != item_of_tuple(kinds, _BYTES_TYPE):
         return _UNUSUAL
     return 0
 
@@ -126,6 +106,7 @@ def _fill(bound: int, arguments: int) -> int:
     starts, ends = int_of_object(object_at(arguments, _STARTS)), int_of_object(object_at(arguments, _ENDS))
     text, room = int_of_object(object_at(arguments, _TEXT)), int_of_object(object_at(arguments, _ROOM))
     skipped, row = int_of_object(object_at(arguments, _SKIPPED)), int_of_object(object_at(arguments, _BEGIN))
+    kinds, names = object_at(bound, _KINDS), object_at(bound, _NAMES)
     last_host = words_of_stack(2)
     store_word(last_host, 0)
     used = word_at(ends + 8 * (_PROPERTIES_SPAN * rows + row - 1)) if row else 0
@@ -135,7 +116,8 @@ def _fill(bound: int, arguments: int) -> int:
         message = item_of_tuple(messages, row)
         size = _numbers(bound, arguments, message, row, columns, rows, last_host) if row != skipped else _UNUSUAL
         if size == 0:
-            size = _properties(bound, item_of_tuple(message, _PROPERTIES), text + used, room - used)
+            properties = item_of_tuple(message, _PROPERTIES)
+            size = write_properties(kinds, properties, names, text + used, room - used)
         if size == _UNKNOWN:
             return row
         if size == _TOO_LONG:

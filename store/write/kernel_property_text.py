@@ -9,27 +9,35 @@ from store.columns.kernel_objects import (
     bytes_size,
     forget_failure,
     found_in_dict,
+    item_of_tuple,
     next_of_dict,
     text_address,
     type_of,
     words_of_stack,
 )
+from store.write.put_context import Kinds, places_of
 
 # numbers, not names: numba's cache would not notice that an imported constant changed
 _PROPERTY_END = 2
-UNKNOWN, TOO_LONG = -1, -2
+UNKNOWN, TOO_LONG, UNUSUAL = -1, -2, -3
 """What stands for a length where there is none."""
-_UNKNOWN, _TOO_LONG = UNKNOWN, TOO_LONG
+_UNKNOWN, _TOO_LONG, _UNUSUAL = UNKNOWN, TOO_LONG, UNUSUAL
+_NO_PROPERTIES, _TEXT_TYPE, _DICT_TYPE = places_of(Kinds, "no_properties", "text_type", "dict_type")
 
 
 @inner
-def write_properties(properties: int, names: int, text_type: int, target: int, room: int) -> int:
-    """Write the stored form of `properties`, a dict, to address `target`, which has `room` bytes; how many they are.
+def write_properties(kinds: int, properties: int, names: int, target: int, room: int) -> int:
+    """Write the stored form of `properties` to address `target`, which has `room` bytes; how many they are.
 
-    `names`: a dict of the names that may come, each with its stored bytes and the separator behind them. UNKNOWN for
-    other names, and for values that are no text or hold a separator; TOO_LONG for what does not fit. Runs no code of
-    Python's, which names of a type derived from `text_type` could.
+    `names`: a dict of the names that may come, each with its stored bytes and the separator behind them. UNUSUAL for
+    what is neither a dict nor the default; UNKNOWN for other names, and for values that are no text or hold a
+    separator; TOO_LONG for what does not fit. Runs no code of Python's, which names of a type derived from str could.
     """
+    if properties == item_of_tuple(kinds, _NO_PROPERTIES):
+        return 0
+    if type_of(properties) != item_of_tuple(kinds, _DICT_TYPE):
+        return _UNUSUAL
+    text_type = item_of_tuple(kinds, _TEXT_TYPE)
     position = words_of_stack(4)
     key, value, length = position + 8, position + 16, position + 24
     store_word(position, 0)

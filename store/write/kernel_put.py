@@ -27,7 +27,6 @@ from store.columns.kernel_objects import (
     give_buffer_back,
     int_attribute_of,
     int_of_object,
-    is_tuple_of,
     item_of_tuple,
     milliseconds_now,
     new_int,
@@ -42,30 +41,27 @@ from store.columns.kernel_objects import (
     writes_before,
 )
 from store.columns.native import Native
+from store.write.kernel_message import is_new_message
 from store.write.kernel_property_text import write_properties
 from store.write.known import UNUSUAL_FLAGS, KnownTopic, Window
-from store.write.put_context import PutContext, places_of
+from store.write.put_context import Kinds, PutContext, places_of
 from store.write.result import PutResult
 
 _HEAD, _LENGTH, _MAGIC = FRAME_HEAD_44.size, PROPERTIES_LENGTH.size, MESSAGE_MAGIC_V1
 _LARGEST_PROPERTIES, _UNUSUAL = MAXIMUM_PROPERTIES_SIZE, UNUSUAL_FLAGS
 _INTS = 1 << 31
-
-
 _TOPIC, _BODY, _QUEUE_ID, _FLAG, _PROPERTIES = places_of(Message, "topic", "body", "queue_id", "flag", "properties")
-_STORED_PROPERTIES, _SYS_FLAG, _BORN = places_of(Message, "property_bytes", "sys_flag", "born_timestamp")
-_BORN_HOST, _STORE_TIMESTAMP, _STORE_HOST = places_of(Message, "born_host", "store_timestamp", "store_host")
+_SYS_FLAG, _BORN, _BORN_HOST = places_of(Message, "sys_flag", "born_timestamp", "born_host")
 _RECONSUMED, _PREPARED = places_of(Message, "reconsume_times", "prepared_transaction_offset")
 _FILE, _MAPPED, _LIMIT, _START_OFFSET = places_of(Window, "file", "mapped", "limit", "start_offset")
 _FIELD, _QUEUES = places_of(KnownTopic, "field", "queues")
 _STATUS, _QUEUE_OFFSET, _PHYSICAL, _DETAIL, _HOST = places_of(PutResult, *PutResult._fields)
-_FIELDS, _RESULT_SIZE = len(Message._fields), len(PutResult._fields)
+_RESULT_SIZE = len(PutResult._fields)
 _ORDINARY, _IO, _FOLLOWER, _IS_LOCKED, _WAKE = places_of(PutContext, "ordinary", "io", "follower", "is_locked", "wake")
 _KNOWN_TOPICS, _NAMES, _OWN_HOST = places_of(PutContext, "known_topics", "names", "store_host")
 _PACKED, _LARGEST_BODY, _CRC_FUNCTION = places_of(PutContext, "packed_host", "largest_body", "crc_function")
-_NONE, _TRUE, _EMPTY, _NO_PROPERTIES = places_of(PutContext, "none", "true", "empty", "no_properties")
-_MESSAGE_TYPE, _INT_TYPE, _TEXT_TYPE = places_of(PutContext, "message_type", "int_type", "text_type")
-_DICT_TYPE, _BYTES_TYPE, _SCRATCH = places_of(PutContext, "dict_type", "bytes_type", "scratch")
+_KINDS, _TRUE, _EMPTY, _SCRATCH = places_of(PutContext, "kinds", "true", "empty", "scratch")
+_NONE, _INT_TYPE, _BYTES_TYPE = places_of(Kinds, "none", "int_type", "bytes_type")
 _RESULT_TYPE, _STORED = places_of(PutContext, "result_type", "stored")
 _WINDOW, _BORN_HOST_NAME, _LAST_TIME = places_of(PutContext, "window_name", "born_host_name", "last_timestamp_name")
 _WROTE, _COMMITTED, _FILE_TIME = places_of(PutContext, "wrote_name", "committed_name", "store_timestamp_name")
@@ -80,7 +76,7 @@ def _is_int(number: int) -> bool:
 @inner
 def _is_open(bound: int) -> int:
     """The window, if a put may go into it now; else None's address."""
-    none = object_at(bound, _NONE)
+    none = item_of_tuple(object_at(bound, _KINDS), _NONE)
     if answer_of(object_at(bound, _IS_LOCKED)) == object_at(bound, _TRUE):
         return none
     if attribute_of(object_at(bound, _IO), object_at(bound, _OBSERVER)) != none:
@@ -92,21 +88,18 @@ def _is_open(bound: int) -> int:
 def _next_offset(bound: int, message: int, topic: int) -> int:
     """The queue's next offset, an object; 0 for a queue that is not known, or no number."""
     queue_id = item_of_tuple(message, _QUEUE_ID)
-    if type_of(queue_id) != object_at(bound, _INT_TYPE):
+    if type_of(queue_id) != item_of_tuple(object_at(bound, _KINDS), _INT_TYPE):
         return 0
     return found_in_dict(item_of_tuple(topic, _QUEUES), queue_id)
 
 
 @inner
-def _properties(bound: int, properties: int) -> int:
-    """Write the stored form into the scratch; its length, negative for unusual ones."""
-    if properties == object_at(bound, _NO_PROPERTIES):
-        return 0
-    if type_of(properties) != object_at(bound, _DICT_TYPE):
-        return -1
-    names, text_type = object_at(bound, _NAMES), object_at(bound, _TEXT_TYPE)
+def _write_in_scratch(bound: int, properties: int) -> int:
+    """Write the stored form of properties into the scratch; its length, negative for unusual ones."""
     scratch = int_of_object(object_at(bound, _SCRATCH))
-    return write_properties(properties, names, text_type, scratch, _LARGEST_PROPERTIES)
+    return write_properties(
+        object_at(bound, _KINDS), properties, object_at(bound, _NAMES), scratch, _LARGEST_PROPERTIES
+    )
 
 
 @inner
@@ -115,7 +108,7 @@ def _write(
 ) -> int:
     """Write the frame of `message` to `position` of the window's file; where it ends, 0 with nothing written if it must
     go the whole way."""
-    none, int_type = object_at(bound, _NONE), object_at(bound, _INT_TYPE)
+    none, int_type = item_of_tuple(object_at(bound, _KINDS), _NONE), item_of_tuple(object_at(bound, _KINDS), _INT_TYPE)
     failed = words_of_stack(1)
     store_word(failed, 0)
     queue_id = exact_int(item_of_tuple(message, _QUEUE_ID), int_type, failed)
@@ -130,9 +123,9 @@ def _write(
     if not (_is_int(queue_id) and _is_int(flag) and _is_int(sys_flag) and _is_int(reconsume_times)):
         return 0
     body = item_of_tuple(message, _BODY)
-    if type_of(body) != object_at(bound, _BYTES_TYPE):
+    if type_of(body) != item_of_tuple(object_at(bound, _KINDS), _BYTES_TYPE):
         return 0
-    length, size = bytes_size(body), _properties(bound, item_of_tuple(message, _PROPERTIES))
+    length, size = bytes_size(body), _write_in_scratch(bound, item_of_tuple(message, _PROPERTIES))
     if size < 0 or length > int_of_object(object_at(bound, _LARGEST_BODY)):
         return 0
     field_size = bytes_size(field)
@@ -196,16 +189,9 @@ def _answer(bound: int, queue_offset: int, physical_offset: int) -> int:
 def _put(bound: int, message: int, given_now: int) -> int:
     """Put `message`; a new reference to the answer, 0 with an exception, or the address of None with nothing done if it
     must go another way. `given_now`: ms, 0 to ask the system."""
-    none = object_at(bound, _NONE)
+    none = item_of_tuple(object_at(bound, _KINDS), _NONE)
     window = _is_open(bound)
-    if window == none or not is_tuple_of(message, object_at(bound, _MESSAGE_TYPE), _FIELDS):
-        return none
-    if (
-        item_of_tuple(message, _STORED_PROPERTIES) != none
-        or item_of_tuple(message, _STORE_TIMESTAMP) != none
-        or item_of_tuple(message, _STORE_HOST) != none
-        or type_of(item_of_tuple(message, _TOPIC)) != object_at(bound, _TEXT_TYPE)
-    ):
+    if window == none or not is_new_message(object_at(bound, _KINDS), message):
         return none
     ordinary = object_at(bound, _ORDINARY)
     last_host = attribute_of(ordinary, object_at(bound, _BORN_HOST_NAME))
@@ -248,7 +234,7 @@ def make_put(stamp: int) -> Native:
         given_now = int_of_object(object_at(arguments, 1)) if count > 1 else 0
         table = bytes_address(bound)
         answer = _put(table, object_at(arguments, 0), given_now)
-        is_none = answer == object_at(table, _NONE)
+        is_none = answer == item_of_tuple(object_at(table, _KINDS), _NONE)
         return retained(answer) if is_none and count != stamp else answer
 
     return Native(put)

@@ -19,21 +19,16 @@ from store.queues.offset_table import NextOffset
 
 # flags that make a message take the whole way
 UNUSUAL_FLAGS = TRANSACTION_MASK | SYS_FLAG_INNER_BATCH | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
-_OVERHEAD = FRAME_HEAD_44.size + TOPIC_LENGTH_V1.size + PROPERTIES_LENGTH.size
+# bytes of a frame besides body, topic and properties
+OVERHEAD = FRAME_HEAD_44.size + TOPIC_LENGTH_V1.size + PROPERTIES_LENGTH.size
 
 
 class KnownTopic(NamedTuple):
-    """`field`: the topic with its length before it, as in the frame; `overhead`: bytes of a frame besides body and
-    properties; `queues`: the next offsets of queues that were put to."""
+    """`field`: the topic with its length before it, as in the frame; `queues`: the next offsets of queues that were put
+    to."""
 
     field: bytes
-    overhead: int
     queues: dict[int, NextOffset]
-
-    @staticmethod
-    def overhead_of(size: int) -> int:
-        """Bytes of a frame besides body and properties, for a topic of `size` bytes."""
-        return _OVERHEAD + size
 
 
 class Window(NamedTuple):

@@ -105,7 +105,7 @@ class OrdinaryPuts:
             if len(encoded) > 127:
                 return
             field = TOPIC_LENGTH_V1.struct.pack(len(encoded)) + encoded
-            known = self.known_topics[topic] = KnownTopic(field, KnownTopic.overhead_of(len(encoded)), {})
+            known = self.known_topics[topic] = KnownTopic(field, {})
         known.queues[queue_id] = entry
 
     def window_of(self, file: MappedFile) -> int:

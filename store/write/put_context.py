@@ -18,6 +18,21 @@ if TYPE_CHECKING:
     from store.write.ordinary import OrdinaryPuts
 
 
+class Kinds(NamedTuple):
+    """What kernels tell kinds of values by: the same for all of them, and for all stores."""
+
+    none: None = None
+    no_properties: Mapping[str, str] = NO_PROPERTIES
+    message_type: type = Message
+    int_type: type = int
+    text_type: type = str
+    dict_type: type = dict
+    bytes_type: type = bytes
+
+
+KINDS = Kinds()
+
+
 class PutContext(NamedTuple):
     """Of one store. `names`: the stored bytes of property names with their separator. `packed_host`: the eight bytes of
     `store_host`. `crc_function`: an address. `scratch`: the address of what `scratch_owner` owns, where properties are
@@ -46,30 +61,18 @@ class PutContext(NamedTuple):
     is_idle_name: str = "is_idle"
     observer_name: str = "observer"
     io: ModuleType = io
-    none: None = None
+    kinds: Kinds = KINDS
     true: bool = True
     empty: str = ""
-    no_properties: Mapping[str, str] = NO_PROPERTIES
-    message_type: type = Message
-    int_type: type = int
-    text_type: type = str
-    dict_type: type = dict
-    bytes_type: type = bytes
     result_type: type = PutResult
     stored: PutStatus = STORED
 
 
 class RowsContext(NamedTuple):
-    """What the kernel that turns messages into rows is bound to: the `names` of a PutContext, and what all share."""
+    """What the kernel that turns messages into rows is bound to. `names`: see PutContext."""
 
     names: Mapping[str, bytes]
-    none: None = None
-    no_properties: Mapping[str, str] = NO_PROPERTIES
-    message_type: type = Message
-    int_type: type = int
-    text_type: type = str
-    dict_type: type = dict
-    bytes_type: type = bytes
+    kinds: Kinds = KINDS
 
 
 class RowsArguments(NamedTuple):
