@@ -1,24 +1,76 @@
-"""Fixtures shared by all tests: private copies of golden stores."""
+"""Fixtures shared by all tests: private copies of golden stores. And the flag --quick, which tests/quick.py explains."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import signal
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.class_archive import SWITCH
-from tests import goldens
+from tests import goldens, quick
 from tests.goldens import GoldenStore
 
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+"""How many tests were left out, by mark; "" for those that were deselected otherwise."""
 
-def pytest_configure() -> None:
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out what takes long, and say what that is")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """A shell that starts us in the background ignores Ctrl-C for us; the tests of Ctrl-C need it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # the second session of all would take longer than others, and say why
     os.environ.setdefault(SWITCH, "0")
+    config.stash[LEFT_OUT] = Counter()
+    for mark, why in quick.LEFT_OUT.items():
+        config.addinivalue_line("markers", f"{mark}: {why}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("quick"):
+        left = [item for item in items if _mark(item)]
+        items[:] = [item for item in items if not _mark(item)]
+        config.hook.pytest_deselected(items=left)
+
+
+def _mark(item: pytest.Item) -> str:
+    """The mark for which the quick run leaves this test out; "" if it takes it."""
+    return next((mark for mark in reversed(quick.LEFT_OUT) if item.get_closest_marker(mark)), "")
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Counted, however they were chosen: by --quick or by -m and -k."""
+    for item in items:
+        item.config.stash[LEFT_OUT][_mark(item)] += 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands its count on to the process that prints; every worker collects all tests."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(session.config.stash[LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker has handed on."""
+    node.config.stash[LEFT_OUT] |= Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Nothing is left out in silence."""
+    left_out = config.stash[LEFT_OUT]
+    if left_out:
+        terminalreporter.section(f"{left_out.total()} tests were left out")
+    for mark, number in sorted(left_out.items()):
+        terminalreporter.line(f"{number:6} {mark}: {quick.LEFT_OUT[mark]}" if mark else f"{number:6} by -k or -m")
 
 
 @pytest.fixture(scope="session", autouse=True)

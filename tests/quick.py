@@ -1,0 +1,47 @@
+"""What the quick run takes and what it leaves to the full one: the one place that chooses.
+
+`pytest --quick` (what `make test` runs) leaves out every test with one of the marks of LEFT_OUT. Without the flag,
+everything runs. A test that has many parameters names them through `goldens_of`, `sample` or `share`: what is beyond
+the chosen ones gets the mark `thorough`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+LEFT_OUT = {
+    "thorough": "more of what the quick run has a sample of; make test-all runs them",
+    "jvm": "starts a Spark session or another JVM; make test-all runs them",
+    "interop": "the real RocketMQ; make interop runs them",
+}
+"""Mark of a test that the quick run leaves out -> why, and what runs it."""
+
+GOLDENS = ("clean", "v4-clean", "features", "crash", "crc-flip-third", "gap")
+"""Whole stores of both lines, every kind of message, a killed broker, damage in the middle, a file that is missing."""
+
+
+def goldens_of(names: Iterable[str], *more: str) -> list[Any]:
+    """Parameters for a test of many golden stores: the quick run takes those of GOLDENS and `more`, else the first."""
+    given = list(names)
+    chosen = {*GOLDENS, *more} & set(given) or set(given[:1])
+    return sample(given, chosen)
+
+
+def sample(values: Iterable[Any], chosen: Collection[Any]) -> list[Any]:
+    """Parameters of which the quick run takes `chosen` alone; ValueError if one of these is not among `values`."""
+    given = list(values)
+    unknown = [value for value in chosen if value not in given]
+    if unknown:
+        raise ValueError(f"not among the parameters: {unknown}")
+    return [value if value in chosen else pytest.param(value, marks=pytest.mark.thorough) for value in given]
+
+
+def shares(count: int) -> list[Any]:
+    """Parameters that are slices, `points[share]`: each takes every `count`th, the quick run has the first alone."""
+    return [
+        pytest.param(slice(first, None, count), marks=pytest.mark.thorough if first else (), id=f"{first + 1}-of-{count}")
+        for first in range(count)
+    ]
