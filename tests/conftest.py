@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests: private copies of golden stores. And the flag --quick, which tests/quick.py explains."""
+"""Fixtures shared by all tests: private copies of golden stores. The flag --quick is explained in tests/quick.py."""
 
 from __future__ import annotations
 

@@ -42,6 +42,8 @@ def sample(values: Iterable[Any], chosen: Collection[Any]) -> list[Any]:
 def shares(count: int) -> list[Any]:
     """Parameters that are slices, `points[share]`: each takes every `count`th, the quick run has the first alone."""
     return [
-        pytest.param(slice(first, None, count), marks=pytest.mark.thorough if first else (), id=f"{first + 1}-of-{count}")
+        pytest.param(
+            slice(first, None, count), marks=pytest.mark.thorough if first else (), id=f"{first + 1}-of-{count}"
+        )
         for first in range(count)
     ]

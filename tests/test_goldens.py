@@ -21,9 +21,10 @@ from tests.goldens import (
     tree_state,
     truth,
 )
+from tests.quick import goldens_of
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_store_is_what_rocketmq_was_given(name: str, golden_store: GoldenStore) -> None:
     state = tree_state(golden_store(name))
     found = {path: (size, digest) for path, (size, _, digest) in state.items() if digest != "directory"}
@@ -31,7 +32,7 @@ def test_store_is_what_rocketmq_was_given(name: str, golden_store: GoldenStore) 
     assert found == listed
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_truth_is_complete(name: str) -> None:
     view = truth(name)
     offsets = [row["phyOffset"] for row in view.messages]

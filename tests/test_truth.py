@@ -29,6 +29,7 @@ from store.read.get import QueueView
 from store.read.reader import StoreReader
 from tests.goldens import GOLDENS, Row, base_of, truth
 from tests.opened import damaged_messages, known_messages, reader, version_of
+from tests.quick import goldens_of
 
 NOTHING = -1
 
@@ -96,7 +97,7 @@ def _java_host(text: str) -> str:
     return f"/[{':'.join(f'{int(group, 16):x}' for group in groups)}]:{port}"
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_every_message_is_decoded_as_rocketmq_does(name: str) -> None:
     messages, damages = _walked(name)
     view = truth(name)
@@ -116,7 +117,7 @@ def test_every_message_is_decoded_as_rocketmq_does(name: str) -> None:
         assert row.keys() - found.keys() == {"cq"}
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDENS if base_of(name) is None])
+@pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if base_of(name) is None))
 def test_an_undamaged_log_has_no_damage(name: str) -> None:
     messages, damages = _walked(name)
     assert damages == []
@@ -160,7 +161,7 @@ def _unit_hash(view: QueueView, name: str, units: list[QueueUnit]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_queues(name: str) -> None:
     if _has_rocksdb(name):
         with pytest.raises(UnsupportedError, match="RocksDB"):
@@ -193,7 +194,7 @@ def test_queues(name: str) -> None:
         assert compared == len(truth(name).queues)
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_every_unit_is_one_that_a_message_accounts_for(name: str) -> None:
     if _has_rocksdb(name):
         return
@@ -210,7 +211,7 @@ def test_every_unit_is_one_that_a_message_accounts_for(name: str) -> None:
                 assert found in expected
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_offset_by_time(name: str) -> None:
     if _has_rocksdb(name):
         return
@@ -254,7 +255,7 @@ def _look(store: StoreReader, offset: int) -> str | None:
     return f"{message.topic}/{message.queue_id}/{message.queue_offset}/{message.message_id}"
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_lookups(name: str) -> None:
     view = truth(name)
     bad = damaged_messages(name)

@@ -16,6 +16,7 @@ from store.check.cross import Level
 from store.check.ranges import Subset
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, tree_state
+from tests.quick import goldens_of
 from tests.rmqctl.looking import run
 from tests.store.check.breaking import config_of
 
@@ -59,7 +60,7 @@ def _summary(summary: dict[str, Any]) -> dict[str, Any]:
     return {**summary, "duration_ms": 0}
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_same_as_in_one_process(name: str, golden_store: GoldenStore) -> None:
     store = golden_store(name)
     before = tree_state(store)

@@ -18,6 +18,7 @@ from store.rebuild import rebuild, report_row
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, broker_conf, golden, is_broken
 from tests.pipeline.engines import ENGINES, bytes_below, engine_named
+from tests.quick import goldens_of
 from tests.store.test_rebuild import WHOLE
 
 SPLIT = 20_000
@@ -46,7 +47,7 @@ def rebuilt(name: str, folder: Path, engine: Any, **options: Any) -> tuple[dict[
     return found, row
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", goldens_of(STORES))
 def test_goldens_come_out_as_from_one_process(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "_BUCKET", 100_000)
     assert rebuilt(name, tmp_path / "job", LocalEngine(1)) == rebuilt(name, tmp_path / "store", None)
@@ -59,7 +60,7 @@ def test_every_engine_makes_the_same(name: str, tmp_path: Path, request: pytest.
     assert made[0] == made[1] == made[2]
 
 
-@pytest.mark.parametrize("name", [name for name in WHOLE if name in STORES])
+@pytest.mark.parametrize("name", goldens_of(name for name in WHOLE if name in STORES))
 def test_queues_are_those_of_the_broker(name: str, tmp_path: Path) -> None:
     store = golden(name, tmp_path)
     before = _queues(store)

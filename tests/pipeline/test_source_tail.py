@@ -14,12 +14,13 @@ from pipeline.source.tail import end_of_messages
 from store.commitlog.walk import Blank, walk
 from tests.goldens import GOLDENS
 from tests.opened import reader
+from tests.quick import goldens_of
 from tests.store.logs import blank, changed, frame, frames, log_of
 
 SIZE = 8192
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDENS if not name.startswith("log-gone")])
+@pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if not name.startswith("log-gone")))
 @pytest.mark.parametrize("window", [300, 4 * 1024 * 1024])
 def test_goldens_end_behind_their_last_message(name: str, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     log = reader(name).files.log

@@ -32,6 +32,7 @@ from store.store_files import StoreFiles
 from tests.formats.frames import frame_of
 from tests.goldens import GOLDENS
 from tests.opened import store_path
+from tests.quick import goldens_of
 from tests.store.columns.comparing import RUNGS, use_rung
 from tests.store.columns.test_columns_of_damage import DAMAGES, STRANGE, _damaged, _frames
 from tests.store.logs import STORE_HOST, blank, frames, log_of
@@ -69,7 +70,7 @@ def in_splits(files: StoreFiles, planned: list[Split]) -> list[Record]:
     return found
 
 
-@pytest.mark.parametrize("name", WITH_LOGS)
+@pytest.mark.parametrize("name", goldens_of(WITH_LOGS))
 def test_goldens_in_splits_of_any_size(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with StoreFiles(store_path(name)) as files:
         expected = plain(files)

@@ -25,6 +25,7 @@ from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 from tests.pipeline.decoys import MESSAGES, SPLIT_IN_DECOY, store_with_a_huge_decoy
 from tests.pipeline.patching import patch_field, patch_text
+from tests.quick import goldens_of
 from tests.rmqctl.looking import run
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def in_histogram(bars_of: list[Row], values: list[int]) -> bool:
     return counted == [bar["messages"] for bar in bars_of] and sum(counted) == len(values)
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", goldens_of(WHOLE))
 @pytest.mark.parametrize(
     "by", [("topic",), ("topic", "queue"), ("tag",), ("host", "hour"), ("topic", "tag", "host", "day")]
 )
@@ -102,7 +103,7 @@ def test_groups_are_what_rocketmq_says_of_the_messages(name: str, by: tuple[str,
         assert row["p99_delay"] >= sorted(delays)[int(0.99 * (len(delays) - 1))]
 
 
-@pytest.mark.parametrize("name", [*WHOLE, "lmq", "innerbatch", "v4-cqext"])
+@pytest.mark.parametrize("name", goldens_of([*WHOLE, "lmq", "innerbatch", "v4-cqext"]))
 def test_queue_offsets_are_those_of_rocketmqs_queues(name: str) -> None:
     found = stats_of(store_path(name)).queues
     known = {(row["topic"], row["queueId"]): (row["min"], row["max"]) for row in truth(name).queues if row["max"]}

@@ -8,6 +8,7 @@ import pytest
 
 from rmqctl import exit_codes
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties, tree_state, truth
+from tests.quick import goldens_of
 from tests.rmqctl.looking import Done, run
 
 CALM = (exit_codes.OK, exit_codes.DAMAGE_OR_NOTHING, exit_codes.REFUSED)
@@ -54,7 +55,7 @@ def _files_to_dump(store: Path) -> list[Path]:
     return [each[-1] for each in files if each][::4] + [path for path in (store / "checkpoint",) if path.exists()]
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_looking_changes_nothing(name: str, golden_store: GoldenStore) -> None:
     store = golden_store(name)
     before = tree_state(store)

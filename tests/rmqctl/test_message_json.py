@@ -16,6 +16,7 @@ from rmqctl.message_json import ALL_COLUMNS, message_json, message_row
 from store.commitlog.walk import walk
 from tests.goldens import GOLDENS, is_broken, truth
 from tests.opened import reader
+from tests.quick import goldens_of
 
 WHOLE = [name for name in GOLDENS if not is_broken(name)]
 
@@ -24,7 +25,7 @@ def stored(name: str) -> Iterator[StoredMessage]:
     return (record for record in walk(reader(name).files.log) if isinstance(record, StoredMessage))
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", goldens_of(WHOLE))
 def test_every_field(name: str) -> None:
     for message, row in zip(stored(name), truth(name).messages, strict=True):
         found = json.loads(json.dumps(message_json(message)))
@@ -59,7 +60,7 @@ def test_times_are_utc() -> None:
     assert (found["store_timestamp"], found["store_time"]) == (1795217374393, "2026-11-20T23:29:34.393Z")
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", goldens_of(WHOLE))
 def test_the_json_holds_all_that_a_copy_needs(name: str) -> None:
     crc = name == "propcrc"
     for message in stored(name):

@@ -32,6 +32,7 @@ from store.scan.schema import arrow_schema
 from tests.formats.frames import HOSTS, MESSAGES, frame_of
 from tests.goldens import GOLDENS
 from tests.opened import reader
+from tests.quick import goldens_of
 from tests.store.logs import log_of
 
 NAMES = (*ALL_COLUMNS, *EXACT_COLUMNS)
@@ -63,7 +64,7 @@ def plain(log: MappedFileQueue, names: Sequence[str] | None, is_json: bool) -> s
 
 
 @pytest.mark.parametrize("is_json", [True, False])
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_goldens(name: str, is_json: bool) -> None:
     log = reader(name).files.log
     assert made(log, None, is_json) == plain(log, None, is_json)

@@ -12,11 +12,12 @@ from formats.errors import UnreadableError
 from store.checkpoint import Checkpoint, checkpoint_bytes, read_checkpoint, write_checkpoint
 from tests.goldens import GOLDENS, base_of, truth
 from tests.opened import store_path
+from tests.quick import goldens_of
 
 NAMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_goldens(name: str) -> None:
     checkpoint = read_checkpoint(store_path(name) / "checkpoint")
     if "checkpoint-lost" in name:

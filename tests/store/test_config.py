@@ -9,6 +9,7 @@ import pytest
 from formats.errors import UnreadableError, UsageError
 from store.config import StoreConfig, config_from_properties, read_broker_conf
 from tests.goldens import GOLDENS, broker_conf, properties
+from tests.quick import goldens_of
 
 
 def _read(folder: Path, text: str) -> StoreConfig:
@@ -33,7 +34,7 @@ def test_what_a_broker_conf_looks_like(tmp_path: Path) -> None:
     assert config.store_path_commit_log == "/a=b"
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_configurations_of_goldens(name: str, tmp_path: Path) -> None:
     config = read_broker_conf(broker_conf(name, tmp_path))
     given = properties(name)

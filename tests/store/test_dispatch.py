@@ -10,6 +10,7 @@ from store.config import StoreConfig
 from store.dispatch import index_keys, message_count, queue_slots, unit_tags_code
 from tests.goldens import GOLDENS, base_of, truth
 from tests.opened import reader
+from tests.quick import goldens_of
 from tests.store.logs import frame
 
 LEVELS = StoreConfig().delay_levels()
@@ -25,7 +26,7 @@ def _slots(message: StoredMessage) -> list[tuple[str, int, int]]:
     return [(slot.topic, slot.queue_id, slot.unit.queue_offset) for slot in queue_slots(message, LEVELS)]
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", goldens_of(WHOLE))
 def test_slots_are_those_of_rocketmq(name: str) -> None:
     """Each `cq` row of the truth is a unit that RocketMQ has for the message, in any queue."""
     log = reader(name).files.log

@@ -12,6 +12,7 @@ from store.dump.items import DumpItem
 from store.dump.recognise import FileKind, recognise
 from tests.goldens import GOLDENS, GoldenStore, truth
 from tests.opened import store_path
+from tests.quick import goldens_of
 
 
 def dumped(path: Path, at: int = 0) -> list[DumpItem]:
@@ -60,7 +61,7 @@ def test_offsets_are_those_of_the_format() -> None:
     assert (places["store_host"], places["body_length"], places["body"]) == (64, 84, 88)
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_the_structures_of_every_file_fill_it(name: str) -> None:
     root = store_path(name)
     for path in sorted(root.rglob("*")):

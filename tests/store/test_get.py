@@ -15,6 +15,7 @@ from store.status import GetStatus
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, Row, truth
 from tests.opened import reader
+from tests.quick import goldens_of
 
 
 def _queue(name: str, topic: str, queue_id: int = 0) -> Row:
@@ -196,7 +197,7 @@ def test_an_ext_unit_that_is_gone_lets_the_message_pass(golden_store: GoldenStor
     assert offsets == [row["phyOffset"] for row in rows if row["tags"] == "TagA"]
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_every_queue_of_every_store_can_be_read_to_its_end(name: str) -> None:
     look = reader(name)
     try:

@@ -12,6 +12,7 @@ from store.read.reader import StoreReader
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, Row, base_of, truth
 from tests.opened import known_messages, reader
+from tests.quick import goldens_of
 
 ROLLED_BACK = 0xC
 Keys = dict[tuple[str, str], list[Row]]
@@ -34,7 +35,7 @@ def _is_indexed(name: str) -> bool:
     return bool(reader(name).files.index.files)
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_every_key_finds_the_messages_that_have_it(name: str) -> None:
     look = reader(name)
     keys = keys_of(list(known_messages(name).values()))
@@ -82,7 +83,7 @@ def _can_be_read(look: StoreReader, offset: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_rocketmq_s_own_queries(name: str) -> None:
     """Its answers may hold doubles and messages that only share the hash.
 

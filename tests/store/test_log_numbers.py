@@ -10,11 +10,12 @@ from store.read import log_numbers
 from store.read.queue_numbers import arrays_count_queue, plain_count_queue
 from tests.goldens import GOLDENS
 from tests.opened import reader
+from tests.quick import goldens_of
 from tests.store.columns.comparing import use_rung
 
 
 @pytest.mark.parametrize("rung", ["isal", "plain"])
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_the_log(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_rung(rung, monkeypatch)
     log = reader(name).files.log
@@ -22,7 +23,7 @@ def test_the_log(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert log_numbers.columns_count_topics(log) == log_numbers.plain_count_topics(log)
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_queues(name: str) -> None:
     look = reader(name)
     try:

@@ -24,6 +24,7 @@ from store.queues.unit import QueueUnit
 from store.run_survey import survey_runs
 from tests.goldens import GOLDENS
 from tests.opened import reader
+from tests.quick import goldens_of
 from tests.store.columns.comparing import RUNGS, use_rung
 from tests.store.logs import blank, frame, log_of
 
@@ -92,7 +93,7 @@ def assert_same(log: MappedFileQueue, start: int, *, tolerant: bool) -> LogSurve
 
 
 @pytest.mark.parametrize("rung", ["isal", "plain"])
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_goldens(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_rung(rung, monkeypatch)
     log = reader(name).files.log

@@ -13,11 +13,12 @@ from store.read.key_query import NotIndexedError
 from store.read.lookup import BY_OFFSET_ID, BY_UNIQUE_KEY, lookup_offset_id
 from tests.goldens import GOLDENS, GoldenStore, base_of, truth
 from tests.opened import reader, store_path
+from tests.quick import goldens_of
 
 UNIQUE = "UNIQ_KEY"
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDENS if base_of(name) is None])
+@pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if base_of(name) is None))
 def test_every_message_is_found_by_its_offset_id(name: str) -> None:
     for row in truth(name).messages[::5]:
         message = reader(name).find(row["msgId"])

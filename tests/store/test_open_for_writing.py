@@ -17,6 +17,7 @@ from store.config import StoreConfig, read_broker_conf
 from store.message_store import MessageStore
 from store.status import PutStatus
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, is_broken, is_crashed, tree_state
+from tests.quick import goldens_of
 from tests.store.writing import SMALL, golden_config, lines_of, message, run_python, small, stored_messages
 
 # damage that only a check of the whole log sees
@@ -33,7 +34,7 @@ def configured(name: str, store: Path) -> StoreConfig:
     return read_broker_conf(broker_conf(name, store.parent))
 
 
-@pytest.mark.parametrize("name", _REFUSED)
+@pytest.mark.parametrize("name", goldens_of(_REFUSED))
 def test_broken_stores_are_refused_and_left_alone(name: str, golden_store: GoldenStore) -> None:
     store = golden_store(name)
     (store / "lock").unlink(missing_ok=True)
@@ -46,7 +47,7 @@ def test_broken_stores_are_refused_and_left_alone(name: str, golden_store: Golde
     assert after == before
 
 
-@pytest.mark.parametrize("name", _FIT)
+@pytest.mark.parametrize("name", goldens_of(_FIT))
 def test_fit_stores_take_messages_and_read_back(name: str, golden_store: GoldenStore) -> None:
     store = golden_store(name)
     config = configured(name, store)

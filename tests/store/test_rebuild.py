@@ -13,6 +13,7 @@ from store.rebuild import RebuildReport, rebuild, report_row
 from store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import GoldenStore, broker_conf, tree_state
+from tests.quick import goldens_of
 from tests.store.test_recover import assert_complete, implied_index
 
 WHOLE = tuple(
@@ -35,7 +36,7 @@ def contents(store: Path, part: str) -> dict[str, str]:
     return {path: state[2] for path, state in tree_state(store).items() if path.startswith(part)}
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", goldens_of(WHOLE))
 def test_queues_equal_the_brokers(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
     before = {**contents(store, "consumequeue"), **contents(store, "batchconsumequeue")}
@@ -43,7 +44,7 @@ def test_queues_equal_the_brokers(golden_store: GoldenStore, name: str) -> None:
     assert {**contents(store, "consumequeue"), **contents(store, "batchconsumequeue")} == before
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", goldens_of(WHOLE))
 def test_index_holds_every_key_once(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
     report = run(store, queues=False)

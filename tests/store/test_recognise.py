@@ -10,6 +10,7 @@ import pytest
 from store.dump.recognise import FileKind, recognise
 from tests.goldens import GOLDENS
 from tests.opened import reader, store_path
+from tests.quick import goldens_of
 
 PLACES = {
     "commitlog/": FileKind.COMMITLOG,
@@ -40,7 +41,7 @@ def _expected(name: str, relative: str) -> FileKind:
     return next(kind for place, kind in PLACES.items() if relative.startswith(place))
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_every_file_of_every_golden_by_its_place(name: str) -> None:
     root = store_path(name)
     for path in root.rglob("*"):

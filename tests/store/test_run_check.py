@@ -16,6 +16,7 @@ from store.write import writing_checks
 from store.write.writing_checks import check_for_writing
 from tests.goldens import GOLDENS, GoldenStore, broker_conf
 from tests.opened import reader
+from tests.quick import goldens_of
 
 
 def _outcome(files: StoreFiles, is_full: bool) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def _both(store: Path, monkeypatch: pytest.MonkeyPatch, is_full: bool = True) ->
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-@pytest.mark.parametrize("name", [name for name in GOLDENS if not name.startswith("rocksdb")])
+@pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if not name.startswith("rocksdb")))
 def test_goldens(name: str, is_full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     files = reader(name).files
     outcomes = []

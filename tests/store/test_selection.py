@@ -11,6 +11,7 @@ from store.read.message_filter import Criteria
 from store.read.selection import Order, Selection
 from tests.goldens import GOLDENS, Row, is_broken, truth
 from tests.opened import reader
+from tests.quick import goldens_of
 
 
 def select(name: str, order: Order = "log", **chosen: Any) -> tuple[list[int], list[CorruptError]]:
@@ -30,12 +31,12 @@ def offsets(chosen: list[Row]) -> list[int]:
     return [row["phyOffset"] for row in chosen]
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDENS if not is_broken(name)])
+@pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if not is_broken(name)))
 def test_all_of_an_undamaged_log(name: str) -> None:
     assert select(name) == (offsets(truth(name).messages), [])
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDENS if not is_broken(name)])
+@pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if not is_broken(name)))
 def test_queue_order_is_that_of_the_queues(name: str) -> None:
     if name == "rocksdb":
         with pytest.raises(UnsupportedError):

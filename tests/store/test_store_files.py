@@ -12,9 +12,10 @@ from store.config import StoreConfig, read_broker_conf
 from store.store_files import StoreFiles
 from store.write.open_for_writing import open_for_writing
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, is_crashed, tree_state
+from tests.quick import goldens_of
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_looking_at_a_golden_changes_nothing(name: str, golden_store: GoldenStore) -> None:
     store = golden_store(name)
     config = read_broker_conf(broker_conf(name, store.parent))

@@ -8,11 +8,12 @@ from formats.errors import UnsupportedError
 from store.read.summary import count_log, file_rows, has_queue_files, info, queue_rows, topic_rows, topic_rows_from_log
 from tests.goldens import GOLDENS, is_broken, truth
 from tests.opened import reader, store_path
+from tests.quick import goldens_of
 
 WHOLE = [name for name in GOLDENS if not is_broken(name)]
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", goldens_of(WHOLE))
 def test_info_of_whole_stores(name: str) -> None:
     view = truth(name)
     row = info(reader(name).files)
@@ -31,7 +32,7 @@ def test_info_of_whole_stores(name: str) -> None:
     assert list(row["checkpoint"].values())[:3] == checkpoint[:3]
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", goldens_of(WHOLE))
 def test_queues_and_topics_of_whole_stores(name: str) -> None:
     look = reader(name)
     expected = {(row["topic"], row["queueId"]): row for row in truth(name).queues if row.get("units")}
@@ -93,7 +94,7 @@ def test_progress_is_told_every_byte_once() -> None:
     assert sum(told) == 9 * 262144
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_every_file_is_listed_once_with_its_size(name: str) -> None:
     rows = list(file_rows(reader(name).files))
     listed = {row["path"]: row["size"] for row in truth(name).summary["filesBefore"]}

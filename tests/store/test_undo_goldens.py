@@ -15,6 +15,7 @@ from store.recover import recover
 from store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import GoldenStore, broker_conf, tree_state
+from tests.quick import goldens_of
 
 
 def undone(store: Path, config: StoreConfig, before: goldens.TreeState) -> None:
@@ -26,7 +27,7 @@ def undone(store: Path, config: StoreConfig, before: goldens.TreeState) -> None:
     assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {".", "lock"}
 
 
-@pytest.mark.parametrize("name", goldens.GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(goldens.GOLDENS))
 def test_recovered_and_undone(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
     config = read_broker_conf(broker_conf(name, store.parent))
@@ -40,7 +41,7 @@ def test_recovered_and_undone(golden_store: GoldenStore, name: str) -> None:
         undone(store, config, before)
 
 
-@pytest.mark.parametrize("name", goldens.GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(goldens.GOLDENS))
 def test_rebuilt_and_undone(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
     config = read_broker_conf(broker_conf(name, store.parent))

@@ -6,6 +6,7 @@ import pytest
 
 from store.check.cross import Level
 from tests.goldens import GOLDENS, GoldenStore, is_broken, tree_state
+from tests.quick import goldens_of
 from tests.store.check.breaking import alarms, checked, codes, config_of
 
 CRASHED = {"crash", "v4-crash"}
@@ -74,7 +75,7 @@ def test_every_golden_is_judged() -> None:
 
 
 @pytest.mark.parametrize("level", Level)
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", goldens_of(WHOLE))
 def test_no_alarm_on_whole_stores(name: str, level: Level, golden_store: GoldenStore) -> None:
     store = golden_store(name)
     before = tree_state(store)
@@ -85,7 +86,7 @@ def test_no_alarm_on_whole_stores(name: str, level: Level, golden_store: GoldenS
 
 
 @pytest.mark.parametrize("level", [Level.DEFAULT, Level.FULL])
-@pytest.mark.parametrize("name", ALARMS)
+@pytest.mark.parametrize("name", goldens_of(ALARMS))
 def test_alarms_of_broken_stores(name: str, level: Level, golden_store: GoldenStore) -> None:
     store = golden_store(name)
     before = tree_state(store)
@@ -103,7 +104,7 @@ def test_quick_sees_heads_and_tails(name: str, golden_store: GoldenStore) -> Non
     assert QUICK[name] <= codes(findings), findings
 
 
-@pytest.mark.parametrize("name", [name for name, found in ALARMS.items() if not found])
+@pytest.mark.parametrize("name", goldens_of(name for name, found in ALARMS.items() if not found))
 def test_quick_is_silent_where_nothing_is_wrong(name: str, golden_store: GoldenStore) -> None:
     findings, _ = checked(golden_store(name), Level.QUICK)
     assert not alarms(findings)

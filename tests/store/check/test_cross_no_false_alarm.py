@@ -24,6 +24,7 @@ from store.recover import recover
 from store.run_survey import survey_runs
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, is_broken
+from tests.quick import goldens_of
 from tests.store.check.breaking import checked, config_of, messages
 from tests.store.check.units import (
     EMPTY,
@@ -103,7 +104,7 @@ def test_store_that_is_being_written(tmp_path: Path) -> None:
     assert summary.messages > 1000
 
 
-@pytest.mark.parametrize("name", _WHOLE)
+@pytest.mark.parametrize("name", goldens_of(_WHOLE))
 def test_shares_of_whole_stores(name: str, golden_store: GoldenStore) -> None:
     store = golden_store(name)
     with StoreFiles(store, config_of(name, store)) as files:

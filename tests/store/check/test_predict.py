@@ -18,6 +18,7 @@ from store.config import StoreConfig, read_broker_conf
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, base_of, broker_conf, properties, tree_state, truth
 from tests.opened import store_path, version_of
+from tests.quick import goldens_of
 
 ROCKSDB = "rocksdb"
 NAMES = [name for name in GOLDENS if name != ROCKSDB]
@@ -53,7 +54,7 @@ def _files(name: str, which: str) -> dict[str, tuple[int, str]]:
     return {row["path"]: (row["size"], row["sha256"]) for row in truth(name).summary[which]}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", goldens_of(NAMES))
 def test_whether_it_loads_and_where_the_log_ends(name: str) -> None:
     _, found = _start(name)
     json.dumps(asdict(found))  # plain values only
@@ -67,7 +68,7 @@ def test_whether_it_loads_and_where_the_log_ends(name: str) -> None:
     assert (found.error, found.end_offset) == (None, summary["maxPhy"])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", goldens_of(NAMES))
 def test_files_that_go_and_no_others(name: str) -> None:
     _, found = _start(name)
     before, after = _files(name, "filesBefore"), _files(name, "filesAfter")
@@ -77,7 +78,7 @@ def test_files_that_go_and_no_others(name: str) -> None:
     assert not any(path.startswith("index/") for path in found.files_deleted)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", goldens_of(NAMES))
 def test_every_queue_ends_up_as_in_the_real_broker(name: str) -> None:
     start, found = _start(name)
     if not found.loads:
@@ -115,7 +116,7 @@ def _digest(name: str, start: Start, topic: str, queue_id: int) -> str | None:
     return hashlib.sha256("".join(line + "\n" for line in lines).encode()).hexdigest()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", goldens_of(NAMES))
 def test_messages_that_go(name: str) -> None:
     _, found = _start(name)
     base = base_of(name)
@@ -130,7 +131,7 @@ def test_messages_that_go(name: str) -> None:
         assert (found.messages_lost, found.bytes_lost) == (len(behind), sum(row["storeSize"] for row in behind))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in (UNPLACEABLE, COMPACTED, "lmq")])
+@pytest.mark.parametrize("name", goldens_of(name for name in NAMES if name not in (UNPLACEABLE, COMPACTED, "lmq")))
 def test_messages_that_no_queue_leads_to(name: str) -> None:
     _, found = _start(name)
     if not found.loads:

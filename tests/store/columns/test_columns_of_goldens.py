@@ -9,6 +9,7 @@ from store.commitlog.walk import walk
 from store.files.mapped_file_queue import MappedFileQueue
 from tests.goldens import GOLDENS
 from tests.opened import reader
+from tests.quick import goldens_of
 from tests.store.columns.comparing import RUNGS, assert_same, use_rung
 
 
@@ -17,7 +18,7 @@ def _log(name: str) -> MappedFileQueue:
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_golden(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_rung(rung, monkeypatch)
     assert_same(walk_columns(_log(name), columns=Columns.ALL), walk(_log(name)))

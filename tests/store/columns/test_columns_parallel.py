@@ -19,6 +19,7 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reading import Descriptors
 from tests.goldens import GOLDENS
 from tests.opened import reader
+from tests.quick import goldens_of
 from tests.store.columns.comparing import RUNGS, assert_same, use_rung
 from tests.store.columns.test_columns_of_damage import frame
 from tests.store.logs import log_of
@@ -79,7 +80,7 @@ def test_damage_over_the_edges_of_pieces(tmp_path: Path) -> None:
             assert_same(_together(log, piece), walk(log))
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_check(name: str) -> None:
     passed: list[int] = []
     check = check_log(_log(name), progress=passed.append)

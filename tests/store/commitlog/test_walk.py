@@ -15,6 +15,7 @@ from store.commitlog.walk import Damage, walk
 from store.files.mapped_file_queue import MappedFileQueue
 from tests.goldens import GOLDENS, base_of, golden, truth
 from tests.opened import reader
+from tests.quick import goldens_of
 from tests.store.logs import blank, frame, frames, is_tiling, log_of, opened, spans
 
 # Damage in the goldens: (reason, first offset, end offset) of each span. 0: the end of the message that RocketMQ had
@@ -44,7 +45,7 @@ def _log(name: str) -> MappedFileQueue:
     return reader(name).files.log
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_golden(name: str) -> None:
     found = spans(_log(name))
     if name in LOG_GONE:

@@ -14,6 +14,7 @@ from store.index.geometry import fits, infer_geometry
 from store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
 from tests.goldens import GOLDENS, truth
 from tests.opened import reader
+from tests.quick import goldens_of
 
 RATIOS = [Geometry(300, 700), Geometry(1000, 1000), Geometry(1, 50), Geometry(700, 30), Geometry(500, 2000),
           Geometry(100, 400), Geometry(97, 89)]  # fmt: skip
@@ -32,7 +33,7 @@ def _inferred(path: Path) -> Geometry | None:
     return infer_geometry(path, path.stat().st_size, Descriptors())
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDENS if name != "index-garbage"])
+@pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if name != "index-garbage"))
 def test_goldens(name: str) -> None:
     index = reader(name).files.index
     assert {file.geometry for file in index.files} <= {Geometry(500, 2000)}

@@ -17,6 +17,7 @@ from store.mend.index import IndexMend
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, base_of, is_crashed, tree_state
 from tests.opened import reader
+from tests.quick import goldens_of
 from tests.store.index.test_index_file import java_keys
 
 GEOMETRY = Geometry(500, 2000)
@@ -35,7 +36,7 @@ def _nothing_is_gone(physical_offset: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", INTACT)
+@pytest.mark.parametrize("name", goldens_of(INTACT))
 def test_whole_goldens_are_intact(name: str) -> None:
     files = reader(name).files
     assert _mend(files).is_intact(_nothing_is_gone)
@@ -121,7 +122,7 @@ def _before_the_first_repeat(name: str) -> int:
     return len(seen)
 
 
-@pytest.mark.parametrize("name", INTACT)
+@pytest.mark.parametrize("name", goldens_of(INTACT))
 def test_staged_files_are_those_of_rocketmq(name: str, tmp_path: Path) -> None:
     """Byte for byte, names aside, but that RocketMQ has one more entry where a message repeats a key."""
     mend, staged = _staged(name, tmp_path / "staged")

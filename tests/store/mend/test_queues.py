@@ -17,6 +17,7 @@ from store.mend.queues import QueuesMend
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, base_of, is_crashed
 from tests.opened import reader
+from tests.quick import goldens_of
 
 INTACT = [name for name in GOLDENS if base_of(name) is None and not is_crashed(name) and name != "rocksdb"]
 
@@ -33,7 +34,7 @@ def _mend(files: StoreFiles) -> tuple[QueuesMend, Plan]:
     return mend, plan
 
 
-@pytest.mark.parametrize("name", INTACT)
+@pytest.mark.parametrize("name", goldens_of(INTACT))
 def test_nothing_is_planned_for_whole_goldens(name: str) -> None:
     mend, plan = _mend(reader(name).files)
     assert plan.operations == []
@@ -51,7 +52,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", goldens_of(BROKEN))
 def test_broken_goldens(name: str) -> None:
     mend, plan = _mend(reader(name).files)
     assert (mend.changed, mend.added, mend.removed) == BROKEN[name]

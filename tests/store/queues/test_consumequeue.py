@@ -17,6 +17,7 @@ from store.queues.consumequeue import DEFAULT_FILE_SIZE, ConsumeQueue
 from store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
 from tests.goldens import GOLDENS, base_of, is_crashed, properties, truth
 from tests.opened import reader
+from tests.quick import goldens_of
 
 PER_FILE = 10
 FILE_SIZE = PER_FILE * 20
@@ -51,7 +52,7 @@ def _unit(slot: int, physical_offset: int | None = None) -> QueueUnit:
     return QueueUnit(slot, slot * 100 if physical_offset is None else physical_offset, 100, 7)
 
 
-@pytest.mark.parametrize("name", INTACT)
+@pytest.mark.parametrize("name", goldens_of(INTACT))
 def test_ends_and_units_of_intact_goldens(name: str) -> None:
     files = reader(name).files
     compared = 0

@@ -17,6 +17,7 @@ from store.queues.queue_table import QueueTable, list_queues
 from store.queues.unit import QueueUnit
 from tests.goldens import GOLDENS, tree_state, truth
 from tests.opened import reader
+from tests.quick import goldens_of
 
 
 def _table(root: Path, **settings: int) -> QueueTable:
@@ -29,7 +30,7 @@ def _file(root: Path, place: str, size: int) -> None:
     path.write_bytes(b"\1" * size)
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDENS if not name.startswith("rocksdb")])
+@pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if not name.startswith("rocksdb")))
 def test_queues_of_goldens_are_the_folders_that_were_there(name: str) -> None:
     places = {
         tuple(row["path"].split("/")[1:3])

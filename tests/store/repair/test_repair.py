@@ -17,6 +17,7 @@ from store.repair.repair import RepairReport, repair
 from store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import GoldenStore, broker_conf, tree_state
+from tests.quick import goldens_of
 
 BROKEN = [name for name in goldens.GOLDENS if goldens.is_broken(name) or goldens.is_crashed(name)]
 # the log is gone: a person has to bring it back
@@ -37,7 +38,7 @@ def alarms(store: Path, name: str) -> set[str]:
         return {finding.code for finding in check(files) if finding.severity.is_alarm}
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", goldens_of(BROKEN))
 def test_broken_goldens(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
     before = tree_state(store)

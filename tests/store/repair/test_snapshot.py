@@ -22,6 +22,7 @@ from store.repair.snapshot_manifest import MANIFEST_NAME
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties, tree_state
 from tests.opened import store_path
+from tests.quick import goldens_of
 from tests.store.writing import FILE_SIZE, SMALL, lines_of, run_python, stored_messages
 
 
@@ -34,7 +35,7 @@ def _without_manifest(path: Path) -> dict[str, tuple[int, int, str]]:
     return {name: state for name, state in tree_state(path).items() if name != MANIFEST_NAME}
 
 
-@pytest.mark.parametrize("name", [name for name in GOLDENS if not name.startswith("log-gone")])
+@pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if not name.startswith("log-gone")))
 def test_copies_are_equal_times_included(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     store = golden_store(name)
     before = tree_state(store)

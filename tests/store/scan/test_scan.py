@@ -30,6 +30,7 @@ from store.scan.schema import COLUMNS
 from tests.formats.frames import HOSTS, LONG, MESSAGES, frame_of
 from tests.goldens import GOLDENS
 from tests.opened import reader, store_path
+from tests.quick import goldens_of
 from tests.store.columns.comparing import RUNGS, use_rung
 from tests.store.logs import log_of
 from tests.store.scan.rows import arrow_rows, plain_row
@@ -47,7 +48,7 @@ def scanned(log: MappedFileQueue, selection: Selection, **how: Any) -> tuple[lis
     return arrow_rows(scan.batches(damage.append)), [str(error) for error in damage]
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_goldens(name: str) -> None:
     log = reader(name).files.log
     assert scanned(log, Selection()) == plain(log, Selection())
