@@ -6,14 +6,14 @@ import itertools
 import os
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.class_archive import SWITCH
-from tests import goldens, quick
+from tests import goldens, processes, quick
 from tests.goldens import GoldenStore
 
 LEFT_OUT = pytest.StashKey[Counter[str]]()
@@ -54,14 +54,16 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands its count on to the process that prints; every worker collects all tests."""
+    left_out = session.config.stash[LEFT_OUT]
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["left_out"] = dict(session.config.stash[LEFT_OUT])
+        session.config.workeroutput["left_out"] = dict(left_out)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """What a worker has handed on."""
-    node.config.stash[LEFT_OUT] |= Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+    left_out: dict[str, int] = getattr(node, "workeroutput", {}).get("left_out", {})
+    node.config.stash[LEFT_OUT] = Counter(left_out)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -77,6 +79,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def golden_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Base stores are unpacked once per session, below pytest's own temporary folder."""
     goldens.use_cache(tmp_path_factory.mktemp("goldens"))
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    """Whatever a test has started ends with it."""
+    yield
+    processes.end_all()
 
 
 @pytest.fixture

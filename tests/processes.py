@@ -1,4 +1,4 @@
-"""Processes that tests start: each has a limit and is ended with all its children, whatever the test does.
+"""Processes that tests start: each has a limit, and is ended with all its children when its test is.
 
 The limits are for what hangs, not for what is slow: a busy machine must not come near them.
 """
@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,44 +20,60 @@ LIMIT = 300.0
 
 Command = Sequence[str | Path]
 
+_started: dict[subprocess.Popen[Any], threading.Timer] = {}
 
-@contextlib.contextmanager
-def started(command: Command, *, seconds: float = LIMIT, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A process in a group of its own, started in the repository; `options` are those of Popen.
 
-    The whole group is killed after `seconds`, whereupon who reads its output comes to the end, and when the block
-    ends. Whoever wants to know how the process ended waits for it inside the block.
+def start(command: Command, *, seconds: float = LIMIT, **options: Any) -> subprocess.Popen[Any]:
+    """A process in a group of its own, in the repository; `options` are those of Popen.
+
+    The group is killed after `seconds`, whereupon whoever reads its output comes to the end, and by `end_all`.
     """
-    with subprocess.Popen(command, start_new_session=True, **{"cwd": ROOT, **options}) as process:
-        limit = threading.Timer(seconds, end, [process])
-        limit.daemon = True
-        limit.start()
-        try:
-            yield process
-        finally:
-            limit.cancel()
-            end(process)
+    process = subprocess.Popen(command, **{"cwd": ROOT, "start_new_session": True, **options})
+    limit = threading.Timer(seconds, _kill, [process])
+    limit.daemon = True
+    limit.start()
+    _started[process] = limit
+    return process
 
 
 def run(
     command: Command, *, seconds: float = LIMIT, check: bool = False, **options: Any
-) -> subprocess.CompletedProcess[Any]:
-    """Like subprocess.run with text and captured output, in the repository; the group is killed when it hangs.
+) -> subprocess.CompletedProcess[str]:
+    """Like subprocess.run, in the repository, text and all output captured unless `options` say otherwise.
 
-    TimeoutExpired after `seconds`; with `check`, CalledProcessError if it ends with anything but 0.
+    TimeoutExpired after `seconds`, with the group killed; with `check` CalledProcessError if it does not end with 0.
     """
     given = options.pop("input", None)
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL if given is None else subprocess.PIPE}
     streams |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
-    with started(command, seconds=seconds + 60, **streams) as process:
-        output, problems = process.communicate(given, timeout=seconds)
+    with start(command, seconds=seconds + 60, **streams) as process:
+        try:
+            output, problems = process.communicate(given, timeout=seconds)
+        finally:
+            _end(process)
     ended = subprocess.CompletedProcess(command, process.returncode, output, problems)
     if check:
         ended.check_returncode()
     return ended
 
 
-def end(process: subprocess.Popen[Any]) -> None:
-    """SIGKILL to the process and to what it started in its group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+def end_all() -> None:
+    """Kill whatever `start` has started and nobody ended."""
+    for process in list(_started):
+        _end(process)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    _started.pop(process).cancel()
+    _kill(process)
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):  # what was still to be written to it
+                stream.close()
+
+
+def _kill(process: subprocess.Popen[Any]) -> None:
+    """SIGKILL to the process and to what it has started in its group."""
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

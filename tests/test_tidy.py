@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.processes import run
 
 ROOT = Path(__file__).parents[1]
 FLOORS = ("formats", "store", "pipeline", "rmqctl")
@@ -24,6 +25,8 @@ HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark")
 WRITER = "store/files/io.py"
 # run by make, never by a user: they may talk to their terminal
 DEVELOPERS_COMMANDS = ("formats/generate.py",)
+# each ends what it starts, and after a while in any case
+STARTERS = ("tests/processes.py", "tests/interop/toolchain.py", "tests/pipeline/cluster.py")
 
 # What a floor or room may import of ours, the longest matching prefix of the importing module decides; names are
 # modules or packages, with all below them.
@@ -204,6 +207,19 @@ def one_module_changes_files(path: str, source: str, tree: ast.Module) -> Iterat
             yield f"{call.lineno}: {_dotted(call.func)} changes files, which only {WRITER} may"
 
 
+def processes_have_a_limit(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    if not path.startswith("tests/") or path in STARTERS:
+        return
+    for call in _calls(tree):
+        name = _dotted(call.func)
+        limited = name != "subprocess.Popen" and any(keyword.arg == "timeout" for keyword in call.keywords)
+        if (
+            re.match(r"subprocess\.([a-z]|Popen)|multiprocessing\.|Popen$|os\.(fork|system|popen)$", name)
+            and not limited
+        ):
+            yield f"{call.lineno}: {name} without a limit; see tests/processes.py"
+
+
 RULES: tuple[Rule, ...] = (
     imports_go_downwards,
     modules_are_short,
@@ -214,6 +230,7 @@ RULES: tuple[Rule, ...] = (
     only_the_command_line_prints,
     nothing_is_left_to_do,
     one_module_changes_files,
+    processes_have_a_limit,
 )
 
 
@@ -234,7 +251,7 @@ def test_the_house_is_tidy(rule: Rule) -> None:
 
 def test_the_command_line_starts_without_what_is_heavy() -> None:
     code = f"import sys, rmqctl.main; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    ended = run([sys.executable, "-c", code])
     assert (ended.stdout, ended.stderr) == ("[]\n", "")
 
 

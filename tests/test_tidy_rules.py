@@ -30,6 +30,11 @@ BAD: list[tuple[tidy.Rule, str, str]] = [
     (tidy.only_the_command_line_prints, "formats/message.py", "sys.stderr.write('x')"),
     (tidy.nothing_is_left_to_do, "store/reader.py", "# TO" + "DO later"),
 ]
+BAD += [
+    (tidy.processes_have_a_limit, "tests/store/test_x.py", call)
+    for call in ("subprocess.run(['x'])", "subprocess.Popen(['x'])", "subprocess.check_output(['x'])", "os.fork()",
+                 "with subprocess.Popen(['x'], text=True) as p: pass", "multiprocessing.Process(target=f)")
+]  # fmt: skip
 GOOD: list[tuple[tidy.Rule, str, str]] = [
     (tidy.imports_go_downwards, "formats/message.py", "import os, formats.errors"),
     (tidy.imports_go_downwards, "store/reader.py", "from store.commitlog.walk import walk\nimport formats"),
@@ -42,6 +47,10 @@ GOOD: list[tuple[tidy.Rule, str, str]] = [
     (tidy.errors_are_not_swallowed, "rmqctl/main.py", "try:\n    f()\nexcept Exception as error:\n    say(error)"),
     (tidy.errors_are_not_swallowed, "rmqctl/main.py", "with contextlib.suppress(OSError):\n    f()"),
     (tidy.only_the_command_line_prints, "rmqctl/demo.py", "print(1)"),
+    (tidy.processes_have_a_limit, "tests/store/test_x.py", "subprocess.run(['x'], timeout=60); run(['x'])"),
+    (tidy.processes_have_a_limit, "tests/store/test_x.py", "raise subprocess.TimeoutExpired('x', 1)"),
+    (tidy.processes_have_a_limit, "tests/processes.py", "subprocess.Popen(['x'])"),
+    (tidy.processes_have_a_limit, "bench/x.py", "subprocess.run(['x'])"),
 ]
 
 CHANGES = """

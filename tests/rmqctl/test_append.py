@@ -17,6 +17,7 @@ import pytest
 
 from rmqctl.main import main
 from tests.goldens import GoldenStore, broker_conf, tree_state
+from tests.processes import start
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -287,7 +288,7 @@ def test_a_killed_writer_leaves_a_store_that_recover_completes(
         "-",
         "--keep-going",
     ]
-    with contextlib.suppress(BrokenPipeError), subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT) as writer:
+    with contextlib.suppress(BrokenPipeError), start(command, stdin=subprocess.PIPE) as writer:
         assert writer.stdin is not None
         for number in range(4000):
             writer.stdin.write(json.dumps({"topic": "T", "body": "x" * 50, "keys": [f"k{number}"]}).encode() + b"\n")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 
 import pytest
 
 from rmqctl.commands.completion import SHELLS, script
 from rmqctl.main import VERBS, main
+from tests.processes import run
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -24,7 +24,7 @@ def test_the_shell_itself_accepts_the_script(shell: str) -> None:
     found = shutil.which(shell)
     if found is None:
         pytest.skip(f"{shell} is not installed")
-    ended = subprocess.run([found, "-n"], input=script(shell), text=True, capture_output=True)
+    ended = run([found, "-n"], input=script(shell))
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.goldens import GoldenStore
 from tests.pipeline.engines import bytes_below
-
-ROOT = Path(__file__).parents[2]
 
 
 def command(*arguments: object) -> list[str]:
@@ -23,7 +22,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=240)
+    return processes.run(command(*arguments))
 
 
 def test_export(golden_store: GoldenStore, tmp_path: Path) -> None:
@@ -80,7 +79,7 @@ def test_ctrl_c_leaves_nothing_half_done(verb: str, golden_store: GoldenStore, t
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     arguments = [tmp_path / "lake", "--partition"] if verb == "export" else []
-    with subprocess.Popen(
+    with processes.start(
         command(verb, "-s", store, "--master", "local[2]", *arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -92,7 +91,7 @@ def test_ctrl_c_leaves_nothing_half_done(verb: str, golden_store: GoldenStore, t
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        said, errors = process.communicate(timeout=60)
+        said, errors = process.communicate()
     assert (process.returncode, said, errors) == (130, "", "rmqctl: interrupted\n")
     after = bytes_below(store)
     assert after.pop("lock", None) in (before.pop("lock", None), after.get("lock"))

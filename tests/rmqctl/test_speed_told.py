@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.goldens import golden
+from tests.processes import run
 
 
 @pytest.mark.parametrize("words", ["recover --dry-run", "rebuild --dry-run", "check", "info", "cat"])
 def test_the_missing_compiler_is_named_once(words: str, tmp_path: Path) -> None:
     store = golden("clean", tmp_path)
-    ended = subprocess.run(
+    ended = run(
         [sys.executable, "-m", "rmqctl.start", *words.split(), "-s", str(store)],
         env={**os.environ, "RMQCTL_NO_NUMBA": "1"},
-        capture_output=True,
-        text=True,
         check=True,
     )
     # what is small is read message by message: nothing is slower than it could be

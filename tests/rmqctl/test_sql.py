@@ -22,6 +22,7 @@ from rmqctl.sql_prompt import history_file
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 from tests.pipeline.conftest import spark  # noqa: F401 - a fixture
+from tests.processes import start
 from tests.rmqctl.looking import Done, run
 
 if TYPE_CHECKING:
@@ -220,15 +221,14 @@ def test_the_prompt_ends_when_asked_to(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_ctrl_c_ends_the_query_and_leaves_nothing(tmp_path: Path) -> None:
     endless = "select count(*) from range(100000000000) a, range(10) b where a.id * b.id % 7 = 3"
     command = [sys.executable, "-m", "rmqctl", "sql", "-s", str(store_path("clean"))]
-    with subprocess.Popen(
+    with start(
         [*command, "--master", "local[2]", "--json", f"select 'here' it_is; {endless}"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)},
-        start_new_session=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         assert json.loads(process.stdout.readline()) == {"it_is": "here"}
         time.sleep(2)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate()
     assert (process.returncode, out, err) == (130, "", "rmqctl: interrupted\n")
     assert list(tmp_path.iterdir()) == []

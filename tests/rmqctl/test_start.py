@@ -20,6 +20,7 @@ from rmqctl.opening import StoreLocation, locate_store
 from rmqctl.output import Output
 from tests.goldens import truth
 from tests.opened import store_path
+from tests.processes import run
 
 ROOT = Path(__file__).parents[2]
 ROW = truth("clean").messages[1234]
@@ -130,14 +131,7 @@ def started(*arguments: object, environment: dict[str, str] | None = None) -> su
         f"heavy = {{name for name in {FORBIDDEN!r} if name in sys.modules and name not in before}}\n"
         "print('imported', sorted(heavy), file=sys.stderr); sys.exit(code)"
     )
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return run([sys.executable, "-c", code, *map(str, arguments)], env={**os.environ, **(environment or {})})
 
 
 @pytest.mark.parametrize(
@@ -162,7 +156,7 @@ def test_a_lookup_imports_nothing_that_takes_long(how: list[Any]) -> None:
 def test_all_is_said_before_the_process_ends(offset: int, code: int) -> None:
     command = [sys.executable, "-m", "rmqctl", "query", "-o", str(offset), "-s", str(store_path("clean")), "--json"]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    ended = subprocess.run(command, cwd=ROOT, env=buffered, capture_output=True, text=True, timeout=60)
+    ended = run(command, env=buffered)
     assert ended.returncode == code
     assert [line[:1] for line in ended.stdout.splitlines()] == ["{"] * (code == 0)
     assert ended.stderr.startswith("rmqctl: ") == (code == 1)
@@ -172,7 +166,7 @@ def test_all_is_said_before_the_process_ends(offset: int, code: int) -> None:
 def test_a_full_disk_under_stdout_is_loud() -> None:
     command = [sys.executable, "-m", "rmqctl", "query", "-o", str(ROW["phyOffset"]), "-s", str(store_path("clean"))]
     with open("/dev/full", "w") as full:
-        ended = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        ended = run(command, stdout=full)
     assert ended.returncode == 6
     assert "No space left on device" in ended.stderr
 

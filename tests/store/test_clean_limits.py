@@ -15,6 +15,7 @@ from store.files import io
 from store.files.layout import file_name
 from store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
+from tests.processes import start
 from tests.store.cleaning import (
     HOUR,
     IDLE,
@@ -69,9 +70,7 @@ sys.stdin.read()
 def test_a_store_in_use_is_refused(golden_store: GoldenStore) -> None:
     store = golden_store("clean")
     age_all(store)
-    holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    holder = start([sys.executable, "-c", _HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from store.files import io
 from store.message_store import MessageStore
 from store.status import PutStatus
 from store.write.headroom import UNIT_COST, Headroom
+from tests.processes import run
 from tests.store.writing import SMALL, message, small, stored_messages
 
 
@@ -86,10 +86,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+    if os.geteuid() != 0 or run(command).returncode != 0:
         pytest.skip("a small file system can be mounted by root only")
     yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    run(["umount", "--lazy", folder], check=True)
 
 
 def test_a_disk_that_really_fills_up(small_disk: Path) -> None:

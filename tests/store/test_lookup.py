@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
@@ -13,6 +12,7 @@ from store.read.key_query import NotIndexedError
 from store.read.lookup import BY_OFFSET_ID, BY_UNIQUE_KEY, lookup_offset_id
 from tests.goldens import GOLDENS, GoldenStore, base_of, truth
 from tests.opened import reader, store_path
+from tests.processes import run
 from tests.quick import goldens_of
 
 UNIQUE = "UNIQ_KEY"
@@ -184,5 +184,5 @@ def test_a_lookup_by_physical_offset_loads_nothing_heavy() -> None:
         f"m = StoreReader(StoreFiles(Path({str(store_path('clean'))!r}))).lookup({offset});"
         "print(m.topic, sorted({'numpy', 'construct', 'rich', 'click', 'crcmod'} & sys.modules.keys()))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", program], check=True)
     assert done.stdout.split() == [truth("clean").messages[3]["topic"], "[]"]

@@ -18,6 +18,7 @@ from store.recover import RecoverReport, recover
 from store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import GoldenStore, broker_conf, tree_state, truth
+from tests.processes import start
 from tests.quick import goldens_of
 
 # what RocketMQ's own recovery makes of the log, where it is right about the log's end
@@ -308,7 +309,7 @@ def test_store_in_use_is_left_alone(golden_store: GoldenStore) -> None:
         "lock = StoreLock(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     root = Path(__file__).resolve().parents[2]
-    holder = subprocess.Popen(
+    holder = start(
         [sys.executable, "-c", code, str(store / "lock"), str(root)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

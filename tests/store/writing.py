@@ -17,6 +17,7 @@ from store.message_store import MessageStore
 from store.store_files import StoreFiles
 from store.write.prepare import copy_of
 from tests.goldens import properties
+from tests.processes import start
 
 FILE_SIZE = 65536
 SMALL = StoreConfig(
@@ -81,12 +82,8 @@ def log_file(root: Path, number: int) -> Path:
 
 def run_python(script: str, *arguments: object) -> subprocess.Popen[str]:
     """Start a Python program with the project on its path; its stdout is a pipe."""
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
+    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
+    return start(command, stdout=subprocess.PIPE, text=True)
 
 
 def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from store.message_store import MessageStore
 from store.recover import recover
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, is_broken
+from tests.processes import start
 from tests.store.check.breaking import alarms, checked, codes, config_of, messages, patch, put_field
 from tests.store.writing import SMALL
 
@@ -122,12 +123,8 @@ WRITER = """
 
 
 def _writer(store: Path, seconds: float) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(WRITER), str(store), str(seconds)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(store), str(seconds)]
+    process = start(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "open\n"
     return process

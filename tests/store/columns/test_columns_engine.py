@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from store.columns import Columns, engine, speed_notice, tell_notices, walk_colu
 from store.columns.notices import notice
 from store.commitlog.walk import walk
 from tests.opened import reader
+from tests.processes import run
 from tests.store.columns.comparing import assert_same, use_rung
 
 ROOT = Path(__file__).parents[3]
@@ -30,12 +30,9 @@ print(sum(len(one) for one in walk_columns(log) if isinstance(one, MessageColumn
 
 def _run(code: str, environment: dict[str, str]) -> str:
     commitlog = reader("clean").files.log.directories[0]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, str(commitlog)],
-        cwd=ROOT,
+    ended = run(
+        [sys.executable, "-c", code, commitlog],
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert ended.stderr == ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.processes import run
 
 ENTRIES = ["store.columns.frames", "store.write.column_dispatch", "store.columns.walk", "store.columns.parallel"]
 
@@ -29,7 +29,5 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(failed)
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", script, *pair], cwd=Path(__file__).parents[3], capture_output=True, text=True
-    )
+    ended = run([sys.executable, "-c", script, *pair])
     assert (ended.stdout, ended.stderr) == ("[]\n", "")

@@ -19,6 +19,7 @@ from store.files import io, lock
 from store.files.layout import StoreLayout
 from store.files.lock import StoreLock, lock_holder, take_lock, users_of
 from tests.goldens import tree_state
+from tests.processes import run, start
 
 
 def _layout(folder: Path) -> StoreLayout:
@@ -31,7 +32,7 @@ def _layout(folder: Path) -> StoreLayout:
 def _process(script: str, *arguments: Path) -> Iterator[int]:
     """Another process that has run `script`, until the block ends; its id."""
     code = textwrap.dedent(script) + "\nprint('ready', flush=True); sys.stdin.read()"
-    process = subprocess.Popen(
+    process = start(
         [sys.executable, "-c", "import fcntl, mmap, os, sys\n" + code, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -101,11 +102,11 @@ def test_our_lock_keeps_others_out(tmp_path: Path) -> None:
         ask = (
             "import fcntl, sys\nfile = open(sys.argv[1], 'r+b')\nfcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
         )
-        asked = subprocess.run([sys.executable, "-c", ask, str(path)], capture_output=True, text=True)
+        asked = run([sys.executable, "-c", ask, path])
         assert "BlockingIOError" in asked.stderr
     finally:
         held.release()
-    assert subprocess.run([sys.executable, "-c", ask, str(path)], capture_output=True).returncode == 0
+    assert run([sys.executable, "-c", ask, path]).returncode == 0
     # RocketMQ writes this word when it creates the file (read only now: closing the file would have dropped the lock)
     assert path.read_bytes() == b"lock"
 
@@ -121,7 +122,7 @@ def test_one_process_cannot_take_it_twice(tmp_path: Path) -> None:
         assert lock_holder(name) == os.getpid()
     with _process("pass"):
         code = f"file = open({str(path)!r}, 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
-        assert subprocess.run([sys.executable, "-c", "import fcntl\n" + code], capture_output=True).returncode == 1
+        assert run([sys.executable, "-c", "import fcntl\n" + code]).returncode == 1
     held.release()
     assert lock_holder(path) is None
     StoreLock(path).release()
