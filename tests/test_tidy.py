@@ -6,6 +6,7 @@ The rules are functions from a module's source to complaints, so that each of th
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -213,9 +214,8 @@ def processes_have_a_limit(path: str, source: str, tree: ast.Module) -> Iterator
     for call in _calls(tree):
         name = _dotted(call.func)
         limited = name != "subprocess.Popen" and any(keyword.arg == "timeout" for keyword in call.keywords)
-        if (
-            re.match(r"subprocess\.([a-z]|Popen)|multiprocessing\.|Popen$|os\.(fork|system|popen)$", name)
-            and not limited
+        if not limited and re.match(
+            r"subprocess\.([a-z]|Popen)|multiprocessing\.|Popen$|os\.(fork|system|popen)$", name
         ):
             yield f"{call.lineno}: {name} without a limit; see tests/processes.py"
 
@@ -234,18 +234,19 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def modules() -> dict[str, str]:
+@functools.cache
+def modules() -> dict[str, tuple[str, ast.Module]]:
+    """Every module's path -> its source and what that is parsed to: once for all rules."""
     found = [path for top in (*FLOORS, "tests", "bench") for path in sorted((ROOT / top).rglob("*.py"))]
-    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in found}
+    sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in found}
+    return {path: (source, ast.parse(source)) for path, source in sources.items()}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_house_is_tidy(rule: Rule) -> None:
     sources = modules()
     assert len(sources) > 30
-    complaints = [
-        f"{path}:{said}" for path, source in sources.items() for said in rule(path, source, ast.parse(source))
-    ]
+    complaints = [f"{path}:{said}" for path, (source, tree) in sources.items() for said in rule(path, source, tree)]
     assert complaints == []
 
 
