@@ -35,6 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("jvm")
     if config.getoption("quick"):
         left = [item for item in items if _mark(item)]
         items[:] = [item for item in items if not _mark(item)]

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session at local[2], as the command line has it. Do not stop it."""
+    # by its name the fixture gives its tests the mark; those that ask for it later have to have it
+    assert not request.config.getoption("quick"), "mark what starts a JVM: @pytest.mark.jvm"
     with spark_session("local[2]") as session:
         yield session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,11 +13,14 @@ from pipeline.engine import Engine, LocalEngine, SparkEngine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ENGINES = ("inline", "processes", "spark")
+ENGINES: list[Any] = ["inline", "processes", pytest.param("spark", marks=pytest.mark.jvm)]
+"""Parameters for engine_named."""
+OTHER_ENGINES = ENGINES[1:]
+"""Those that must do what "inline" does."""
 
 
 def engine_named(name: str, request: pytest.FixtureRequest) -> Engine:
-    """An engine of ENGINES; the session is only started for the one that needs it."""
+    """An engine by its name in ENGINES; the session is only started for the one that needs it."""
     if name == "spark":
         session: SparkSession = request.getfixturevalue("spark")
         return SparkEngine(session)

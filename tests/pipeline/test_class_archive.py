@@ -27,7 +27,7 @@ def java(tmp_path: Path) -> Java:
 
 
 @pytest.fixture
-def spark(tmp_path: Path) -> Path:
+def spark_home(tmp_path: Path) -> Path:
     (tmp_path / "spark" / "jars").mkdir(parents=True)
     return tmp_path / "spark"
 
@@ -37,77 +37,77 @@ def cached(tmp_path: Path) -> list[str]:
     return sorted(path.name.partition(".jsa")[2] for path in tmp_path.glob("cache/rmqctl/*"))
 
 
-def half_made(tmp_path: Path, java: Java, spark: Path) -> tuple[dict[str, str], ClassArchive]:
+def half_made(tmp_path: Path, java: Java, spark_home: Path) -> tuple[dict[str, str], ClassArchive]:
     """The second session's archive, of which half is there, and the environment of all sessions."""
     environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    _, second = (class_archive(java, spark, environment) for _ in range(2))
+    _, second = (class_archive(java, spark_home, environment) for _ in range(2))
     assert second.made is not None
     second.made.write_bytes(b"half")
     return environment, second
 
 
-def test_the_second_session_makes_it_and_the_third_uses_it(tmp_path: Path, java: Java, spark: Path) -> None:
+def test_the_second_session_makes_it_and_the_third_uses_it(tmp_path: Path, java: Java, spark_home: Path) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    assert class_archive(java, spark, environment) == ClassArchive()
+    assert class_archive(java, spark_home, environment) == ClassArchive()
     assert cached(tmp_path) == [".seen"]
-    second = class_archive(java, spark, environment)
+    second = class_archive(java, spark_home, environment)
     assert second.made is not None
     assert f'"-XX:ArchiveClassesAtExit={second.made}"' in second.options
     # while it is being made, another session does nothing about it
-    assert class_archive(java, spark, environment) == ClassArchive()
+    assert class_archive(java, spark_home, environment) == ClassArchive()
     second.made.write_bytes(b"classes")
     second.keep()
     assert second.path.read_bytes() == b"classes"
-    third = class_archive(java, spark, environment)
+    third = class_archive(java, spark_home, environment)
     assert f'"-XX:SharedArchiveFile={second.path}"' in third.options
     assert third.made is None
     assert cached(tmp_path) == ["", ".tried"]
 
 
-def test_what_a_killed_jvm_left_is_removed_and_not_tried_again(tmp_path: Path, java: Java, spark: Path) -> None:
-    environment, second = half_made(tmp_path, java, spark)
+def test_what_a_killed_jvm_left_is_removed_and_not_tried_again(tmp_path: Path, java: Java, spark_home: Path) -> None:
+    environment, second = half_made(tmp_path, java, spark_home)
     second.discard()
     second.keep()
     assert cached(tmp_path) == [".tried"]
-    assert class_archive(java, spark, environment) == ClassArchive()
+    assert class_archive(java, spark_home, environment) == ClassArchive()
 
 
-def test_what_was_interrupted_is_made_by_the_next_session(tmp_path: Path, java: Java, spark: Path) -> None:
-    environment, second = half_made(tmp_path, java, spark)
+def test_what_was_interrupted_is_made_by_the_next_session(tmp_path: Path, java: Java, spark_home: Path) -> None:
+    environment, second = half_made(tmp_path, java, spark_home)
     second.put_off()
     assert cached(tmp_path) == [".seen"]
-    third = class_archive(java, spark, environment)
+    third = class_archive(java, spark_home, environment)
     assert "ArchiveClassesAtExit" in third.options
     third.keep()  # of a JVM that left nothing
     assert cached(tmp_path) == [".tried"]
 
 
-def test_another_java_or_spark_has_another_one(tmp_path: Path, java: Java, spark: Path) -> None:
+def test_another_java_or_spark_has_another_one(tmp_path: Path, java: Java, spark_home: Path) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     for _ in range(2):
-        class_archive(java, spark, environment)
+        class_archive(java, spark_home, environment)
     (java.home / "release").write_text('JAVA_VERSION="17.0.10"\n')
-    assert class_archive(java, spark, environment) == ClassArchive()
-    os.utime(spark / "jars", ns=(1, 1))
-    assert class_archive(java, spark, environment) == ClassArchive()
+    assert class_archive(java, spark_home, environment) == ClassArchive()
+    os.utime(spark_home / "jars", ns=(1, 1))
+    assert class_archive(java, spark_home, environment) == ClassArchive()
     assert cached(tmp_path) == [".seen", ".seen", ".tried"]
 
 
 def test_none_where_it_is_not_wanted_or_cannot_be(
-    tmp_path: Path, java: Java, spark: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, java: Java, spark_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    assert class_archive(java, spark, {**environment, SWITCH: "0"}) == ClassArchive()
+    assert class_archive(java, spark_home, {**environment, SWITCH: "0"}) == ClassArchive()
     assert cached(tmp_path) == []
-    class_archive(java, spark, environment)
+    class_archive(java, spark_home, environment)
     monkeypatch.setattr(io, "free_bytes", lambda path: 1 << 30)
-    assert class_archive(java, spark, environment) == ClassArchive()
+    assert class_archive(java, spark_home, environment) == ClassArchive()
     assert cached(tmp_path) == [".seen"]
     (tmp_path / "file").touch()
-    assert class_archive(java, spark, {"XDG_CACHE_HOME": str(tmp_path / "file")}) == ClassArchive()
+    assert class_archive(java, spark_home, {"XDG_CACHE_HOME": str(tmp_path / "file")}) == ClassArchive()
     (java.home / "lib" / "server" / "classes.jsa").unlink()
     (tmp_path / "cache" / "rmqctl").rename(tmp_path / "moved")
-    assert class_archive(java, spark, environment) == ClassArchive()
+    assert class_archive(java, spark_home, environment) == ClassArchive()
     assert cached(tmp_path) == []
 
 
@@ -124,6 +124,7 @@ for number in range(int(sys.argv[1])):
 """
 
 
+@pytest.mark.jvm
 def test_spark_starts_from_it(tmp_path: Path) -> None:
     """With -Xshare:on a JVM ends at once if it cannot use what it was given."""
     if not (find_java().home / "lib" / "server" / "classes.jsa").exists():

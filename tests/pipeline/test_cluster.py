@@ -28,6 +28,8 @@ from tests.rmqctl.looking import Done, run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.jvm
+
 # many small splits: there is a middle of the work to go off in
 SPLIT = 8_000
 STORE = "clean"

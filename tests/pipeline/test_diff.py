@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from formats.message import Message
-from pipeline.engine import LocalEngine, SparkEngine
+from pipeline.engine import LocalEngine
 from pipeline.jobs.diff import Diff, diff, work_of
 from pipeline.jobs.diff_match import DAMAGED, SAME
 from pipeline.jobs.diff_report import summary
@@ -25,6 +25,7 @@ from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 from tests.pipeline.decoys import MESSAGES as FEW
 from tests.pipeline.decoys import SPLIT_IN_DECOY, store_with_a_huge_decoy
+from tests.pipeline.engines import OTHER_ENGINES, engine_named
 from tests.pipeline.patching import patch, patch_field, patch_text
 from tests.rmqctl.looking import run
 from tests.store.logs import BODY_AT
@@ -300,10 +301,11 @@ def test_content_leaves_out_what_brokers_add(golden_store: GoldenStore) -> None:
     assert counts(report(store_path("clean"), root, content=True)) == {"same": TOTAL - 1, "changed": 1}
 
 
-def test_every_engine_comes_to_the_same_bytes(spark: SparkSession) -> None:
+@pytest.mark.parametrize("other", OTHER_ENGINES)
+def test_every_engine_comes_to_the_same_bytes(other: str, request: pytest.FixtureRequest) -> None:
     for names in (("clean", "crc-flip-third"), ("features", "clean")):
         made = set()
-        for engine in (HERE, LocalEngine(2), SparkEngine(spark)):
+        for engine in (HERE, engine_named(other, request)):
             with StoreFiles(store_path(names[0])) as a, StoreFiles(store_path(names[1])) as b:
                 made.add(json.dumps(summary(diff(engine, a, b, split_size=300_000), a, b)))
         assert len(made) == 1

@@ -9,16 +9,16 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from formats.errors import CorruptError
-from pipeline.engine import Engine, LocalEngine, SparkEngine
+from pipeline.engine import Engine, LocalEngine
+from tests.pipeline.engines import ENGINES, engine_named
 from tests.processes import start
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,12 +43,9 @@ def buggy(number: int) -> int:
     return 1 // (number - 2)
 
 
-@pytest.fixture(params=["inline", "processes", "spark"])
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Engine:
-    if request.param == "spark":
-        session: SparkSession = request.getfixturevalue("spark")
-        return SparkEngine(session)
-    return LocalEngine(1 if request.param == "inline" else 3)
+    return engine_named(request.param, request)
 
 
 def test_results_come_in_the_order_of_the_items(engine: Engine) -> None:

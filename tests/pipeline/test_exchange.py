@@ -7,24 +7,18 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from formats.errors import CorruptError
-from pipeline.engine import Engine, LocalEngine, SparkEngine
+from pipeline.engine import Engine
 from pipeline.exchange import exchange
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.pipeline.engines import ENGINES, engine_named
 
 
-@pytest.fixture(params=["inline", "processes", "spark"])
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Engine:
-    if request.param == "spark":
-        session: SparkSession = request.getfixturevalue("spark")
-        return SparkEngine(session)
-    return LocalEngine(1 if request.param == "inline" else 2)
+    return engine_named(request.param, request)
 
 
 def dealt(partitions: int, item: int) -> tuple[int, list[bytes]]:

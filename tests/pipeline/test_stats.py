@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from formats.errors import UsageError
-from pipeline.engine import Engine, LocalEngine, SparkEngine
+from pipeline.engine import Engine, LocalEngine
 from pipeline.jobs import stats_duplicates
 from pipeline.jobs.stats import Stats, StatsRequest, split_stats, stats
 from pipeline.jobs.stats_duplicates import find_duplicates, repeats_by_design
@@ -24,6 +24,7 @@ from store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 from tests.pipeline.decoys import MESSAGES, SPLIT_IN_DECOY, store_with_a_huge_decoy
+from tests.pipeline.engines import OTHER_ENGINES, engine_named
 from tests.pipeline.patching import patch_field, patch_text
 from tests.quick import goldens_of
 from tests.rmqctl.looking import run
@@ -302,11 +303,12 @@ def test_any_split_size_comes_to_the_same(name: str, split_size: int) -> None:
     assert stats_of(store_path(name), request, split_size) == stats_of(store_path(name), request)
 
 
+@pytest.mark.parametrize("other", OTHER_ENGINES)
 @pytest.mark.parametrize("name", ["features", "gap"])
-def test_every_engine_comes_to_the_same_bytes(name: str, spark: SparkSession) -> None:
+def test_every_engine_comes_to_the_same_bytes(name: str, other: str, request: pytest.FixtureRequest) -> None:
     dimensions = dimensions_of(("queue", "tag", "host", "hour"))
     made = set()
-    for engine in (HERE, LocalEngine(2), SparkEngine(spark)):
+    for engine in (HERE, engine_named(other, request)):
         with StoreFiles(store_path(name)) as files:
             by_group = stats(engine, files, StatsRequest(dimensions), split_size=100_000)
             whole = stats(engine, files, StatsRequest(), split_size=100_000)

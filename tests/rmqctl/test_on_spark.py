@@ -26,6 +26,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_export(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """The one test with a JVM of the quick run."""
     store = golden_store("crc-flip-old")
     before = bytes_below(store)
     ended = run("export", "-s", store, tmp_path / "lake", "--master", "local[2]", "--partition", "--json")
@@ -38,6 +39,7 @@ def test_export(golden_store: GoldenStore, tmp_path: Path) -> None:
     assert bytes_below(store) == before
 
 
+@pytest.mark.jvm
 def test_rebuild(golden_store: GoldenStore) -> None:
     store, other = golden_store("cq-truncated"), golden_store("cq-truncated")
     ended = run("rebuild", "-s", store, "--master", "local[2]", "--json")
@@ -72,6 +74,7 @@ def test_refused_before_spark_starts(
     assert not any(path.name.startswith(("out", ".out")) for path in tmp_path.iterdir())
 
 
+@pytest.mark.jvm
 @pytest.mark.parametrize("verb", ["export", "rebuild"])
 def test_ctrl_c_leaves_nothing_half_done(verb: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     store = golden_store("clean")
