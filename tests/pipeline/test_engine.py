@@ -17,9 +17,6 @@ from pipeline.engine import Engine, LocalEngine
 from tests.pipeline.engines import ENGINES, engine_named
 from tests.processes import start
 
-if TYPE_CHECKING:
-    pass
-
 ROOT = Path(__file__).parents[2]
 
 
