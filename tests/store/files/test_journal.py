@@ -19,6 +19,7 @@ from store.files.layout import StoreLayout
 from store.files.plan import ClearRange, CreateFile, Plan, Resize, WriteRange
 from store.files.undo import undo
 from tests.goldens import TreeState, tree_state
+from tests.quick import shares
 from tests.store.files.changing import content, expected, plan_of_everything, small_store
 
 
@@ -164,8 +165,9 @@ def test_everything_written_is_flushed_before_it_says_applied(tmp_path: Path) ->
         assert str(root / directory) in flushed, directory
 
 
+@pytest.mark.parametrize("share", shares(7))
 @pytest.mark.parametrize("torn", [False, True], ids=["between", "within"])
-def test_killed_at_any_operation(tmp_path: Path, torn: bool) -> None:
+def test_killed_at_any_operation(tmp_path: Path, torn: bool, share: slice) -> None:
     """For every operation in turn: killed just before it, or in the middle of the write that it is."""
     operations = _operations(tmp_path / "all")
     assert len(operations) > 60
@@ -179,7 +181,7 @@ def test_killed_at_any_operation(tmp_path: Path, torn: bool) -> None:
         raise CrashError
 
     untouched = prepared = 0
-    for number in range(1, len(operations) + 1):
+    for number in range(1, len(operations) + 1)[share]:
         folder = tmp_path / str(number)
         layout, journal, before, error = _run(folder, _at(number, kill, once=False))
         assert isinstance(error, CrashError)
@@ -190,8 +192,9 @@ def test_killed_at_any_operation(tmp_path: Path, torn: bool) -> None:
             undo(layout)
             assert tree_state(layout.root) == before, operations[number - 1]
             prepared += 1
-    assert untouched > 8
-    assert prepared > 40
+    # of more than 8 and more than 40
+    assert untouched >= 8 // 7
+    assert prepared >= 40 // 7
 
 
 def _anonymous(path: str, folder: Path) -> str:
