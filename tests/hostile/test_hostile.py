@@ -22,16 +22,19 @@ from tests.hostile.driver import SECONDS, peak, reset_peak
 from tests.hostile.in_frames import claims
 from tests.hostile.making import log_file
 from tests.processes import run
+from tests.quick import sample
 
 ROOT = Path(__file__).parents[2]
 # a whole process with all commands on one store; each command has its own bound
-PROCESS_SECONDS = 600
+PROCESS_SECONDS = 1800
 MEMORY = 600 << 20
 DISK = 200 << 20
 # of processor time, for the worst content of a commitlog
 SECONDS_PER_MIB = 6
 MEMORY_PER_MIB = 16 << 20
 BESIDE = {"store", "store.rmqctl", "outside", "new", "new.lost-and-found.jsonl", "new.jsonl", "new.parquet"}
+# lengths, names and texts that lie
+QUICK = {"sizes_of_frames", "links_out_of_the_store", "escapes_in_messages"}
 ENDINGS = set(exit_codes.MEANINGS) - {exit_codes.BUG, exit_codes.INTERRUPTED}
 
 
@@ -54,7 +57,7 @@ def _complaints(row: dict[str, Any]) -> list[str]:
     return [f"{row['command']}: {text}" for text in found]
 
 
-@pytest.mark.parametrize("name", CORPUS)
+@pytest.mark.parametrize("name", sample(CORPUS, QUICK))
 def test_no_harm_is_done(name: str, tmp_path: Path) -> None:
     done = run([sys.executable, "-m", "tests.hostile.driver", name, tmp_path / "stores"], seconds=PROCESS_SECONDS)
     assert (done.returncode, done.stderr[-2000:]) == (0, "")
