@@ -103,7 +103,7 @@ def bomb(kind: int, size: int) -> bytes:
 def test_a_bomb_is_refused_within_the_memory_of_the_limit(kind: int) -> None:
     body = bomb(kind, 64 * MIB)
     assert len(body) < MIB
-    started = time.monotonic()
+    started = time.process_time()
     tracemalloc.start()
     try:
         with pytest.raises(PlainSizeExceededError):
@@ -112,7 +112,7 @@ def test_a_bomb_is_refused_within_the_memory_of_the_limit(kind: int) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 6 * MIB
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_bomb_in_many_frames_is_refused() -> None:

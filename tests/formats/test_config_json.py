@@ -82,10 +82,10 @@ def test_nested_bombs(text: str) -> None:
     ],
 )
 def test_hostile_text_takes_no_quadratic_time(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(CorruptError):
         parse_config_json(text)
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_text_beyond_any_config_file() -> None:

@@ -18,7 +18,7 @@ import pyspark
 from pipeline.java import find_java, java_home_for_spark
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-_PATIENCE = 90.0
+_PATIENCE = 240.0
 
 
 def wait_for(what: Callable[[], bool], seconds: float = _PATIENCE) -> None:

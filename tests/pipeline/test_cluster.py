@@ -231,6 +231,6 @@ def test_ctrl_c_ends_the_work_of_the_executors(
         os.killpg(process.pid, signal.SIGINT)
         said, errors = process.communicate()
     assert (process.returncode, said, errors) == (130, "", "rmqctl: interrupted\n")
-    wait_for(lambda: not cluster.processes_of_executors(), 20)
+    wait_for(lambda: not cluster.processes_of_executors())
     assert [path.name for path in temporary.iterdir() if not path.name.startswith("hsperfdata")] == []
     assert bytes_below(store) == before

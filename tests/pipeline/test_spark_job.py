@@ -30,7 +30,8 @@ def test_a_job_that_is_only_about_to_start_is_cancelled_too(spark: SparkSession)
     begun = time.monotonic()
     with pytest.raises(EngineError, match="enough"):
         run_job(spark, "late", work, look=enough)
-    assert time.monotonic() - begun < 9
+    # of the ten minutes that the job would take
+    assert time.monotonic() - begun < 200
     assert context.statusTracker().getActiveJobsIds() == []
     # other work goes on
     assert run_job(spark, "more", lambda: context.parallelize(range(5)).count()) == 5
@@ -47,9 +48,9 @@ def test_no_look_is_under_way_when_the_work_is_done(spark: SparkSession) -> None
         looked.append(spark.sparkContext.version == spark.version)
 
     before = threading.active_count()
-    run_job(spark, "short", lambda: looking.wait(20), look=look)
+    run_job(spark, "short", lambda: looking.wait(120), look=look)
     assert looked == [True]
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert threading.active_count() <= before

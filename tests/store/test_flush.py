@@ -36,7 +36,7 @@ class Disk:
     def __call__(self, operation: str, path: str, offset: int, length: int) -> None:
         if operation != "fsync" or "commitlog/" not in path:
             return
-        self.gate.wait(20)
+        self.gate.wait(120)
         if self.is_broken:
             raise OSError(errno.EIO, "Input/output error")
         self.flushed.append((offset, length))
@@ -103,18 +103,27 @@ def test_a_failed_fsync_is_final(tmp_path: Path, disk: Disk) -> None:
     assert log.flusher.flushed_offset == 0
 
 
-def test_the_interval_flushes_least_pages_and_thoroughly_after_a_while(tmp_path: Path, disk: Disk) -> None:
+def test_the_interval_flushes_least_pages(tmp_path: Path, disk: Disk) -> None:
+    log = Log(tmp_path)
+    never = StoreConfig(flush_interval_commit_log=5, flush_commit_log_thorough_interval=3_600_000)
+    log.append(100)
+    service = FlushService(log.flusher, log.sink, never, lambda _: None)
+    service.start()
+    time.sleep(0.1)
+    assert log.flusher.flushed_offset == 0
+    log.append(4 * PAGE)
+    wait_until(lambda: log.flusher.flushed_offset == 4 * PAGE + 100)
+    service.stop()
+
+
+def test_the_interval_flushes_thoroughly_after_a_while(tmp_path: Path, disk: Disk) -> None:
     log = Log(tmp_path)
     config = StoreConfig(flush_interval_commit_log=5, flush_commit_log_thorough_interval=1000)
-    log.append(100)
     begin = time.monotonic()
     service = FlushService(log.flusher, log.sink, config, lambda _: None)
     service.start()
-    log.append(4 * PAGE)
-    wait_until(lambda: log.flusher.flushed_offset == 4 * PAGE + 100)
-    assert time.monotonic() - begin < 0.9
     log.append(1)
-    wait_until(lambda: log.flusher.flushed_offset == 4 * PAGE + 101)
+    wait_until(lambda: log.flusher.flushed_offset == 1)
     assert time.monotonic() - begin > 0.9
     service.stop()
 
@@ -171,7 +180,7 @@ def test_a_slow_disk_times_out_and_the_message_is_stored(tmp_path: Path, disk: D
         disk.gate.clear()
         begin = time.monotonic()
         result = store.put(message())
-        assert 0.45 < time.monotonic() - begin < 10
+        assert 0.45 < time.monotonic() - begin < 100
         assert (result.status, result.queue_offset) == (PutStatus.FLUSH_DISK_TIMEOUT, 1)
         assert result.status.is_stored
         # nobody holds the put lock meanwhile, and who does not wait is not held up

@@ -75,7 +75,7 @@ def test_with_sync_flush_only_what_is_on_disk_is_dispatched(tmp_path: Path, monk
 
     def slow(operation: str, path: str, _offset: int, _length: int) -> None:
         if operation == "fsync" and "commitlog/" in path:
-            gate.wait(20)
+            gate.wait(120)
 
     monkeypatch.setattr(io, "observer", slow)
     with MessageStore.open(tmp_path / "s", "rw", small(flush_disk_type="SYNC_FLUSH"), create=True) as store:

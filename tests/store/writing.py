@@ -92,7 +92,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
     return (line.rstrip("\n") for line in process.stdout)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait until `condition` holds; fails after `seconds`."""
     end = time.monotonic() + seconds
     while not condition():

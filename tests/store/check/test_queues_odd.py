@@ -76,7 +76,7 @@ def test_a_queue_file_that_is_almost_all_hole(golden_store: GoldenStore) -> None
     os.truncate(path, 1 << 40)
     patch(path, (1 << 40) - 4096, b"\1")
     os.truncate(index_files(clean)[1], 1 << 40)
-    begun = time.monotonic()
+    begun = time.process_time()
     found = codes(cross(clean))
-    assert time.monotonic() - begun < 30
+    assert time.process_time() - begun < 30
     assert {"RMQ-CQ-014", "RMQ-IDX-013", "RMQ-IDX-001"} <= found

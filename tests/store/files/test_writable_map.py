@@ -64,7 +64,7 @@ def test_pages_are_there_before_they_are_written_to(pages: io.WritableMap) -> No
     pages.reserve(100)
     assert resident_bytes(pages.path) == 0
     pages.reserve(5 * MIB)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     # 16 MiB, and the 16 MiB that come next
     while resident_bytes(pages.path) < 32 * MIB and time.monotonic() < deadline:
         time.sleep(0.01)
