@@ -1,8 +1,8 @@
 """What the quick run takes and what it leaves to the full one: the one place that chooses.
 
 `pytest --quick` (what `make test` runs) leaves out every test with one of the marks of LEFT_OUT. Without the flag,
-everything runs. A test that has many parameters names them through `goldens_of`, `sample` or `share`: what is beyond
-the chosen ones gets the mark `thorough`.
+everything runs. A test of many parameters names them through `goldens_of`, `sample`, `every` or `shares`, which give
+the mark `thorough` to what is beyond the chosen ones.
 """
 
 from __future__ import annotations
@@ -37,6 +37,14 @@ def sample(values: Iterable[Any], chosen: Collection[Any]) -> list[Any]:
     if unknown:
         raise ValueError(f"not among the parameters: {unknown}")
     return [value if value in chosen else pytest.param(value, marks=pytest.mark.thorough) for value in given]
+
+
+def every(step: int, values: Iterable[Any]) -> list[Any]:
+    """Parameters of which the quick run takes the first and then every `step`th."""
+    given = list(values)
+    return [
+        pytest.param(value, marks=pytest.mark.thorough) if place % step else value for place, value in enumerate(given)
+    ]
 
 
 def shares(count: int) -> list[Any]:

@@ -92,7 +92,7 @@ def _cost(folder: Path, data: bytes) -> tuple[float, int]:
     return time.process_time() - began, peak() - before
 
 
-@pytest.mark.parametrize("shape", _SHAPES)
+@pytest.mark.parametrize("shape", sample(_SHAPES, ["heads that claim everything"]))
 def test_time_and_memory_are_bounded_for_each_mib(shape: str, tmp_path: Path) -> None:
     """And four times the bytes cost four times the time (twice that for chance), not sixteen times."""
     _cost(tmp_path / "first", _SHAPES[shape](_MIB // 16))  # compiles

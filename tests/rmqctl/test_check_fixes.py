@@ -9,6 +9,7 @@ import pytest
 from formats.checksums import PROPERTY_CRC_SIZE, frame_crc, property_crc_text
 from rmqctl import exit_codes
 from tests.goldens import GoldenStore, tree_state
+from tests.quick import every
 from tests.rmqctl.looking import run
 from tests.store.check import test_old_messages, test_pains_of_config, test_pains_of_files, test_pains_of_the_log
 from tests.store.check.breaking import (
@@ -42,21 +43,21 @@ def _mend_and_look(store: Path, code: str, *, only_known: bool = True) -> None:
         assert not alarms(after), after
 
 
-@pytest.mark.parametrize("pain", _FILES, ids=lambda pain: pain.name)
+@pytest.mark.parametrize("pain", every(4, _FILES), ids=lambda pain: pain.name)
 def test_files(pain: test_pains_of_files.Pain, golden_store: GoldenStore) -> None:
     store = golden_store(pain.base)
     pain.make(store)
     _mend_and_look(store, pain.code)
 
 
-@pytest.mark.parametrize("pain", _LOG, ids=lambda pain: pain.name)
+@pytest.mark.parametrize("pain", every(4, _LOG), ids=lambda pain: pain.name)
 def test_the_log(pain: test_pains_of_the_log.Pain, golden_store: GoldenStore) -> None:
     store = golden_store(pain.base)
     pain.make(store)
     _mend_and_look(store, pain.code)
 
 
-@pytest.mark.parametrize("pain", _CONFIG, ids=lambda pain: pain.name)
+@pytest.mark.parametrize("pain", every(4, _CONFIG), ids=lambda pain: pain.name)
 def test_config(pain: test_pains_of_config.Pain, golden_store: GoldenStore) -> None:
     store = golden_store("broker-real")
     pain.make(store)

@@ -9,6 +9,7 @@ import pytest
 from rmqctl import exit_codes
 from tests.goldens import broker_conf, truth
 from tests.opened import store_path
+from tests.quick import goldens_of
 from tests.rmqctl.looking import run
 
 pytest.importorskip("pyarrow")
@@ -38,7 +39,7 @@ def queue_bytes(store: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl"])
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_a_store_comes_back_byte_for_byte(name: str, suffix: str, tmp_path: Path) -> None:
     source = store_path(name)
     exported = tmp_path / f"all.{suffix}"

@@ -79,6 +79,7 @@ def test_first_compilation_is_announced_and_its_code_is_kept(tmp_path: Path) -> 
     assert _run(WALK, environment) == f"{_messages()} None\n"
 
 
+@pytest.mark.thorough
 def test_a_damaged_cache_does_not_matter(tmp_path: Path) -> None:
     pytest.importorskip("numba")
     environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
@@ -90,6 +91,7 @@ def test_a_damaged_cache_does_not_matter(tmp_path: Path) -> None:
     assert f"{_messages()} " in _run(WALK, environment)
 
 
+@pytest.mark.thorough
 def test_a_cache_that_cannot_be_written() -> None:
     pytest.importorskip("numba")
     without = """

@@ -25,7 +25,9 @@ def test_golden(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("window", "rows"), [(1, 50), (100, 7), (1000, 1), (50_000, 20), (1 << 20, 3)])
-@pytest.mark.parametrize("name", ["features", "longtopic", "propcrc", "torn-zero", "short-middle"])
+@pytest.mark.parametrize(
+    "name", goldens_of(["features", "longtopic", "propcrc", "torn-zero", "short-middle"], "torn-zero")
+)
 def test_windows_and_rows_do_not_matter(name: str, window: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     use_rung("isal", monkeypatch)
     for columns in (Columns.ALL, Columns.DISPATCH):
