@@ -21,6 +21,7 @@ from store.repair.salvage_report import SalvageReport
 from store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
+from tests.quick import goldens_of
 from tests.store.logs import frame
 from tests.store.writing import SMALL, stored_messages
 
@@ -53,7 +54,9 @@ def _is_whole(root: Path, config: StoreConfig | None = None) -> None:
     assert (found.loads, found.queues_changed, found.messages_unqueued, found.files_deleted) == (True, [], 0, [])
 
 
-@pytest.mark.parametrize("name", ["clean", "features", "propcrc", "innerbatch", "lmq", "v4-features", "longtopic"])
+@pytest.mark.parametrize(
+    "name", goldens_of(["clean", "features", "propcrc", "innerbatch", "lmq", "v4-features", "longtopic"])
+)
 @pytest.mark.parametrize("offsets", ["keep", "renumber"])
 def test_a_sound_store_becomes_the_same_store(name: str, offsets: Any, tmp_path: Path) -> None:
     source, target = store_path(name), tmp_path / "new"
