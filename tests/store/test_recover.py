@@ -119,7 +119,7 @@ def assert_complete(store: Path, base: str, end: int) -> None:
             assert offset in [entry.physical_offset for entry in chains]
 
 
-@pytest.mark.parametrize("name", sorted(CRASHED))
+@pytest.mark.parametrize("name", goldens_of(sorted(CRASHED), "torn-zero"))
 def test_crashed_store_becomes_complete(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
     base, end = CRASHED[name]
@@ -141,7 +141,7 @@ def test_crashed_store_becomes_complete(golden_store: GoldenStore, name: str) ->
     assert again.operations == []
 
 
-@pytest.mark.parametrize("name", sorted(CLEANLY_STOPPED))
+@pytest.mark.parametrize("name", goldens_of(sorted(CLEANLY_STOPPED), "cq-truncated", "torn-zero-clean"))
 def test_cleanly_stopped_broken_store_becomes_complete(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
     report = run(store)
@@ -152,7 +152,7 @@ def test_cleanly_stopped_broken_store_becomes_complete(golden_store: GoldenStore
     assert run(store).operations == []
 
 
-@pytest.mark.parametrize("name", UNTOUCHED)
+@pytest.mark.parametrize("name", goldens_of(UNTOUCHED))
 def test_whole_store_stays_as_it_is(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
     before = tree_state(store)
