@@ -156,16 +156,13 @@ def _put_one(opened: MessageStore, message: Message, output: Output) -> int:
 
 def _require_stored(result: PutResult, place: str = "") -> None:
     """UsageError for a message RocketMQ does not take, WriteFailedError for a store that cannot take it."""
-    from store.status import PutStatus
-
-    if result.status.is_stored:
-        return
-    text = f"{result.status}: {result.detail}"
-    if result.status in (PutStatus.DISK_FULL, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED):
-        raise WriteFailedError(
-            place + text, hint="what was stored before it stays; free some space, then go on with the rest"
-        )
-    raise UsageError(text)
+    try:
+        result.raise_failure(place)
+    except WriteFailedError as error:
+        error.hint = "; ".join(filter(None, ["what was stored before it stays", error.hint]))
+        raise
+    if not result.status.is_stored:
+        raise UsageError(f"{result.status}: {result.detail}")
 
 
 def _sorted_out(opened: MessageStore, piece: Piece, as_stored: bool) -> Piece:

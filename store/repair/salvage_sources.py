@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import NotFoundError, RefusedError, UnreadableError, UsageError
+from formats.errors import NotAStoreError, RefusedError, UnreadableError, UsageError
 from store.config import StoreConfig
 from store.files.layout import LARGEST_OFFSET, is_file_name
 from store.files.mapped_file import MappedFile
@@ -31,7 +31,7 @@ def find_sources(paths: Sequence[Path], config: StoreConfig) -> list[Source]:
     """The files to read, each once. Of a store its commitlog, wherever `config` has it; of any other directory all
     regular files below it, links aside; a file or block device as it is.
 
-    NotFoundError for a path that is not there, UnreadableError, UsageError where nothing is left to read.
+    NotAStoreError for a path that is not there, UnreadableError, UsageError where nothing is left to read.
     """
     found: dict[str, Source] = {}
     for path in paths:
@@ -46,7 +46,8 @@ def find_sources(paths: Sequence[Path], config: StoreConfig) -> list[Source]:
 
 def _files(path: Path, config: StoreConfig) -> Iterator[Path]:
     if not os.path.lexists(path):
-        raise NotFoundError("there is no such file or directory", file=path)
+        hint = "name stores, folders, files or block devices that are there"
+        raise NotAStoreError("there is no such file or directory", file=path, hint=hint)
     if not path.is_dir():
         yield path
         return
