@@ -37,7 +37,7 @@ The store must be whole and not in use: append never repairs. Exit code 5 names 
 @key_option.but(multiple=True, help="A key of the message; may be repeated.")
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property; may be repeated.")
 @click.option("--flag", type=int, default=0, metavar="N", help="The producer's own flag.")
-@click.option("--body", metavar="TEXT", help="The body, as UTF-8.")
+@click.option("--body", type=click.UNPROCESSED, metavar="TEXT", help="The body, as UTF-8.")
 @click.option("--body-file", type=click.File("rb"), metavar="FILE", help="The body from a file, `-` for stdin.")
 @click.option(
     "--from",

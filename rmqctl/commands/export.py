@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from formats.wording import counted
 from rmqctl import exit_codes
 from rmqctl.damage import ToldDamage
 from rmqctl.options import (
@@ -41,9 +42,11 @@ Examples:
   rmqctl export -s /data/store lake --partition --master 'local[*]'
   rmqctl export -s old all.arrow && rmqctl append -s new --create --from all.arrow --as-stored
 
-The file appears under its name when it is complete. With --master (Spark) FILE is a directory of files, and one named
-_SUCCESS; all machines of a cluster have to see it, and the store. Damage is named on stderr and passed; exit code 1
-says that there was some, or that nothing matched. Parquet and Arrow need pyarrow: pip install 'rmqctl[fast]'."""
+The file appears under its name when it is complete; a link is followed, and devices and pipes are written into. `-` is
+standard output: with --format, and the summary is on stderr. Nothing is ever written among the files of a store.
+With --master (Spark) FILE is a directory of files, and one named _SUCCESS; all machines of a cluster have to see it, and
+the store. Damage is named on stderr and passed; exit code 1 says that there was some, or that nothing matched. Parquet
+and Arrow need pyarrow: pip install 'rmqctl[fast]'."""
 )
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
 @store_options
@@ -86,11 +89,19 @@ def export(
     Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones also stand there as stored.
     """
     from rmqctl.exporting import TABLES, export_here
+    from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import open_store
     from store.export.export import Target
+    from store.export.outputs import STANDARD_OUTPUT, require_new_file
+    from store.files.output_place import check_output_place
     from store.read.message_filter import Criteria
     from store.read.selection import Selection
 
+    is_stream = target == STANDARD_OUTPUT
+    if is_stream and (partition or spark.master):
+        raise click.UsageError("a partitioned export or one on Spark needs a directory, not standard output")
+    if is_stream and file_format is None:
+        raise click.UsageError("standard output has no name that says a format: add --format")
     to = Target(target, _format(target, file_format, partition or spark.master is not None), partition, overwrite)
     is_table = to.format in TABLES
     if compression is not None and not is_table:
@@ -107,10 +118,18 @@ def export(
         raise click.UsageError("--columns names no column")
     damage = ToldDamage(output)
     with open_store(store) as files:
+        if partition or spark.master is not None:
+            check_output_place(target, files.layout)
+        else:
+            require_new_file(target, overwrite, files.layout)
         if spark.master is not None:
             report = _on_spark(spark, files, selection, names, to, compression or "zstd", damage)
         else:
             report = export_here(files, selection, names, to, compression or "zstd", damage, output)
+    if is_stream:
+        output.talk(f"{counted(report.messages, 'message')} in {counted(report.bytes, 'byte')} on standard output")
+        return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
+    tell_left_behind(output, target.absolute().parent)
     output.record(
         {
             "path": str(target),

@@ -57,6 +57,7 @@ def salvage(
     checks hold, wherever it lies. It is stored once, even if several copies are found. FROM is only read. Queues and
     index of the new store are complete; sizes of its files are those of FROM, or what -c says.
     """
+    from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import read_config
     from rmqctl.progress import progress
     from store.repair.salvage import salvage as salvage_messages
@@ -66,6 +67,7 @@ def salvage(
     total = sum(one.size for one in find_sources(source, config))
     with progress("searching", total, "bytes") as bar:
         report = salvage_messages(source, target, config=config, offsets=offsets, stale=stale, progress=bar.advance)
+    tell_left_behind(output, target.absolute().parent)
     _print(report, output, stale)
     is_whole = not (report.strange_spans or report.left_out or report.renumbered or (report.stale and not stale))
     return exit_codes.OK if is_whole else exit_codes.DAMAGE_OR_NOTHING

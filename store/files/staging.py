@@ -12,6 +12,7 @@ from pathlib import Path
 
 from formats.errors import WriteFailedError
 from store.files import io
+from store.files.trees import remove_any
 
 _NAME = re.compile(r"\.(?P<target>.+)\.rmqctl-(?P<process>[1-9]\d{0,9})(?:-[a-z]+)?", re.DOTALL)
 _LARGEST_PROCESS = 1 << 22
@@ -49,7 +50,7 @@ def staged_directory(target: Path) -> Iterator[Path]:
             yield staging
     except BaseException:
         if os.path.lexists(staging):
-            io.remove_any(staging)
+            remove_any(staging)
         raise
 
 
@@ -68,7 +69,7 @@ def clear_left_behind(target: Path) -> None:
     for path in left_behind(target.parent):
         if _target_name(path.name) == target.name:
             with contextlib.suppress(WriteFailedError):
-                io.remove_any(path)
+                remove_any(path)
 
 
 def _target_name(name: str) -> str:

@@ -15,10 +15,12 @@ from store.commitlog.walk import Progress
 from store.config import StoreConfig
 from store.config_files import load_config, write_config
 from store.files import io
-from store.files.layout import file_name
+from store.files.layout import file_name, looks_like_store
 from store.files.mapped_file import MappedFile
+from store.files.ownership import Ownership, ownership_of
 from store.files.reading import Descriptors
 from store.files.staging import clear_left_behind, staged_directory, staging_of
+from store.files.trees import give_tree
 from store.message_store import MessageStore
 from store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
 from store.repair.salvage_carve import Carver, FrameRun, QueueSpan
@@ -62,6 +64,10 @@ def salvage(
         work.run(staging, rows)
         work.copy_config(paths, staging)
         rows.finish()
+        owner = _owner(paths)
+        if owner is not None:
+            give_tree(staging, owner)
+            give_tree(rows.path, owner)
         io.rename(rows.path, rows_path)
         # last: once the store has its name there is nothing left to fail
         io.rename(staging, target)
@@ -84,6 +90,11 @@ def _lost_and_found(path: Path) -> Iterator[LostAndFound]:
             if os.path.lexists(left):
                 io.remove(left)
         raise
+
+
+def _owner(paths: Sequence[Path]) -> Ownership | None:
+    """Whose the new store is to be, and who may read it: as the first store among `paths`; None if there is none."""
+    return next((ownership_of(path) for path in paths if looks_like_store(path)), None)
 
 
 def _geometry(paths: Sequence[Path], sources: Sequence[Source], config: StoreConfig) -> StoreConfig:

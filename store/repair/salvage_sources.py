@@ -12,6 +12,7 @@ from formats.errors import NotAStoreError, RefusedError, UnreadableError, UsageE
 from store.config import StoreConfig
 from store.files.layout import LARGEST_OFFSET, is_file_name
 from store.files.mapped_file import MappedFile
+from store.files.output_place import check_output_place
 from store.files.reading import Descriptors
 
 
@@ -92,6 +93,7 @@ def _source(path: Path) -> Source:
 def check_target(target: Path, sources: Sequence[Path], files: Sequence[Source]) -> None:
     """RefusedError unless `target` is new or empty, neither lies in a source nor holds one, and is not among the files
     of a store: a broker stumbles over a directory in its commitlog."""
+    check_output_place(target)
     real = Path(os.path.realpath(target))
     for above in real.parents:
         if (above / "commitlog").is_dir():
