@@ -1,5 +1,4 @@
-"""Which sizes an interrupted change that kept nothing had chosen for its files: once the old ones are gone, only its note
-tells."""
+"""Which sizes an interrupted change that kept nothing had chosen: once the old files are gone, only its note tells."""
 
 from __future__ import annotations
 
