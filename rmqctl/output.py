@@ -12,12 +12,15 @@ import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from formats.errors import WriteFailedError
 from rmqctl.cells import GAP, cell, csv_value, listed, padded, width_of
 from rmqctl.sanitise import visible, visible_json
 from rmqctl.table import table_layout
+
+if TYPE_CHECKING:
+    from store.files.layout import StoreLayout
 
 Format = Literal["table", "json", "csv"]
 Row = Mapping[str, Any]
@@ -161,8 +164,9 @@ class Output:
         return int(os.environ.get("COLUMNS", "80"))
 
 
-def refuse_place() -> None:
-    """RefusedError where standard output was led into a file among those of a store: nothing is written there."""
+def refuse_place(read: StoreLayout | None = None) -> None:
+    """RefusedError where standard output was led into a file among those of a store, or in the one that is `read`:
+    nothing is written there."""
     try:
         status = os.fstat(1)
         name = os.readlink("/proc/self/fd/1") if stat.S_ISREG(status.st_mode) else ""
@@ -171,7 +175,7 @@ def refuse_place() -> None:
     if name:
         from store.files.output_place import check_output_place
 
-        check_output_place(Path(name))
+        check_output_place(Path(name), read)
 
 
 def talk(line: str, *, keep_newlines: bool = False) -> None:

@@ -89,19 +89,13 @@ def export(
     Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones also stand there as stored.
     """
     from rmqctl.exporting import TABLES, export_here
-    from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import open_store
     from store.export.export import Target
-    from store.export.outputs import STANDARD_OUTPUT, require_new_file
+    from store.export.outputs import require_new_file
     from store.files.output_place import check_output_place
     from store.read.message_filter import Criteria
     from store.read.selection import Selection
 
-    is_stream = target == STANDARD_OUTPUT
-    if is_stream and (partition or spark.master):
-        raise click.UsageError("a partitioned export or one on Spark needs a directory, not standard output")
-    if is_stream and file_format is None:
-        raise click.UsageError("standard output has no name that says a format: add --format")
     to = Target(target, _format(target, file_format, partition or spark.master is not None), partition, overwrite)
     is_table = to.format in TABLES
     if compression is not None and not is_table:
@@ -126,27 +120,41 @@ def export(
             report = _on_spark(spark, files, selection, names, to, compression or "zstd", damage)
         else:
             report = export_here(files, selection, names, to, compression or "zstd", damage, output)
-    if is_stream:
+    _tell(report, to, damage, output)
+    return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
+
+
+def _tell(report: ExportReport, to: Target, damage: ToldDamage, output: Output) -> None:
+    """The summary: on stderr where the messages are on standard output."""
+    from rmqctl.left_behind import tell_left_behind
+    from store.export.outputs import STANDARD_OUTPUT
+
+    if to.path == STANDARD_OUTPUT:
         output.talk(f"{counted(report.messages, 'message')} in {counted(report.bytes, 'byte')} on standard output")
-        return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
-    tell_left_behind(output, target.absolute().parent)
+        return
+    tell_left_behind(output, to.path.absolute().parent)
     output.record(
         {
-            "path": str(target),
+            "path": str(to.path),
             "format": to.format,
             "messages": report.messages,
             "files": report.files,
-            "partitions": report.partitions if partition else None,
+            "partitions": report.partitions if to.partition else None,
             "bytes": report.bytes,
             "damaged_spans": damage.count,
         }
     )
-    return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
 
 
 def _format(target: Path, file_format: Format | None, is_directory: bool) -> Format:
+    """The format of what is written. UsageError where nothing says it, or where it cannot be."""
     from store.export.export import SUFFIXES, format_of
+    from store.export.outputs import STANDARD_OUTPUT
 
+    if target == STANDARD_OUTPUT and is_directory:
+        raise click.UsageError("a partitioned export or one on Spark needs a directory, not standard output")
+    if target == STANDARD_OUTPUT and file_format is None:
+        raise click.UsageError("standard output has no name that says a format: add --format")
     if file_format is not None:
         return file_format
     return SUFFIXES.get(target.suffix.lower(), "parquet") if is_directory else format_of(target)

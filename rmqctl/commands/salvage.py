@@ -32,7 +32,8 @@ Examples:
   rmqctl salvage /data/store --to /data/new --stale   also what lies behind a truncation
 
 Exit code 0: everything was understood and stored. 1: something was not, or no message was found; the lost and found
-beside the new store names every span."""
+beside the new store names every span. 3: FROM is not there or cannot be read. 6: an I/O error, such as a full disk;
+nothing is left."""
 )
 @click.argument("source", metavar="FROM...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from store.files.journal_log import refuse_unfinished
 from store.files.layout import StoreLayout
 from store.files.lock import StoreLock, take_lock
-from store.files.ownership import refuse_other_user
 
 
 def take_for_change(layout: StoreLayout, *, mends: bool = False) -> StoreLock:
     """The store's lock. StoreInUseError; RefusedError where the store is another user's, or an interrupted change waits
     for undo or resume, or, unless what comes `mends` the store, for that."""
-    refuse_other_user(layout)
     lock = take_lock(layout)
     try:
         # under the lock: a change that is under way in another process is not an interrupted one

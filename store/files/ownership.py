@@ -65,10 +65,15 @@ def refuse_other_user(layout: StoreLayout) -> None:
     """RefusedError where the store is another user's and this one is not root: what it made the broker could neither
     write to nor remove."""
     user = os.geteuid()
-    place = next((path for path in (layout.commitlog[0], layout.root) if path.is_dir()), None)
-    if user == 0 or place is None:
+    if user == 0:
         return
     try:
+        if layout.commitlog[0].is_dir():
+            place = layout.commitlog[0]
+        elif looks_like_store(layout.root):
+            place = layout.root
+        else:  # about to become a store
+            return
         owner = ownership_of(place).user
     except OSError:
         return

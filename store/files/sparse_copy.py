@@ -41,7 +41,6 @@ def copy_sparsely(source: Path, target: Path, length: int, sharing: Sharing) -> 
         io.create_file(target, 0)
         writing = io.open_for_writing(target)
         try:
-            io.give_to(target, of_one(status))
             shared = sharing is not Sharing.NEVER and _share(reading, writing, target, sharing)
             io.truncate(target, length)
             if not shared:
@@ -51,6 +50,7 @@ def copy_sparsely(source: Path, target: Path, length: int, sharing: Sharing) -> 
             os.close(writing)
     finally:
         os.close(reading)
+    io.give_to(target, of_one(status))
     io.set_modified(target, status.st_mtime_ns)
     return shared
 

@@ -17,7 +17,7 @@ _KEY, _TOPIC = "ключ-7", "тема"
 
 def _run(*arguments: str | bytes, **environment: str) -> subprocess.CompletedProcess[bytes]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHONUTF8"))}
-    command = [sys.executable, "-m", "rmqctl", *map(os.fsencode, arguments)]
+    command = [os.fsencode(argument) for argument in (sys.executable, "-m", "rmqctl", *arguments)]
     return subprocess.run(command, capture_output=True, timeout=120, check=False, env=kept | environment)
 
 

@@ -75,6 +75,13 @@ def test_standard_output_led_into_a_store(golden_store: GoldenStore) -> None:
         with stray.open("wb") as file:
             done = _process(verb[0], *(() if verb[0] == "dump" else ("-s", store)), *verb[1:], stdout=file)
         assert (done.returncode, stray.stat().st_size) == (exit_codes.REFUSED, 0), done.stderr
+    stray.unlink()
+    # what is no part of it either, but lies in the store that is read
+    with (store / "info.txt").open("wb") as file:
+        done = _process("info", "-s", store, stdout=file)
+    assert (done.returncode, (store / "info.txt").stat().st_size) == (exit_codes.REFUSED, 0)
+    with (store / "info.txt").open("wb") as file:
+        assert _process("info", "-s", store_path("clean"), stdout=file).returncode == exit_codes.OK
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:

@@ -290,3 +290,15 @@ def test_writing_whole_does_not_mind_what_a_killed_process_left(tmp_path: Path) 
     io.write_whole(tmp_path / "file", b"short")
     assert (tmp_path / "file").read_bytes() == b"short"
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_whole_file_behind_a_link(tmp_path: Path) -> None:
+    """The link stays, what it leads to is replaced and keeps its permissions."""
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "file", tmp_path / "link"
+    target.write_bytes(b"old")
+    target.chmod(0o604)
+    link.symlink_to(target)
+    io.write_whole(link, b"new")
+    assert (link.is_symlink(), target.read_bytes(), target.stat().st_mode & 0o777) == (True, b"new", 0o604)
+    assert [path.name for path in target.parent.iterdir()] == ["file"]

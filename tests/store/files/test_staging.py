@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from store.files import staging
+from store.files import io, staging
 from store.files.staging import clear_left_behind, in_work, left_behind, staged_directory, staging_of
 
 
@@ -95,6 +95,6 @@ def test_what_belongs_to_somebody_else_stays(tmp_path: Path, gone: int, monkeypa
     def refuse(operation: str, *_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(staging.io, "observer", refuse)
+    monkeypatch.setattr(io, "observer", refuse)
     clear_left_behind(tmp_path / "new")
     assert left_behind(tmp_path) == [path]
