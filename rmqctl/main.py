@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import click
 
 from rmqctl import exit_codes
-from rmqctl.options import TEXT
 from rmqctl.outcome import PROGRAM, concluded, version
 from rmqctl.output import output_failed, talk
 from rmqctl.quick import COMPLETION_VARIABLE
@@ -82,6 +81,8 @@ class VerbGroup(click.Group):
         command = getattr(import_module(module), attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"{verb.target} is not a click command")
+        from rmqctl.options import TEXT  # as every verb does, but not `--help`
+
         for parameter in command.params:
             if parameter.type is click.STRING:
                 parameter.type = TEXT

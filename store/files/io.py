@@ -76,10 +76,11 @@ def create_file(path: Path, size: int) -> None:
             os.close(descriptor)
 
 
-def open_for_writing(path: str | os.PathLike[str], create: bool = False) -> int:
-    """A descriptor for reading and writing of `path`, which the caller closes."""
+def open_for_writing(path: str | os.PathLike[str], create: bool = False, owner: Ownership | None = None) -> int:
+    """A descriptor for reading and writing of `path`, which the caller closes. `owner`: of a file that is created, if
+    not that of the store around it."""
     with _changing("open", path):
-        owner = inherited(Path(path)) if create and not os.path.exists(path) else None
+        owner = (owner or inherited(Path(path))) if create and not os.path.exists(path) else None
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         _give(descriptor, owner)
         return descriptor
@@ -142,10 +143,9 @@ def write_whole(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.rmqctl-{os.getpid()}")
     if os.path.lexists(temporary):  # of a process with the same id that was killed, perhaps longer than ours
         remove(temporary)
-    descriptor = open_for_writing(temporary, create=True)
+    replaced = of_one(path.stat()) if path.is_file() else None
+    descriptor = open_for_writing(temporary, create=True, owner=replaced)
     try:
-        if path.is_file():
-            give_to(temporary, of_one(path.stat()))
         write_at(descriptor, temporary, 0, data)
         flush_descriptor(descriptor, temporary)
     except BaseException:
