@@ -10,7 +10,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.outcome import PROGRAM, concluded, version
-from rmqctl.output import talk
+from rmqctl.output import output_failed, talk
 from rmqctl.quick import COMPLETION_VARIABLE
 
 __all__ = ["COMPLETION_VARIABLE", "GROUPS", "PROGRAM", "VERBS", "Verb", "VerbGroup", "cli", "main"]
@@ -81,6 +81,11 @@ class VerbGroup(click.Group):
         command = getattr(import_module(module), attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"{verb.target} is not a click command")
+        from rmqctl.options import TEXT  # as every verb does, but not `--help`
+
+        for parameter in command.params:
+            if parameter.type is click.STRING:
+                parameter.type = TEXT
         return command
 
     def resolve_command(
@@ -161,16 +166,29 @@ def _run(arguments: list[str], commands: click.Group) -> int:
         return result if isinstance(result, int) and not isinstance(result, bool) else exit_codes.OK
     except click.exceptions.Exit as end:
         return end.exit_code
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) or not _is_of_click(error):
+            raise
+        # what click prints by itself, such as help, does not go through Output
+        raise output_failed(error) from error
     except click.Abort as abort:
         raise KeyboardInterrupt from abort
     except click.ClickException as error:
         return _wrong_usage(error)
 
 
+def _is_of_click(error: OSError) -> bool:
+    """Whether click's own printing raised it: click touches no other file that is not its own to complain of."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("click.")
+
+
 def _wrong_usage(error: click.ClickException) -> int:
     context = error.ctx if isinstance(error, click.UsageError) else None
     if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
-        click.echo(context.get_help(), err=True)
+        talk(context.get_help(), keep_newlines=True)
         return exit_codes.USAGE
     talk(f"{PROGRAM}: {' '.join(error.format_message().split())}")
     if context is not None:

@@ -37,10 +37,13 @@ def read_config(location: StoreLocation) -> StoreConfig:
 
 
 def open_store(location: StoreLocation) -> StoreFiles:
-    """The store, opened for reading; NotAStoreError, UnreadableError or UsageError as they come."""
-    from rmqctl.output import talk
+    """The store, opened for reading; NotAStoreError, UnreadableError or UsageError as they come, RefusedError where
+    standard output was led into it."""
+    from rmqctl.output import refuse_place, talk
     from store.columns.notices import tell_notices
     from store.store_files import StoreFiles
 
     tell_notices(talk)
-    return StoreFiles(location.path, read_config(location))
+    files = StoreFiles(location.path, read_config(location))
+    refuse_place(files.layout)
+    return files

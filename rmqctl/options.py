@@ -7,6 +7,7 @@ click is told about it. `store_options` and `output_options` add several flags a
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,8 +21,9 @@ from rmqctl.times import parse_time
 
 if TYPE_CHECKING:
     _TimeParameter = click.ParamType[int]
+    _TextParameter = click.ParamType[str]
 else:
-    _TimeParameter = click.ParamType  # older releases of click cannot be subscripted
+    _TimeParameter = _TextParameter = click.ParamType  # older releases of click cannot be subscripted
 
 __all__ = ["STORE_VARIABLE", "StoreLocation", "locate_store"]  # for those who have the flags from here
 
@@ -60,6 +62,30 @@ class TimeType(_TimeParameter):
             self.fail(f"{error.message}: {error.hint}", param, ctx)
 
 
+class TextType(_TextParameter):
+    """Text as it will be stored or looked for: UTF-8, whatever the locale says of the command line."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text; a usage error that names the option for bytes that are not UTF-8."""
+        text = value if isinstance(value, str) else str(value)
+        if text.isascii():
+            return text
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            pass
+        else:
+            return text
+        # bytes that the locale's encoding does not know were kept as they are
+        try:
+            return os.fsencode(text).decode("utf-8")
+        except UnicodeError:
+            self.fail(f"{text.encode('utf-8', 'backslashreplace').decode()!r} is not UTF-8 text", param, ctx)
+
+
+TEXT = TextType()
 TIME = TimeType()
 OFFSET = click.IntRange(min=0)
 

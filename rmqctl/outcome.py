@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from formats.errors import NotAStoreError, RmqctlError
 from rmqctl import exit_codes
-from rmqctl.output import talk
-from rmqctl.sanitise import visible
+from rmqctl.output import output_failed, talk
 
 PROGRAM = "rmqctl"
 DEBUG_VARIABLE = "RMQCTL_DEBUG"
@@ -21,6 +20,7 @@ def concluded(command: Callable[[], int]) -> int:
         if hasattr(stream, "reconfigure"):
             # a locale that cannot print a character shows its escape instead of failing
             stream.reconfigure(errors="backslashreplace")
+    code = exit_codes.OK
     try:
         code = _answered(command)
         if sys.stdout is not None:
@@ -34,7 +34,8 @@ def concluded(command: Callable[[], int]) -> int:
     except OSError as error:
         # only the last flush of stdout can end here: _answered turns everything else into a code
         _discard_stdout()
-        talk(f"{PROGRAM}: cannot write to standard output: {error.strerror or error}")
+        if code != exit_codes.WRITE_FAILED:  # else that was said already
+            talk(f"{PROGRAM}: {output_failed(error)}")
         return exit_codes.WRITE_FAILED
 
 
@@ -81,7 +82,7 @@ def _show_traceback(error: Exception) -> bool:
     import traceback
 
     text = "".join(traceback.format_exception(error))
-    sys.stderr.write(visible(text, keep_newlines=True))
+    talk(text.rstrip("\n"), keep_newlines=True)
     return True
 
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import itertools
 import os
+import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
-from typing import IO, Any, Literal
+from pathlib import Path, PurePath
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from formats.errors import WriteFailedError
 from rmqctl.cells import GAP, cell, csv_value, listed, padded, width_of
 from rmqctl.sanitise import visible, visible_json
 from rmqctl.table import table_layout
+
+if TYPE_CHECKING:
+    from store.files.layout import StoreLayout
 
 Format = Literal["table", "json", "csv"]
 Row = Mapping[str, Any]
@@ -35,7 +39,9 @@ class Output:
         self._stream = stream
         if stream is None and self.format != "table" and hasattr(sys.stdout, "reconfigure"):
             # JSON and CSV are UTF-8 whatever the locale says
-            sys.stdout.reconfigure(encoding="utf-8")
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+        if stream is None:
+            refuse_place()
 
     @property
     def is_json(self) -> bool:
@@ -158,14 +164,28 @@ class Output:
         return int(os.environ.get("COLUMNS", "80"))
 
 
-def talk(line: str) -> None:
-    """One sanitised line on stderr; a stderr that nobody reads any more is no error."""
+def refuse_place(read: StoreLayout | None = None) -> None:
+    """RefusedError where standard output was led into a file among those of a store, or in the one that is `read`:
+    nothing is written there."""
+    try:
+        status = os.fstat(1)
+        name = os.readlink("/proc/self/fd/1") if stat.S_ISREG(status.st_mode) else ""
+    except OSError:  # closed, or a system without /proc
+        return
+    if name:
+        from store.files.output_place import check_output_place
+
+        check_output_place(Path(name), read)
+
+
+def talk(line: str, *, keep_newlines: bool = False) -> None:
+    """One sanitised line on stderr; where that cannot be written there is nobody left to be told."""
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(visible(line) + "\n")
+        sys.stderr.write(visible(line, keep_newlines=keep_newlines) + "\n")
         sys.stderr.flush()
-    except BrokenPipeError:
+    except OSError:
         return
 
 
@@ -214,7 +234,12 @@ def _guarded(action: Any) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise WriteFailedError(f"cannot write to standard output: {error.strerror or error}") from error
+        raise output_failed(error) from error
+
+
+def output_failed(error: OSError) -> WriteFailedError:
+    """What to say where standard output cannot be written to."""
+    return WriteFailedError(f"cannot write to standard output: {error.strerror or error}")
 
 
 class _Lines:

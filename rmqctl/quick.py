@@ -53,7 +53,8 @@ def understood(arguments: list[str]) -> Short | None:
             continue
         name = _WITH_VALUE.get(flag)
         value = next(rest, "")
-        if name is None or name in given or not value or value.startswith("-"):
+        # what is not ASCII may be no text at all, which click tells
+        if name is None or name in given or not value or value.startswith("-") or not value.isascii():
             return None
         given[name] = value
     wanted = _wanted(given.get("message_id"), given.get("offset"), given.get("topic"))

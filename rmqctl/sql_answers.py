@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from formats.errors import RefusedError, UsageError
+from formats.errors import UsageError
 from rmqctl.output import FIRST_PAGE, Output
 from rmqctl.sanitise import visible
 from rmqctl.sql_values import json_rows, printable_rows, unique_names
@@ -42,12 +42,6 @@ def file_format(path: Path, chosen: str | None) -> FileFormat:
     if found is None:
         raise UsageError(f"the name {path.name!r} says no format", hint=f"end it with one of {', '.join(SUFFIXES)}")
     return found
-
-
-def require_new(path: Path, overwrite: bool) -> None:
-    """RefusedError for a file that is there already: said before a query takes its time."""
-    if path.exists() and not overwrite:
-        raise RefusedError("exists already", file=path, hint="choose another name, or allow it with --overwrite")
 
 
 def answer(sql: StoreSql, session: SparkSession, statement: str) -> pa.Table:

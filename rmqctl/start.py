@@ -13,12 +13,21 @@ def main() -> int:
     """Run the process's command line and return its exit code."""
     # numpy's linear algebra, which nothing here uses, would start a thread for each core and let it spin
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _speak_utf8()
     short = quick.understood(sys.argv[1:])
     if short is not None:
         return leave(concluded(lambda: quick.run(short)))
     from rmqctl.main import main as run
 
     return run()
+
+
+def _speak_utf8() -> None:
+    """Begin anew in UTF-8 mode where the locale knows ASCII only and that mode is forbidden (LC_ALL=C, PYTHONUTF8=0):
+    topics, keys and the names of directories made of them are UTF-8 in every store."""
+    if sys.getfilesystemencoding() in ("ascii", "us-ascii") and "utf8" not in sys._xoptions:
+        os.environ["PYTHONUTF8"] = "1"  # for processes that this one starts
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def leave(code: int) -> int:

@@ -118,7 +118,8 @@ class MessageStore:
         """Put messages one after the other, waiting for the disk once; results in their order.
 
         `batch`: as one classic batch of one topic and queue, in one file, all of them or none. Otherwise an exception
-        (see `put`) leaves the messages before it stored.
+        (see `put`) leaves the messages before it stored; and so does a status that is no judgement on the message, such
+        as DISK_FULL: all messages behind it have it too, untried. `PutResult.raise_failure` makes an error of it.
         """
         return self._writing.put_many(messages, as_stored, batch)
 
@@ -141,7 +142,8 @@ class MessageStore:
     def check_many(self, messages: Sequence[Message], *, as_stored: bool = False) -> dict[int, str]:
         """Why messages would be refused, by their place in `messages`; {} if nothing speaks against any of them now.
 
-        What `check_message` raises is a reason here. Stores nothing.
+        What `check_message` raises is a reason here. Stores nothing. WriteFailedError where no message is refused, but
+        the store takes none.
         """
         return self._writing.check_many(messages, as_stored)
 

@@ -188,12 +188,14 @@ def rebuild(
     plan = Plan()
     if dry_run:
         refuse_unfinished(files.layout, mends=True)
+        files.keep_interrupted_sizes()
         report = _rebuild(files, None, plan, queues, index, topics, progress)
         report.operations = [describe(operation, files.root) for operation in plan.operations]
         return report
     lock = take_for_change(files.layout, mends=True)
-    journal = Journal(files.layout, "rebuild", arguments, keeps=keeps)
     try:
+        files.keep_interrupted_sizes()
+        journal = Journal(files.layout, "rebuild", arguments, keeps=keeps, sizes=files.sizes())
         try:
             report = work(files, journal, plan, queues, index, topics, progress)
         except BaseException:  # refused, interrupted: nothing of the store was touched, so nothing is to be undone

@@ -55,10 +55,12 @@ def recover_with(
         raise rocksdb_error(files.layout)
     if dry_run:
         refuse_unfinished(files.layout, mends=True)
+        files.keep_interrupted_sizes()
         return Recovery(files, None, goal(only_counted)).plan(progress)
     lock = take_for_change(files.layout, mends=True)
-    journal = Journal(files.layout, verb, arguments, keeps=keeps)
     try:
+        files.keep_interrupted_sizes()
+        journal = Journal(files.layout, verb, arguments, keeps=keeps, sizes=files.sizes())
         try:
             recovery = Recovery(files, journal, goal(journal.spill))
             report = recovery.plan(progress)

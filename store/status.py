@@ -25,6 +25,22 @@ class PutStatus(enum.StrEnum):
         """Whether the message is in the log: a flush that timed out still stored it."""
         return self in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT)
 
+    @property
+    def is_about_message(self) -> bool:
+        """Whether the message itself was judged unfit. Whatever else is not stored says nothing about the message, but
+        that the store or its disk takes none now: the next message would fare no better."""
+        return self in _ABOUT_MESSAGE
+
+
+_ABOUT_MESSAGE = frozenset(
+    {
+        PutStatus.MESSAGE_ILLEGAL,
+        PutStatus.PROPERTIES_SIZE_EXCEEDED,
+        PutStatus.WHEEL_TIMER_NOT_ENABLE,
+        PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
+    }
+)
+
 
 class GetStatus(enum.StrEnum):
     """GetMessageStatus."""

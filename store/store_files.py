@@ -53,6 +53,28 @@ class StoreFiles:
         service.load()
         return service
 
+    def sizes(self) -> dict[str, int]:
+        """What new files of queues and index will be like, by the names of StoreConfig."""
+        slots, entries = self.index.geometry
+        return {
+            "max_hash_slot_num": slots,
+            "max_index_num": entries,
+            "mapped_file_size_consume_queue": self.queues.consumequeue_file_size(),
+            "mapper_file_size_batch_consume_queue": self.queues.batch_file_size(),
+        }
+
+    def keep_interrupted_sizes(self) -> None:
+        """Make new files as a change that was interrupted and kept nothing had begun to, where the configuration says
+        nothing else: before queues and index are changed."""
+        from store.files.interrupted_sizes import interrupted_sizes
+
+        known = {name: size for name, size in interrupted_sizes(self.layout).items() if name in StoreConfig._fields}
+        missing = {name: size for name, size in known.items() if getattr(self.config, name) is None}
+        if missing:
+            self.config = self.config._replace(**missing)  # type: ignore[arg-type]  # all of them are sizes
+            for name in ("queues", "index"):
+                self.__dict__.pop(name, None)  # found with the sizes known before
+
     def missing_log(self) -> str | None:
         """What to say where there is no commitlog file although something of the store points into one; else None."""
         if self.log.files or self.log.problems:

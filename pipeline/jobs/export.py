@@ -13,9 +13,10 @@ from pipeline.over_splits import run_over_splits
 from pipeline.scratch import scratch_folder
 from store.commitlog.walk import Progress
 from store.export.export import ExportReport
-from store.export.outputs import NewDirectory, staging_of
+from store.export.outputs import new_directory
 from store.export.writers import Compression
 from store.files import io
+from store.files.staging import staging_of
 from store.read.message_filter import Criteria
 from store.scan.schema import column_names, require_pyarrow
 from store.store_files import StoreFiles
@@ -66,7 +67,7 @@ def export_with(
     buckets = min(_MOST_BUCKETS, -(-length // _BUCKET) or 1)
     scratch_path = staging_of(target).with_name(staging_of(target).name + "-scratch")
     report = ExportReport()
-    with NewDirectory(target) as root, scratch_folder(scratch_path) as scratch:
+    with new_directory(target, files.layout) as root, scratch_folder(scratch_path) as scratch:
         order = ExportOrder(names, chosen, is_parquet, compression, dict(metadata or {}), str(scratch), buckets)
         task = partial(sort_split if partition else export_split, order)
         results = run_over_splits(

@@ -37,7 +37,7 @@ The store must be whole and not in use: append never repairs. Exit code 5 names 
 @key_option.but(multiple=True, help="A key of the message; may be repeated.")
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property; may be repeated.")
 @click.option("--flag", type=int, default=0, metavar="N", help="The producer's own flag.")
-@click.option("--body", metavar="TEXT", help="The body, as UTF-8.")
+@click.option("--body", type=click.UNPROCESSED, metavar="TEXT", help="The body, as UTF-8.")
 @click.option("--body-file", type=click.File("rb"), metavar="FILE", help="The body from a file, `-` for stdin.")
 @click.option(
     "--from",
@@ -156,16 +156,13 @@ def _put_one(opened: MessageStore, message: Message, output: Output) -> int:
 
 def _require_stored(result: PutResult, place: str = "") -> None:
     """UsageError for a message RocketMQ does not take, WriteFailedError for a store that cannot take it."""
-    from store.status import PutStatus
-
-    if result.status.is_stored:
-        return
-    text = f"{result.status}: {result.detail}"
-    if result.status in (PutStatus.DISK_FULL, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED):
-        raise WriteFailedError(
-            place + text, hint="what was stored before it stays; free some space, then go on with the rest"
-        )
-    raise UsageError(text)
+    try:
+        result.raise_failure(place)
+    except WriteFailedError as error:
+        error.hint = "; ".join(filter(None, ["what was stored before it stays", error.hint]))
+        raise
+    if not result.status.is_stored:
+        raise UsageError(f"{result.status}: {result.detail}")
 
 
 def _sorted_out(opened: MessageStore, piece: Piece, as_stored: bool) -> Piece:

@@ -166,11 +166,13 @@ def _state_file(store: StoreLocation, resume: bool, state: Path | None) -> Path 
         return None
     from formats.errors import UsageError
     from store.check.scrub import default_path
+    from store.files.output_place import check_output_place
 
     root = store.path.resolve()
     path = default_path(root) if state is None else state.resolve()
     if path.is_relative_to(root):
         raise UsageError("lies inside the store, where looking may write nothing", file=path, hint="put it beside")
+    check_output_place(path)
     return path
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from formats.wording import counted
 from rmqctl import exit_codes
 from rmqctl.damage import ToldDamage
 from rmqctl.options import (
@@ -41,9 +42,11 @@ Examples:
   rmqctl export -s /data/store lake --partition --master 'local[*]'
   rmqctl export -s old all.arrow && rmqctl append -s new --create --from all.arrow --as-stored
 
-The file appears under its name when it is complete. With --master (Spark) FILE is a directory of files, and one named
-_SUCCESS; all machines of a cluster have to see it, and the store. Damage is named on stderr and passed; exit code 1
-says that there was some, or that nothing matched. Parquet and Arrow need pyarrow: pip install 'rmqctl[fast]'."""
+The file appears under its name when it is complete; a link is followed, and devices and pipes are written into. `-` is
+standard output: with --format, and the summary is on stderr. Nothing is ever written among the files of a store.
+With --master (Spark) FILE is a directory of files, and one named _SUCCESS; all machines of a cluster have to see it,
+and the store. Damage is named on stderr and passed; exit code 1 says that there was some, or that nothing matched.
+Parquet and Arrow need pyarrow: pip install 'rmqctl[fast]'."""
 )
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
 @store_options
@@ -88,6 +91,8 @@ def export(
     from rmqctl.exporting import TABLES, export_here
     from rmqctl.opening import open_store
     from store.export.export import Target
+    from store.export.outputs import require_new_file
+    from store.files.output_place import check_output_place
     from store.read.message_filter import Criteria
     from store.read.selection import Selection
 
@@ -107,27 +112,49 @@ def export(
         raise click.UsageError("--columns names no column")
     damage = ToldDamage(output)
     with open_store(store) as files:
+        if partition or spark.master is not None:
+            check_output_place(target, files.layout)
+        else:
+            require_new_file(target, overwrite, files.layout)
         if spark.master is not None:
             report = _on_spark(spark, files, selection, names, to, compression or "zstd", damage)
         else:
             report = export_here(files, selection, names, to, compression or "zstd", damage, output)
+    _tell(report, to, damage, output)
+    return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
+
+
+def _tell(report: ExportReport, to: Target, damage: ToldDamage, output: Output) -> None:
+    """The summary: on stderr where the messages are on standard output."""
+    from rmqctl.left_behind import tell_left_behind
+    from store.export.outputs import STANDARD_OUTPUT
+
+    if to.path == STANDARD_OUTPUT:
+        output.talk(f"{counted(report.messages, 'message')} in {counted(report.bytes, 'byte')} on standard output")
+        return
+    tell_left_behind(output, to.path.absolute().parent)
     output.record(
         {
-            "path": str(target),
+            "path": str(to.path),
             "format": to.format,
             "messages": report.messages,
             "files": report.files,
-            "partitions": report.partitions if partition else None,
+            "partitions": report.partitions if to.partition else None,
             "bytes": report.bytes,
             "damaged_spans": damage.count,
         }
     )
-    return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
 
 
 def _format(target: Path, file_format: Format | None, is_directory: bool) -> Format:
+    """The format of what is written. UsageError where nothing says it, or where it cannot be."""
     from store.export.export import SUFFIXES, format_of
+    from store.export.outputs import STANDARD_OUTPUT
 
+    if target == STANDARD_OUTPUT and is_directory:
+        raise click.UsageError("a partitioned export or one on Spark needs a directory, not standard output")
+    if target == STANDARD_OUTPUT and file_format is None:
+        raise click.UsageError("standard output has no name that says a format: add --format")
     if file_format is not None:
         return file_format
     return SUFFIXES.get(target.suffix.lower(), "parquet") if is_directory else format_of(target)

@@ -52,6 +52,7 @@ def log(
     Each change by recover, rebuild, truncate or repair keeps what it took out or overwrote in DIR.rmqctl beside the
     store, so that it can be undone. Delete that with --prune when you are content.
     """
+    from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import open_store
     from store.files.journal_log import changes, find_change, forget
 
@@ -65,6 +66,7 @@ def log(
         shown = output.rows(COLUMNS, [row(change, latest) for change in found], droppable=_DROPPABLE)
         if not shown and not output.is_json:
             output.talk("no change was made to this store by rmqctl")
+        tell_left_behind(output, layout.kept.parent, layout.root, layout.config)
         return
     chosen = _chosen(layout, found, older_than, named=bool(ids))
     if chosen and not _confirmed(chosen, output, yes):

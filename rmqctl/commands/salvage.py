@@ -32,7 +32,8 @@ Examples:
   rmqctl salvage /data/store --to /data/new --stale   also what lies behind a truncation
 
 Exit code 0: everything was understood and stored. 1: something was not, or no message was found; the lost and found
-beside the new store names every span."""
+beside the new store names every span. 3: FROM is not there or cannot be read. 6: an I/O error, such as a full disk;
+nothing is left."""
 )
 @click.argument("source", metavar="FROM...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
@@ -57,6 +58,7 @@ def salvage(
     checks hold, wherever it lies. It is stored once, even if several copies are found. FROM is only read. Queues and
     index of the new store are complete; sizes of its files are those of FROM, or what -c says.
     """
+    from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import read_config
     from rmqctl.progress import progress
     from store.repair.salvage import salvage as salvage_messages
@@ -66,6 +68,7 @@ def salvage(
     total = sum(one.size for one in find_sources(source, config))
     with progress("searching", total, "bytes") as bar:
         report = salvage_messages(source, target, config=config, offsets=offsets, stale=stale, progress=bar.advance)
+    tell_left_behind(output, target.absolute().parent)
     _print(report, output, stale)
     is_whole = not (report.strange_spans or report.left_out or report.renumbered or (report.stale and not stale))
     return exit_codes.OK if is_whole else exit_codes.DAMAGE_OR_NOTHING

@@ -54,6 +54,7 @@ def snapshot(
 
 
 def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, hard_links: bool) -> int:
+    from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import open_store
     from rmqctl.outcome import version
     from rmqctl.progress import progress
@@ -66,6 +67,7 @@ def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, h
             report = take_snapshot(
                 files, directory, version(), sharing=Sharing(reflink), hard_links=hard_links, progress=bar.advance
             )
+    tell_left_behind(output, directory.absolute().parent)
     record = asdict(report)
     if not output.is_json:
         record["skipped"] = len(report.skipped)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from formats.wording import counted
 from rmqctl import exit_codes
 from rmqctl.options import StoreLocation, store_options
 from rmqctl.spark_options import SparkChoice, spark_by_default, spark_session
@@ -66,6 +67,7 @@ def sql(
     from rmqctl.opening import open_store, read_config
     from rmqctl.output import Output
     from rmqctl.sql_statements import cut_statements
+    from store.export.outputs import require_new_file
 
     # for a file --json is about the summary, as everywhere
     chosen = "json" if as_json and target is None else chosen_format
@@ -83,7 +85,9 @@ def sql(
     options = _source_options(store, split_size=split_size, clock_tolerance=clock_tolerance)
     # everything that can be said without Spark is said before it starts
     read_config(store)
-    open_store(store).close()
+    with open_store(store) as files:
+        if target is not None:
+            require_new_file(target, overwrite, files.layout)
     with spark_session(spark) as session:
         from pipeline.spark_job import uninterrupted
         from pipeline.sql import StoreSql
@@ -106,13 +110,14 @@ def _is_a_terminal(stream: TextIO | None) -> bool:
 
 def _check(query: str | None, chosen: str | None, target: Path | None, overwrite: bool) -> None:
     """Everything that is wrong with the flags, before anything takes its time."""
-    from rmqctl.sql_answers import file_format, require_new
+    from rmqctl.sql_answers import file_format
+    from store.export.outputs import require_new_file
 
     if target is not None:
         if chosen == "table":
             raise click.UsageError("a table is for a terminal: files are json, csv, parquet or arrow")
         file_format(target, chosen)
-        require_new(target, overwrite)
+        require_new_file(target, overwrite)
         if query is None and _is_a_terminal(sys.stdin):
             raise click.UsageError("-o FILE needs a query")
     elif chosen in ("parquet", "arrow"):
@@ -159,8 +164,12 @@ def _write(
     output: Output,
 ) -> None:
     from rmqctl.sql_answers import answer, file_format, write_answer
+    from store.export.outputs import STANDARD_OUTPUT
 
     kind = file_format(target, chosen)
     table = answer(views, session, statement)
     size = write_answer(table, target, kind, overwrite, {"rmqctl.query": statement})
+    if target == STANDARD_OUTPUT:
+        output.talk(f"{counted(table.num_rows, 'row')} in {counted(size, 'byte')} on standard output")
+        return
     output.record({"path": str(target), "format": kind, "rows": table.num_rows, "bytes": size})

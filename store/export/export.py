@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from formats.errors import NotFoundError, UsageError
 from formats.message import StoredMessage
 from store.commitlog.walk import walk
-from store.export.outputs import NewDirectory, OutputFile, new_file
+from store.export.outputs import OutputFile, new_directory, new_file
 from store.export.text import LineWriter, Record
 from store.store_files import StoreFiles
 
@@ -133,7 +133,7 @@ def export_batches(
             _require_some(report)
             report.files, report.bytes = 1, output.tell()
         return report
-    with NewDirectory(target.path) as root, BlockThread() as thread:
+    with new_directory(target.path) as root, BlockThread() as thread:
         parts = Partitions(root, _SUFFIX_OF[target.format], writer)
         try:
             for batch in batches:
@@ -175,7 +175,7 @@ def export_records(
         return report
     from store.export.partitions import DAY, Partition, Partitions
 
-    with NewDirectory(target.path) as root:
+    with new_directory(target.path) as root:
         parts = Partitions(root, _SUFFIX_OF[target.format], writer)
         try:
             for topic, store_timestamp, record in records:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
-from formats.errors import RefusedError
+from formats.errors import RefusedError, WriteFailedError
 from store.files import io
+from store.files.layout import StoreLayout
+from store.files.output_place import check_output_place
+from store.files.staging import clear_left_behind, in_work, staged_directory, staging_of
+from store.files.trees import flush_tree
 
+STANDARD_OUTPUT = Path("-")
 _BUFFER = 1 << 20
 
 
@@ -23,9 +28,12 @@ class OutputFile:
         self.path = path
         self.size = 0
         self._buffer = bytearray()
-        io.create_file(path, 0)
-        self._descriptor: int | None = io.open_for_writing(path)
+        self._descriptor: int | None = self._open()
         self._is_abandoned = False
+
+    def _open(self) -> int:
+        io.create_file(self.path, 0)
+        return io.open_for_writing(self.path)
 
     @property
     def closed(self) -> bool:
@@ -63,9 +71,12 @@ class OutputFile:
         """Everything onto the disk, and close."""
         self._drain()
         descriptor = self._opened()
-        io.flush_descriptor(descriptor, self.path)
+        self._make_durable(descriptor)
         os.close(descriptor)
         self._descriptor = None
+
+    def _make_durable(self, descriptor: int) -> None:
+        io.flush_descriptor(descriptor, self.path)
 
     def abandon(self) -> None:
         """Close without caring for what was written, or for the end that a library writes when it is collected."""
@@ -80,8 +91,11 @@ class OutputFile:
             self._write(memoryview(data))
 
     def _write(self, view: memoryview) -> None:
-        io.write_at(self._opened(), self.path, self.size, view)
+        self._put(self._opened(), view)
         self.size += len(view)
+
+    def _put(self, descriptor: int, view: memoryview) -> None:
+        io.write_at(descriptor, self.path, self.size, view)
 
     def _opened(self) -> int:
         if self._descriptor is None:
@@ -89,74 +103,103 @@ class OutputFile:
         return self._descriptor
 
 
-def staging_of(path: Path) -> Path:
-    """Where `path` is made before it gets its name: beside it, so that a rename is all that is left to do."""
-    return path.with_name(f".{path.name}.rmqctl-{os.getpid()}")
+class OutputStream(OutputFile):
+    """The same for what is there already and no plain file: standard output, a device or a pipe. What was written
+    before an error is gone for good."""
+
+    def _open(self) -> int:
+        if self.path != STANDARD_OUTPUT:
+            return io.open_stream(self.path)
+        try:
+            return os.dup(1)
+        except OSError as error:
+            raise WriteFailedError("standard output is closed") from error
+
+    def _make_durable(self, descriptor: int) -> None:
+        """Nothing: a pipe or terminal has no disk."""
+
+    def _put(self, descriptor: int, view: memoryview) -> None:
+        try:
+            io.write_on(descriptor, self.path, view)
+        except WriteFailedError as error:
+            # nobody reads standard output any more: that is how `| head` ends
+            if self.path == STANDARD_OUTPUT and isinstance(error.__cause__, BrokenPipeError):
+                raise error.__cause__ from None
+            raise
+
+
+def require_new_file(path: Path, overwrite: bool, read: StoreLayout | None = None) -> None:
+    """RefusedError for a file that must not be written: one that is there already, unless `overwrite` allows to replace
+    it; a directory; one among the files of a store, above all of that which is `read`."""
+    if path == STANDARD_OUTPUT:
+        return
+    check_output_place(path, read)
+    if path.is_dir():
+        raise RefusedError("is a directory", file=path, hint="name a file, or ask for a partitioned export")
+    if os.path.lexists(path) and not overwrite and (path.is_block_device() or not _is_stream(path)):
+        raise RefusedError("exists already", file=path, hint="choose another name, or allow it with --overwrite")
 
 
 @contextlib.contextmanager
 def new_file(path: Path, overwrite: bool = False) -> Iterator[OutputFile]:
     """A file that gets the name `path` when the block ends well, and leaves nothing behind when it does not.
 
-    RefusedError if there is one already and `overwrite` does not allow to replace it.
+    Where `path` is a link, the file that it leads to is replaced. `-` is standard output; it, devices and pipes are
+    written into as they are. RefusedError as in `require_new_file`.
     """
-    if path.is_dir():
-        raise RefusedError("is a directory", file=path, hint="name a file, or ask for a partitioned export")
-    if os.path.lexists(path) and not overwrite:
-        raise RefusedError("exists already", file=path, hint="choose another name, or allow it with --overwrite")
+    require_new_file(path, overwrite)
+    if _is_stream(path):
+        stream = OutputStream(path)
+        try:
+            yield stream
+            stream.finish()
+        finally:
+            stream.abandon()
+        return
+    path = Path(os.path.realpath(path))
     io.make_directories(path.parent)
+    clear_left_behind(path)
     staging = staging_of(path)
-    _forget(staging)
     try:
         output = OutputFile(staging)
         try:
-            yield output
+            with in_work(staging):
+                yield output
             output.finish()
         finally:
             output.abandon()
         io.rename(staging, path)
     except BaseException:
-        _forget(staging)
+        if os.path.lexists(staging):
+            io.remove(staging)
         raise
     io.flush_directory(path.parent)
 
 
-class NewDirectory:
-    """A directory that gets its name when the block ends well: `with NewDirectory(path) as staging: ...`.
+def _is_stream(path: Path) -> bool:
+    """Whether there is something of this name that is written into instead of being replaced."""
+    if path == STANDARD_OUTPUT:
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
-    RefusedError if there is something of that name already that is no empty directory.
+
+@contextlib.contextmanager
+def new_directory(path: Path, read: StoreLayout | None = None) -> Iterator[Path]:
+    """A directory that gets its name when the block ends well.
+
+    RefusedError if there is something of that name already that is no empty directory, or if it lies among the files
+    of a store.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._staging = staging_of(path)
-
-    def __enter__(self) -> Path:
-        path = self._path
-        if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
-            raise RefusedError("exists already", file=path, hint="a partitioned export needs a directory of its own")
-        _forget(self._staging)
-        io.make_directories(self._staging)
-        return self._staging
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            _forget(self._staging)
-            return
-        try:
-            io.flush_tree(self._staging)
-            io.rename(self._staging, self._path)
-        except BaseException:
-            _forget(self._staging)
-            raise
-        io.flush_directory(self._path.parent)
-
-
-def _forget(staging: Path) -> None:
-    """Remove what an export left that was killed, or is given up."""
-    if staging.is_dir() and not staging.is_symlink():
-        io.remove_tree(staging)
-    elif os.path.lexists(staging):
-        io.remove(staging)
+    check_output_place(path, read)
+    path = Path(os.path.realpath(path))
+    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+        raise RefusedError("exists already", file=path, hint="a partitioned export needs a directory of its own")
+    with staged_directory(path) as staging:
+        yield staging
+        flush_tree(staging)
+        io.rename(staging, path)
+    io.flush_directory(path.parent)

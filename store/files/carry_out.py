@@ -12,6 +12,7 @@ from store.files.journal_entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, M
 from store.files.journal_folder import AFTER
 from store.files.moving import move
 from store.files.sparse_copy import Sharing, copy_sparsely
+from store.files.trees import flush_tree, remove_any
 
 _ZEROS = bytes(CHUNK)
 SINGLE = "single"
@@ -87,11 +88,11 @@ def _one(folder: Path, entry: Entry, keeps: bool) -> None:
             if keeps:
                 _keep(folder, path, entry.moved)
             else:
-                io.remove_any(path)
+                remove_any(path)
         if entry.staged is not None:
             staged = folder / entry.staged
             io.make_directories(path.parent)
-            io.flush_tree(staged)
+            flush_tree(staged)
             move(staged, path)
             io.set_modified(path, entry.staged_items[0].mtime_ns)
 

@@ -8,8 +8,8 @@ from store.files.lock import StoreLock, take_lock
 
 
 def take_for_change(layout: StoreLayout, *, mends: bool = False) -> StoreLock:
-    """The store's lock. StoreInUseError; RefusedError where an interrupted change waits for undo or resume, or, unless
-    what comes `mends` the store, for that."""
+    """The store's lock. StoreInUseError; RefusedError where the store is another user's, or an interrupted change waits
+    for undo or resume, or, unless what comes `mends` the store, for that."""
     lock = take_lock(layout)
     try:
         # under the lock: a change that is under way in another process is not an interrupted one

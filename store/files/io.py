@@ -11,18 +11,14 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from formats.errors import DiskFullError, WriteFailedError
-from store.files.populate import Populator
+from store.files.ownership import Ownership, inherited, of_one
 
 PAGE_SIZE = 4096
-# A sparse file is given real blocks this far ahead of its write position, so that a full disk is an error of the
-# reservation and never a SIGBUS in the middle of a mapped write.
-RESERVE_AHEAD = 4 * 1024 * 1024
-# the same for a file that keeps growing
-_RESERVE_MORE = 16 * 1024 * 1024
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -57,16 +53,21 @@ def make_directories(path: Path, below: Path | None = None) -> None:
     """Create `path` and its parents where they are missing; those down to `below`, if it is given, must be there."""
     if not path.is_dir():
         with _changing("mkdir", path):
-            missing = [path, *(parent for parent in path.parents if below is not None and below in parent.parents)]
-            for directory in reversed(missing):
-                directory.mkdir(parents=below is None, exist_ok=True)
+            every = [path, *(parent for parent in path.parents if below is None or below in parent.parents)]
+            for directory in reversed([one for one in every if not one.is_dir()]):
+                owner = inherited(directory)
+                directory.mkdir(exist_ok=True)
+                if owner is not None:
+                    give_to(directory, owner)
 
 
 def create_file(path: Path, size: int) -> None:
     """A new sparse file of `size` zero bytes; fails if it exists."""
     with _changing("create", path, 0, size):
+        owner = inherited(path)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
+            _give(descriptor, owner)
             os.ftruncate(descriptor, size)
         except OSError:
             path.unlink()
@@ -75,10 +76,45 @@ def create_file(path: Path, size: int) -> None:
             os.close(descriptor)
 
 
-def open_for_writing(path: str | os.PathLike[str], create: bool = False) -> int:
-    """A descriptor for reading and writing of `path`, which the caller closes."""
+def open_for_writing(path: str | os.PathLike[str], create: bool = False, owner: Ownership | None = None) -> int:
+    """A descriptor for reading and writing of `path`, which the caller closes. `owner`: of a file that is created, if
+    not that of the store around it."""
     with _changing("open", path):
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        owner = (owner or inherited(Path(path))) if create and not os.path.exists(path) else None
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        _give(descriptor, owner)
+        return descriptor
+
+
+def open_stream(path: Path) -> int:
+    """A descriptor for writing one after the other into what is there and no plain file: a device or a pipe."""
+    with _changing("open", path):
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def write_on(descriptor: int, path: Path, data: memoryview) -> None:
+    """Write all of `data` where a stream is."""
+    with _changing("write", path, 0, len(data)):
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+def _give(descriptor: int, owner: Ownership | None) -> None:
+    if owner is not None:
+        status = os.fstat(descriptor)
+        if (status.st_uid, status.st_gid) != (owner.user, owner.group) and os.geteuid() == 0:
+            os.fchown(descriptor, owner.user, owner.group)
+        os.fchmod(descriptor, owner.directory_mode if stat.S_ISDIR(status.st_mode) else owner.file_mode)
+
+
+def give_to(path: Path, owner: Ownership) -> None:
+    """Give a file or directory its permissions; owner and group too, if this user is root."""
+    with _changing("chown", path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            _give(descriptor, owner)
+        finally:
+            os.close(descriptor)
 
 
 def write_at(descriptor: int, path: str | os.PathLike[str], offset: int, data: bytes | bytearray | memoryview) -> None:
@@ -101,11 +137,14 @@ def write_range(path: Path, offset: int, data: bytes | bytearray | memoryview) -
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`: written beside it, flushed, renamed, so that it is the old or the new, never half."""
+    """Replace `path` by `data`: written beside it, flushed, renamed, so that it is the old or the new, never half.
+    A link is followed. What is replaced hands on its owner and permissions."""
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     temporary = path.with_name(f".{path.name}.rmqctl-{os.getpid()}")
     if os.path.lexists(temporary):  # of a process with the same id that was killed, perhaps longer than ours
         remove(temporary)
-    descriptor = open_for_writing(temporary, create=True)
+    replaced = of_one(path.stat()) if path.is_file() else None
+    descriptor = open_for_writing(temporary, create=True, owner=replaced)
     try:
         write_at(descriptor, temporary, 0, data)
         flush_descriptor(descriptor, temporary)
@@ -150,20 +189,8 @@ def set_modified(path: Path, modified_ns: int) -> None:
         os.utime(path, ns=(path.stat().st_atime_ns, modified_ns))
 
 
-def flush_tree(path: Path) -> None:
-    """fsync a file, or a directory with everything in it."""
-    if path.is_symlink():
-        return
-    if not path.is_dir():
-        flush_file(path)
-        return
-    for child in path.iterdir():
-        flush_tree(child)
-    flush_directory(path)
-
-
 def copy_file(source: Path, target: Path) -> None:
-    """Copy content and times of a file, or of a directory with everything in it; links stay links."""
+    """Copy content, times and owners of a file, or of a directory with everything in it; links stay links."""
     import shutil
 
     with _changing("copy", target):
@@ -172,6 +199,9 @@ def copy_file(source: Path, target: Path) -> None:
             shutil.copytree(source, target, symlinks=True)
         else:
             shutil.copy2(source, target, follow_symlinks=False)
+        if os.geteuid() == 0:  # nobody else can
+            for path in [source, *(source.rglob("*") if target.is_dir() else ())]:
+                os.lchown(target / path.relative_to(source), path.lstat().st_uid, path.lstat().st_gid)
 
 
 def link(source: Path, target: Path) -> None:
@@ -204,14 +234,6 @@ def remove_tree(path: Path) -> None:
 
     with _changing("rmtree", path):
         shutil.rmtree(path)
-
-
-def remove_any(path: Path) -> None:
-    """Remove a file, a link, or a directory with everything in it."""
-    if path.is_dir() and not path.is_symlink():
-        remove_tree(path)
-    else:
-        remove(path)
 
 
 def make_temporary_directory(prefix: str) -> Path:
@@ -253,97 +275,29 @@ def flush_directory(path: Path) -> None:
             os.close(descriptor)
 
 
-class WritableMap:
-    """A file mapped for writing. Positions are bytes from its start. `map` is for compiled code (see `view`)."""
+def map_for_writing(descriptor: int, path: Path, size: int) -> mmap.mmap:
+    """A map of the first `size` bytes of an open file; WriteFailedError if it is shorter."""
+    with _changing("map", path, 0, size):
+        if os.fstat(descriptor).st_size < size:
+            raise OSError(errno.EIO, "the file is shorter than it should be")
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE)
 
-    def __init__(self, path: Path, size: int, reserved: int) -> None:
-        """Map `size` bytes of an existing file; the first `reserved` of them have blocks already."""
-        self.path = path
-        self.size = size
-        self.reserved = self._allocated = self._populated = reserved
-        self._is_growing = False
-        self._descriptor = open_for_writing(path)
-        try:
-            with _changing("map", path, 0, size):
-                if os.fstat(self._descriptor).st_size < size:
-                    raise OSError(errno.EIO, "the file is shorter than it should be")
-                self.map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_WRITE)
-                self._populator = Populator(self.map)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
 
-    def reserve(self, end: int) -> None:
-        """Make sure that the disk has blocks up to byte `end`; WriteFailedError if it is full, nothing written."""
-        if end <= self.reserved:
-            return
-        chunk = _RESERVE_MORE if self._is_growing else RESERVE_AHEAD
-        wanted = min(self.size, -(-end // chunk) * chunk)
-        try:
-            self._allocate(wanted)
-        except WriteFailedError:
-            # no room for the whole chunk: what is needed now may still fit
-            if wanted == end:
-                raise
-            wanted = min(self.size, -(-end // PAGE_SIZE) * PAGE_SIZE)
-            self._allocate(wanted)
-        self.reserved = wanted
-        # whoever writes little never comes here again, and pages written for nothing would be flushed for nothing
-        if self._is_growing:
-            self._look_ahead()
-        self._is_growing = True
+def reserve(descriptor: int, path: Path, offset: int, length: int) -> None:
+    """Give a range of a sparse file real blocks."""
+    with _changing("reserve", path, offset, length):
+        os.posix_fallocate(descriptor, offset, length)
 
-    def _allocate(self, end: int) -> None:
-        if end > self._allocated:
-            with _changing("reserve", self.path, self._allocated, end - self._allocated):
-                os.posix_fallocate(self._descriptor, self._allocated, end - self._allocated)
-            self._allocated = end
 
-    def _look_ahead(self) -> None:
-        """Have the pages mapped that are reserved, and a chunk more: it will be reserved next."""
-        with contextlib.suppress(WriteFailedError):  # whoever needs the room learns of it
-            self._allocate(min(self.size, self.reserved + _RESERVE_MORE))
-        if self._allocated > self._populated:
-            self._populator.ahead(self._populated, self._allocated)
-            self._populated = self._allocated
+def announce(path: Path, offset: int, length: int) -> None:
+    """Let the observer know, and fail, of a write into a map that somebody else carries out."""
+    if observer is not None:
+        with _changing("write", path, offset, length):
+            pass
 
-    def view(self, begin: int, end: int) -> memoryview:
-        """The bytes [begin, end) for code that writes many places at once, to be released before `close`. Only what is
-        reserved may be written, and only what was announced by `will_write`."""
-        return memoryview(self.map)[begin:end]
 
-    def will_write(self, position: int, length: int) -> None:
-        """Let the observer know, and fail, of a write that somebody else carries out."""
-        if observer is not None:
-            with _changing("write", self.path, position, length):
-                pass
-
-    def write_frame(self, position: int, first: bytes, rest: bytes) -> None:
-        """Write a frame of two pieces, of which the `first` has 8 bytes and is written last. See `write`."""
-        if observer is not None:
-            self.will_write(position, 8 + len(rest))
-        begin = position + 8
-        self.map[begin : begin + len(rest)] = rest
-        self.map[position:begin] = first
-
-    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """Copy `data` to `position`; the range must be reserved. The first eight bytes are copied last, so that a
-        reader of the live file sees either no frame or a whole one."""
-        self.will_write(position, len(data))
-        end = position + len(data)
-        head_end = min(position + 8, end)
-        self.map[head_end:end] = data[8:]
-        self.map[position:head_end] = data[:8]
-
-    def flush(self, begin: int, end: int) -> None:
-        """Bring the pages of [begin, end) to disk, and whatever else of the file is dirty. By fdatasync, which lets
-        other threads run meanwhile, where mmap.flush would stop the whole process for the length of the fsync."""
-        if end > begin:
-            with _changing("fsync", self.path, begin, end - begin):
-                os.fdatasync(self._descriptor)
-
-    def close(self) -> None:
-        """Unmap; does not flush."""
-        self._populator.close()
-        self.map.close()
-        os.close(self._descriptor)
+def flush_data(descriptor: int, path: Path, offset: int, length: int) -> None:
+    """fdatasync of a whole file, of which this range was written. It lets other threads run meanwhile, where mmap.flush
+    would stop the whole process for the length of the fsync."""
+    with _changing("fsync", path, offset, length):
+        os.fdatasync(descriptor)

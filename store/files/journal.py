@@ -7,6 +7,7 @@ A journal is a folder `<store>.rmqctl/<time>-<verb>/` with `journal.json` and `s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from formats.errors import WriteFailedError
 from store.files import io
 from store.files.blob import Blob, Spilled
 from store.files.carry_out import carry_out
+from store.files.interrupted_sizes import SIZES
 from store.files.journal_entry import Entry, new_entry, to_json, to_text
 from store.files.journal_folder import (
     AFTER,
@@ -30,6 +32,7 @@ from store.files.journal_log import new_head, note_permanent
 from store.files.layout import StoreLayout
 from store.files.plan import Plan
 from store.files.roll_back import roll_back
+from store.files.trees import flush_tree
 
 HOW_TO_END = "`rmqctl undo` puts the store back as it was, `rmqctl resume` finishes the change"
 
@@ -42,11 +45,19 @@ class Journal:
     """
 
     def __init__(
-        self, layout: StoreLayout, verb: str, arguments: list[str] | None = None, *, keeps: bool = True
+        self,
+        layout: StoreLayout,
+        verb: str,
+        arguments: list[str] | None = None,
+        *,
+        keeps: bool = True,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
+        """`sizes`: of the files that will be made, see `interrupted_sizes`."""
         self.layout = layout
         self.keeps = keeps
         self._head = new_head(layout, verb, arguments)
+        self._sizes = dict(sizes or {})
         self._moment_ns = int(self._head["moment_ns"])
         self.folder = layout.kept / str(self._head["id"])
         self._after = Blob(self.folder / AFTER)
@@ -103,7 +114,7 @@ class Journal:
             ]
         staged = self.folder / "staged"
         if staged.is_dir():
-            io.flush_tree(staged)
+            flush_tree(staged)
         io.flush_directory(self.folder)
         io.flush_directory(self.folder.parent)
         io.flush_directory(self.folder.parent.parent)
@@ -122,7 +133,8 @@ class Journal:
         for directory in (self.folder, self.folder.parent, self.folder.parent.parent):
             io.flush_directory(directory)
         head = {**self._head, **_extent(plan, entries)}
-        write_state(self.folder, INTERRUPTED, **head)
+        # nothing else tells what the files were like once the old ones are gone
+        write_state(self.folder, INTERRUPTED, **head, **{SIZES: self._sizes})
         carry_out(self.folder, entries, self._moment_ns, plan.times, keeps=False)
         note_permanent(self.layout, head)
         io.remove_tree(self.folder)

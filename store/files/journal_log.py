@@ -68,7 +68,7 @@ class Change(NamedTuple):
 
 def changes(layout: StoreLayout) -> list[Change]:
     """All changes, the oldest first."""
-    found = [*_history(layout), *(_change(folder) for folder in _folders(layout))]
+    found = [*_history(layout), *(_change(folder) for folder in change_folders(layout))]
     return sorted(found, key=lambda change: (change.id, change.folder is not None))
 
 
@@ -80,7 +80,7 @@ def last_standing(layout: StoreLayout) -> Change | None:
 
 def unfinished_change(layout: StoreLayout) -> str | None:
     """Id of a change that was interrupted, or is under way in another process; None if there is none."""
-    for folder in reversed(_folders(layout)):
+    for folder in reversed(change_folders(layout)):
         try:
             if read_state(folder)["state"] in UNFINISHED:
                 return folder.name
@@ -124,7 +124,7 @@ def interrupted_error(layout: StoreLayout, change: Change) -> RefusedError:
 def end_interrupted(layout: StoreLayout, which: Callable[[dict[str, Any]], bool] = lambda head: True) -> None:
     """The store has been mended: interrupted changes that kept nothing are over, those of which `which` says
     so by their head (as in journal.json). Only under the store's lock."""
-    for folder in _folders(layout):
+    for folder in change_folders(layout):
         state = read_state(folder)
         if state["state"] == INTERRUPTED and which(state):
             note_permanent(layout, state)
@@ -204,7 +204,8 @@ def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
     return freed
 
 
-def _folders(layout: StoreLayout) -> list[Path]:
+def change_folders(layout: StoreLayout) -> list[Path]:
+    """The folders of all journals, the oldest first. UnreadableError."""
     try:
         names = sorted(os.listdir(layout.kept))
     except FileNotFoundError:

@@ -38,6 +38,24 @@ def topic_directory(parent: Path, topic: str) -> Path:
     return parent / topic
 
 
+def looks_like_store(directory: Path) -> bool:
+    """Whether the names in `directory` are those of a store: a commitlog, or queues and what lies beside them."""
+    if (directory / "commitlog").is_dir():
+        return True
+    return (directory / "consumequeue").is_dir() and any(
+        (directory / name).exists() for name in ("index", "config", "checkpoint")
+    )
+
+
+def holds_log_files(directory: Path) -> bool:
+    """Whether files of a commitlog or a consume queue lie directly in `directory`, wherever it is."""
+    try:
+        with os.scandir(directory) as entries:
+            return any(is_file_name(entry.name) for entry in entries)
+    except OSError:
+        return False
+
+
 class StoreLayout:
     """Paths of one store. `commitlog` has several directories for a multi-path store."""
 

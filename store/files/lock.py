@@ -10,6 +10,7 @@ from pathlib import Path
 from formats.errors import StoreInUseError, UnreadableError
 from store.files import io
 from store.files.layout import StoreLayout
+from store.files.ownership import refuse_other_user
 
 # struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
 _FLOCK = struct.Struct("hhqqi4x")
@@ -104,7 +105,9 @@ def _used_file(process: str, roots: tuple[str, ...]) -> str | None:
 
 
 def take_lock(layout: StoreLayout) -> StoreLock:
-    """The lock, and the certainty that no other process uses the store's files; StoreInUseError otherwise."""
+    """The lock, and the certainty that no other process uses the store's files; StoreInUseError otherwise. RefusedError
+    where the store is another user's."""
+    refuse_other_user(layout)
     users = users_of(layout)
     if users:
         process, file = users[0]

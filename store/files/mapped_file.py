@@ -9,6 +9,7 @@ from pathlib import Path
 from store.files import io
 from store.files.reading import Descriptors
 from store.files.reference import ReferenceCount
+from store.files.writable_map import WritableMap
 
 
 class MappedFile:
@@ -29,7 +30,7 @@ class MappedFile:
         self.store_timestamp = 0
         self.reference = ReferenceCount(self.close)
         self._descriptors = descriptors
-        self._map: io.WritableMap | None = None
+        self._map: WritableMap | None = None
 
     @property
     def end_offset(self) -> int:
@@ -76,11 +77,11 @@ class MappedFile:
         if self._map is None:
             # what was written before us may lie in holes (zeros), so nothing ahead of a page counts as reserved
             reserved = self.wrote_position - self.wrote_position % io.PAGE_SIZE
-            self._map = io.WritableMap(self.path, self.size, reserved)
+            self._map = WritableMap(self.path, self.size, reserved)
         self._map.reserve(self.wrote_position + length)
 
     @property
-    def writable_map(self) -> io.WritableMap:
+    def writable_map(self) -> WritableMap:
         """The map of a file that room was reserved in. Who writes there calls `publish` then."""
         if self._map is None:
             raise AssertionError("the file is not being appended to")

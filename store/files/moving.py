@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from store.files import io
+from store.files.trees import flush_tree, remove_any
 
 _MOVING, _GONE = ".rmqctl-moving", ".rmqctl-gone"
 
@@ -17,7 +18,7 @@ def move(source: Path, target: Path) -> None:
         return
     temporary = _beside(target, _MOVING)
     io.copy_file(source, temporary)
-    io.flush_tree(temporary)
+    flush_tree(temporary)
     io.rename(temporary, target)
     io.flush_directory(target.parent)
     discard(source)
@@ -28,7 +29,7 @@ def discard(path: Path) -> None:
     """Remove a file or directory, under another name first: half of a directory must not look like all of it."""
     gone = _beside(path, _GONE)
     io.rename(path, gone)
-    io.remove_any(gone)
+    remove_any(gone)
 
 
 def is_leftover(path: Path) -> bool:
@@ -40,7 +41,7 @@ def clear_interrupted(path: Path) -> None:
     """Remove what a move to or from `path` left beside it when the process was killed."""
     for name in (_beside(path, _MOVING), _beside(path, _GONE)):
         if os.path.lexists(name):
-            io.remove_any(name)
+            remove_any(name)
 
 
 def _beside(path: Path, suffix: str) -> Path:

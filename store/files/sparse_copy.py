@@ -9,6 +9,7 @@ from pathlib import Path
 
 from formats.errors import UnreadableError, WriteFailedError
 from store.files import io
+from store.files.ownership import of_one
 from store.files.reading import data_extents
 
 _CHUNK = 4 * 1024 * 1024
@@ -26,7 +27,8 @@ class Sharing(enum.StrEnum):
 def copy_sparsely(source: Path, target: Path, length: int, sharing: Sharing) -> bool:
     """Copy the first `length` bytes of a regular file to a new one, which is flushed; whether blocks are shared.
 
-    Holes stay holes, and the time of the last change is that of the source. A source that becomes shorter meanwhile
+    Holes stay holes, and the time of the last change is that of the source, as are its permissions and, where this user
+    is root, its owner and group. A source that becomes shorter meanwhile
     leaves a hole. UnreadableError; WriteFailedError, also where `sharing` is a must and cannot be.
     """
     try:
@@ -35,7 +37,7 @@ def copy_sparsely(source: Path, target: Path, length: int, sharing: Sharing) -> 
     except OSError as error:
         raise UnreadableError(f"cannot be opened: {error.strerror}", file=source) from error
     try:
-        modified = os.fstat(reading).st_mtime_ns
+        status = os.fstat(reading)
         io.create_file(target, 0)
         writing = io.open_for_writing(target)
         try:
@@ -48,7 +50,8 @@ def copy_sparsely(source: Path, target: Path, length: int, sharing: Sharing) -> 
             os.close(writing)
     finally:
         os.close(reading)
-    io.set_modified(target, modified)
+    io.give_to(target, of_one(status))
+    io.set_modified(target, status.st_mtime_ns)
     return shared
 
 

@@ -71,11 +71,12 @@ def repair(
     # before the lock is ours: a store that somebody holds counts as one that is being written to
     before = marks_of(files.layout)
     findings = list(check(files, progress=progress))
+    files.keep_interrupted_sizes()
     if dry_run:
         return _Repair(files, None, only).plan(findings, progress)
     lock = take_for_change(files.layout, mends=True)
-    journal = Journal(files.layout, "repair", arguments, keeps=keeps)
     try:
+        journal = Journal(files.layout, "repair", arguments, keeps=keeps, sizes=files.sizes())
         if marks_of(files.layout) != before:
             raise RefusedError("has changed while it was checked", file=files.root, hint="run the command again")
         repairing = _Repair(StoreFiles(files.root, files.config), journal, only)

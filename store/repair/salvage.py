@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from formats.errors import CorruptError, NotFoundError, UnreadableError
@@ -15,9 +15,12 @@ from store.commitlog.walk import Progress
 from store.config import StoreConfig
 from store.config_files import load_config, write_config
 from store.files import io
-from store.files.layout import file_name
+from store.files.layout import file_name, looks_like_store
 from store.files.mapped_file import MappedFile
+from store.files.ownership import Ownership, ownership_of
 from store.files.reading import Descriptors
+from store.files.staging import clear_left_behind, staged_directory, staging_of
+from store.files.trees import give_tree
 from store.message_store import MessageStore
 from store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
 from store.repair.salvage_carve import Carver, FrameRun, QueueSpan
@@ -47,38 +50,51 @@ def salvage(
     old queue offsets, "renumber" counts each queue from 0. `stale`: also messages that are older than those before them
     in the same file, as an earlier truncation leaves them. `config`: of the new store; sizes that it does not name are
     those of a store among `paths`. Beside the store, as TARGET.lost-and-found.jsonl, stands what was not understood
-    or not taken. RefusedError for a target that exists or lies in a source, UsageError, UnreadableError,
-    WriteFailedError, NotFoundError where no message was found; then nothing is left behind.
+    or not taken. RefusedError for a target that exists or lies in a source, UsageError, NotAStoreError,
+    UnreadableError, WriteFailedError, NotFoundError where no message was found; then nothing is left behind.
     """
     config = config or StoreConfig()
     sources = find_sources(paths, config)
     check_target(target, paths, sources)
     rows_path = target.with_name(target.name + ".lost-and-found.jsonl")
     check_target(rows_path, [], sources)
-    staging = target.with_name(f".{target.name}.rmqctl-{os.getpid()}")
-    rows_staging = rows_path.with_name(f".{rows_path.name}.rmqctl-{os.getpid()}")
+    clear_left_behind(rows_path)
     work = _Salvage(sources, _geometry(paths, sources, config), offsets, stale, progress)
-    io.make_directories(staging)
-    try:
-        rows = LostAndFound(rows_staging)
-        try:
-            work.run(staging, rows)
-            work.copy_config(paths, staging)
-            rows.finish()
-        finally:
-            rows.close()
-    except BaseException:
-        io.remove_tree(staging)
-        if rows_staging.exists():
-            io.remove(rows_staging)
-        raise
-    io.rename(rows_staging, rows_path)
-    io.rename(staging, target)
+    with staged_directory(target) as staging, _lost_and_found(rows_path) as rows:
+        work.run(staging, rows)
+        work.copy_config(paths, staging)
+        rows.finish()
+        owner = _owner(paths)
+        if owner is not None:
+            give_tree(staging, owner)
+            give_tree(rows.path, owner)
+        io.rename(rows.path, rows_path)
+        # last: once the store has its name there is nothing left to fail
+        io.rename(staging, target)
     io.flush_directory(target.parent)
     report = work.report
     report.store, report.lost_and_found = str(target), str(rows_path)
     report.causes = dict(rows.causes)
     return report
+
+
+@contextlib.contextmanager
+def _lost_and_found(path: Path) -> Iterator[LostAndFound]:
+    """The lost and found of a salvage on its way to the name `path`; neither is left where it fails."""
+    rows = LostAndFound(staging_of(path))
+    try:
+        yield rows
+    except BaseException:
+        rows.close()
+        for left in (rows.path, path):
+            if os.path.lexists(left):
+                io.remove(left)
+        raise
+
+
+def _owner(paths: Sequence[Path]) -> Ownership | None:
+    """Whose the new store is to be, and who may read it: as the first store among `paths`; None if there is none."""
+    return next((ownership_of(path) for path in paths if looks_like_store(path)), None)
 
 
 def _geometry(paths: Sequence[Path], sources: Sequence[Source], config: StoreConfig) -> StoreConfig:

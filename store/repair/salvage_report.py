@@ -42,6 +42,7 @@ class LostAndFound:
     `queue_offset` where a message is meant. Written as they come."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._blob = Blob(path)
         self.causes: Counter[str] = Counter()
 

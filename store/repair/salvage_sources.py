@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import NotFoundError, RefusedError, UnreadableError, UsageError
+from formats.errors import NotAStoreError, RefusedError, UnreadableError, UsageError
 from store.config import StoreConfig
 from store.files.layout import LARGEST_OFFSET, is_file_name
 from store.files.mapped_file import MappedFile
+from store.files.output_place import check_output_place
 from store.files.reading import Descriptors
 
 
@@ -31,7 +32,7 @@ def find_sources(paths: Sequence[Path], config: StoreConfig) -> list[Source]:
     """The files to read, each once. Of a store its commitlog, wherever `config` has it; of any other directory all
     regular files below it, links aside; a file or block device as it is.
 
-    NotFoundError for a path that is not there, UnreadableError, UsageError where nothing is left to read.
+    NotAStoreError for a path that is not there, UnreadableError, UsageError where nothing is left to read.
     """
     found: dict[str, Source] = {}
     for path in paths:
@@ -46,7 +47,8 @@ def find_sources(paths: Sequence[Path], config: StoreConfig) -> list[Source]:
 
 def _files(path: Path, config: StoreConfig) -> Iterator[Path]:
     if not os.path.lexists(path):
-        raise NotFoundError("there is no such file or directory", file=path)
+        hint = "name stores, folders, files or block devices that are there"
+        raise NotAStoreError("there is no such file or directory", file=path, hint=hint)
     if not path.is_dir():
         yield path
         return
@@ -91,6 +93,7 @@ def _source(path: Path) -> Source:
 def check_target(target: Path, sources: Sequence[Path], files: Sequence[Source]) -> None:
     """RefusedError unless `target` is new or empty, neither lies in a source nor holds one, and is not among the files
     of a store: a broker stumbles over a directory in its commitlog."""
+    check_output_place(target)
     real = Path(os.path.realpath(target))
     for above in real.parents:
         if (above / "commitlog").is_dir():

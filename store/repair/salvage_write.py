@@ -148,6 +148,7 @@ class SalvageWriter:
             return
         results = self._store.put_many([copied for _, copied in ready], as_stored=True)
         for (found, _), result in zip(ready, results, strict=True):
+            result.raise_failure()
             if not result.status.is_stored:
                 self._leave_out(found, "refused", str(result.detail or result.status))
                 continue

@@ -18,7 +18,9 @@ from formats.errors import UnreadableError, WriteFailedError
 from store.check.live import is_in_use, settled_end
 from store.files import io
 from store.files.mapped_file_queue import MappedFileQueue
+from store.files.ownership import of_one
 from store.files.sparse_copy import Sharing, copy_sparsely
+from store.files.staging import staged_directory
 from store.repair.salvage_sources import check_target
 from store.repair.snapshot_manifest import (
     FORMAT,
@@ -85,16 +87,11 @@ def take_snapshot(
     in a store, UnreadableError, WriteFailedError; then nothing is left behind.
     """
     check_target(target, [files.root, *files.layout.commitlog], [])
-    staging = target.with_name(f".{target.name}.rmqctl-{os.getpid()}")
-    io.make_directories(staging)
-    copying = _Snapshot(files, staging, sharing, hard_links, progress)
-    try:
+    with staged_directory(target) as staging:
+        copying = _Snapshot(files, staging, sharing, hard_links, progress)
         copying.run()
         copying.finish(version)
-    except BaseException:
-        io.remove_tree(staging)
-        raise
-    io.rename(staging, target)
+        io.rename(staging, target)
     io.flush_directory(target.parent)
     copying.report.snapshot = str(target)
     return copying.report
@@ -129,7 +126,7 @@ class _Snapshot:
         self._hard_links = hard_links
         self._progress = progress
         self._copied: list[CopiedFile] = []
-        self._times: dict[Path, int] = {}
+        self._directories: dict[Path, os.stat_result] = {}
         is_live = is_in_use(files.layout)
         self._has_abort = files.has_abort()
         self.report = SnapshotReport(str(root), str(files.root), is_live)
@@ -137,7 +134,7 @@ class _Snapshot:
 
     def run(self) -> None:
         """Copy everything in the order that makes it consistent."""
-        self._note_time(self._files.root, self._root)
+        self._note_directory(self._files.root, self._root)
         for name in _FIRST:
             self._copy_below(self._files.root / name, self._root / name)
         known = {*_FIRST, *_MARKS}
@@ -153,7 +150,7 @@ class _Snapshot:
             self._note(self._root / "abort", "copy")
 
     def finish(self, version: str) -> None:
-        """Times of the directories, the manifest, and all of it on disk."""
+        """Times and owners of the directories, the manifest, and all of it on disk."""
         report = self.report
         report.files, report.bytes = len(self._copied), sum(copied.size for copied in self._copied)
         write_manifest(
@@ -166,13 +163,15 @@ class _Snapshot:
                 "was_live": report.was_live,
                 "log": {"min_offset": report.min_offset, "end_offset": report.end_offset},
                 "skipped": report.skipped,
-                "directories": sorted(self._relative(path) for path in self._times if path != self._root),
+                "directories": sorted(self._relative(path) for path in self._directories if path != self._root),
                 "files": [copied._asdict() for copied in self._copied],
             },
         )
-        for directory in sorted(self._times, reverse=True):
+        for directory in sorted(self._directories, reverse=True):
+            status = self._directories[directory]
             io.flush_directory(directory)
-            io.set_modified(directory, self._times[directory])
+            io.give_to(directory, of_one(status))
+            io.set_modified(directory, status.st_mtime_ns)
 
     # ---- the log
 
@@ -204,7 +203,7 @@ class _Snapshot:
         if directory.is_dir():
             target = self._target_of(directory / "x").parent
             io.make_directories(target)
-            self._note_time(directory, target)
+            self._note_directory(directory, target)
 
     def _target_of(self, path: Path) -> Path:
         """Where a commitlog file goes: at its place below the root, or into `commitlog` if it lies elsewhere."""
@@ -227,7 +226,7 @@ class _Snapshot:
             self._copy_file(source, target, status.st_size, status.st_size, False)
         elif stat.S_ISDIR(status.st_mode):
             io.make_directories(target)
-            self._note_time(source, target)
+            self._note_directory(source, target)
             for name in self._listed(source):
                 self._copy_below(source / name, target / name)
         else:
@@ -279,8 +278,8 @@ class _Snapshot:
         self.report.reflinks += how == "reflink"
         self._copied.append(CopiedFile(self._relative(path), status.st_size, status.st_mtime_ns, sha256_of(path), how))
 
-    def _note_time(self, source: Path, target: Path) -> None:
-        self._times[target] = source.stat().st_mtime_ns
+    def _note_directory(self, source: Path, target: Path) -> None:
+        self._directories[target] = source.stat()
 
     def _relative(self, path: Path) -> str:
         return path.relative_to(self._root).as_posix()

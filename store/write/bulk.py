@@ -37,6 +37,9 @@ def put_one_by_one(rows: BulkRows, put_many: Callable[[list[Message]], Sequence[
     for begin in range(0, len(rows), _SINGLES):
         some = range(begin, min(begin + _SINGLES, len(rows)))
         for row, answer in zip(some, put_many([rows.message(row) for row in some]), strict=True):
+            if answer.is_failure:
+                result.give_up(row, answer)
+                return result
             result.note(row, answer)
     return result
 
@@ -76,7 +79,11 @@ class BulkPuts:
             end = work.end_of_ready(row)
             reached = self._stretch(work, source, row, end, result) if row < end else row
             if reached == row:
-                result.note(row, self._put_one(rows.message(row), rows.is_copy))
+                answer = self._put_one(rows.message(row), rows.is_copy)
+                if answer.is_failure:
+                    result.give_up(row, answer)
+                    break
+                result.note(row, answer)
                 work.learn(row)
                 reached = row + 1
             row = reached

@@ -18,6 +18,7 @@ Check = Callable[[Message], PutResult | None]
 
 def refused_rows(rows: BulkRows, check: Check) -> dict[int, str]:
     """Why rows of `rows`, which are judged, would be refused; rows that would be stored are not in it.
+    WriteFailedError where the store takes none at all now.
 
     What a store asks of a usual row it asks of its topic: one row speaks for all usual ones of that topic. What it
     asks of numbers and sizes is looked at in `BulkRows.judge`, which is the plain twin's work for the rest.
@@ -42,5 +43,6 @@ def refused_messages(numbers: Iterable[int], message: Callable[[int], Message], 
             refused[number] = error.message
             continue
         if answer is not None:
+            answer.raise_failure()
             refused[number] = f"{answer.status}: {answer.detail}"
     return refused

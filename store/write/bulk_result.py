@@ -64,6 +64,10 @@ class ColumnsResult(NamedTuple):
         if answer.physical_offset is not None and answer.queue_offset is not None:
             self.physical_offset[row], self.queue_offset[row] = answer.physical_offset, answer.queue_offset
 
+    def give_up(self, row: int, answer: PutResult) -> None:
+        """The store could not take a row: it and all behind it are not stored, for this reason."""
+        self.answers.update(dict.fromkeys(range(row, len(self.physical_offset)), answer))
+
     def results(self, store_host: Host) -> Sequence[PutResult]:
         """The same as one result for each row."""
         return _Results(self, store_host)

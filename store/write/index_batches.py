@@ -10,6 +10,7 @@ from formats.errors import DiskFullError
 from formats.layouts import INDEX_SLOT
 from store.columns.batch import Int32s, Int64s
 from store.files import io
+from store.files.writable_map import WritableMap
 from store.index.index_file import IndexFile, IndexHeader
 from store.index.index_service import IndexService
 from store.mend.index_entries import kernels, new_words
@@ -43,7 +44,7 @@ class _OpenSlots:
         found = np.frombuffer(file.read_slots(), _SLOT).astype(np.int32)
         found[(found < 0) | (found >= file.header.index_count)] = 0  # no entry's number: see IndexFile.slot
         self.newest: Int32s = found
-        self._map = io.WritableMap(file.path, end, 0)
+        self._map = WritableMap(file.path, end, 0)
         try:
             self._map.reserve(end)
         except BaseException:

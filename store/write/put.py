@@ -17,7 +17,7 @@ from store.write.headroom import UNIT_COST, Headroom
 from store.write.ordinary import OrdinaryPuts
 from store.write.prepare import Preparation, Prepared
 from store.write.put_checks import Refusal, StoreCondition, check_batch, check_fits_file, check_store, check_topic
-from store.write.result import PutResult
+from store.write.result import PutResult, put_until_failure
 from store.write.running_state import RunningState
 
 
@@ -63,10 +63,16 @@ class Putter:
         """Put messages, as one classic batch or one after the other, and wait for the disk once for all of them."""
         if is_batch:
             return self._wait(self._put_all(messages, as_stored, is_batch=True))
-        outcomes = [self._put_all([message], as_stored, is_batch=False) for message in messages]
+        outcomes: list[_Outcome] = []
+
+        def put(message: Message) -> PutResult:
+            outcomes.append(self._put_all([message], as_stored, is_batch=False))
+            return outcomes[-1].results[0]
+
+        results = put_until_failure(messages, put)
         return self._wait(
             _Outcome(
-                [outcome.results[0] for outcome in outcomes],
+                results,
                 max((outcome.end_offset for outcome in outcomes), default=0),
                 any(outcome.is_waiting for outcome in outcomes),
             )

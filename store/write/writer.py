@@ -22,7 +22,7 @@ from store.write.prepare import Preparation
 from store.write.put import PutServices, Putter
 from store.write.queue_flush_service import QueueFlushService
 from store.write.reput import Follower
-from store.write.result import PutResult
+from store.write.result import PutResult, put_until_failure
 from store.write.running_state import RunningState
 from store.write.topic_types import TopicTypes
 
@@ -139,7 +139,7 @@ class StoreWriter:
             rows = self._rows(messages, as_stored)
             if rows is not None:
                 return bulk.put(rows).results(self._store_host)
-        return [self._put(message, as_stored) for message in messages]
+        return put_until_failure(messages, lambda message: self._put(message, as_stored))
 
     def put_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> ColumnsResult:
         """See MessageStore.put_columns."""

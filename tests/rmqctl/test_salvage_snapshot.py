@@ -46,3 +46,8 @@ def test_snapshot_and_verify(tmp_path: Path) -> None:
     assert (done.code, done.objects[0]["problems"][0]["problem"]) == (exit_codes.DAMAGE_OR_NOTHING, "missing")
     assert run("snapshot", "--verify", tmp_path / "copy" / "index").code == exit_codes.UNREADABLE
     assert run("snapshot", tmp_path / "copy", "-s", store_path("clean")).code == exit_codes.REFUSED
+
+
+def test_salvage_of_what_is_not_there(tmp_path: Path) -> None:
+    done = run("salvage", tmp_path / "nowhere", "--to", tmp_path / "new")
+    assert (done.code, "no such file" in done.err, "RMQCTL_STORE" in done.err) == (exit_codes.UNREADABLE, True, False)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from formats.errors import DiskFullError, RefusedError
-from store.export.outputs import NewDirectory, OutputFile, new_file, staging_of
+from store.export.outputs import OutputFile, new_directory, new_file
 from store.files import io
+from store.files.staging import staging_of
 
 
 def test_a_file_gets_its_name_at_the_end(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def interrupted_file(path: Path, error: type[BaseException]) -> None:
 
 
 def interrupted_directory(path: Path, error: type[BaseException]) -> None:
-    with NewDirectory(path) as root:
+    with new_directory(path) as root:
         (root / "one").write_bytes(b"x")
         raise error
 
@@ -74,16 +75,16 @@ def test_what_is_there_stays_unless_it_may_be_replaced(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
     with pytest.raises(RefusedError, match="directory"), new_file(tmp_path, overwrite=True):
         pass
-    with pytest.raises(RefusedError, match="exists"), NewDirectory(tmp_path):
+    with pytest.raises(RefusedError, match="exists"), new_directory(tmp_path):
         pass
-    with pytest.raises(RefusedError, match="exists"), NewDirectory(path):
+    with pytest.raises(RefusedError, match="exists"), new_directory(path):
         pass
 
 
 def test_a_directory_gets_its_name_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "lake"
     path.mkdir()
-    with NewDirectory(path) as root:
+    with new_directory(path) as root:
         (root / "one").write_bytes(b"x")
         assert list(path.iterdir()) == []
     assert [child.name for child in path.iterdir()] == ["one"]
@@ -96,7 +97,7 @@ def test_what_a_killed_export_left_is_in_nobodys_way(tmp_path: Path) -> None:
         output.write(b"whole")
     staging_of(tmp_path / "many").mkdir()
     (staging_of(tmp_path / "many") / "half").write_bytes(b"")
-    with NewDirectory(tmp_path / "many"):
+    with new_directory(tmp_path / "many"):
         pass
     assert (tmp_path / "out").read_bytes() == b"whole"
     assert sorted(os.listdir(tmp_path)) == ["many", "out"]

@@ -12,6 +12,7 @@ import pytest
 from formats.errors import WriteFailedError
 from store.files import io
 from store.files.moving import move
+from store.files.writable_map import RESERVE_AHEAD, WritableMap
 from tests.goldens import tree_state
 
 
@@ -230,7 +231,7 @@ def test_free_bytes_of_nowhere(tmp_path: Path) -> None:
 def test_mapped_writes_reach_the_file(tmp_path: Path) -> None:
     file = tmp_path / "file"
     io.create_file(file, 3 * io.PAGE_SIZE)
-    pages = io.WritableMap(file, 3 * io.PAGE_SIZE, 0)
+    pages = WritableMap(file, 3 * io.PAGE_SIZE, 0)
     pages.reserve(20)
     pages.write(3, b"0123456789abc")
     pages.write(30, b"short")
@@ -246,7 +247,7 @@ def test_mapped_writes_reach_the_file(tmp_path: Path) -> None:
 def test_reserving_a_full_disk_is_an_error_and_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     io.create_file(file, 1 << 24)
-    pages = io.WritableMap(file, 1 << 24, 0)
+    pages = WritableMap(file, 1 << 24, 0)
     asked: list[int] = []
 
     def full(descriptor: int, offset: int, length: int) -> None:
@@ -256,7 +257,7 @@ def test_reserving_a_full_disk_is_an_error_and_no_signal(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     pages.reserve(100)
-    assert asked == [io.RESERVE_AHEAD, io.PAGE_SIZE]  # the chunk does not fit, what is needed does
+    assert asked == [RESERVE_AHEAD, io.PAGE_SIZE]  # the chunk does not fit, what is needed does
     with pytest.raises(WriteFailedError, match="No space left") as failed:
         pages.reserve(3 * io.PAGE_SIZE)
     assert failed.value.file == str(file)
@@ -266,13 +267,13 @@ def test_reserving_a_full_disk_is_an_error_and_no_signal(tmp_path: Path, monkeyp
 def test_a_file_shorter_than_the_map_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(100))
     with pytest.raises(WriteFailedError, match="shorter"):
-        io.WritableMap(tmp_path / "file", 200, 0)
+        WritableMap(tmp_path / "file", 200, 0)
 
 
 def test_a_failing_fsync_of_a_map_is_loud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     io.create_file(file, io.PAGE_SIZE)
-    pages = io.WritableMap(file, io.PAGE_SIZE, 0)
+    pages = WritableMap(file, io.PAGE_SIZE, 0)
 
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -289,3 +290,15 @@ def test_writing_whole_does_not_mind_what_a_killed_process_left(tmp_path: Path) 
     io.write_whole(tmp_path / "file", b"short")
     assert (tmp_path / "file").read_bytes() == b"short"
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_whole_file_behind_a_link(tmp_path: Path) -> None:
+    """The link stays, what it leads to is replaced and keeps its permissions."""
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "file", tmp_path / "link"
+    target.write_bytes(b"old")
+    target.chmod(0o604)
+    link.symlink_to(target)
+    io.write_whole(link, b"new")
+    assert (link.is_symlink(), target.read_bytes(), target.stat().st_mode & 0o777) == (True, b"new", 0o604)
+    assert [path.name for path in target.parent.iterdir()] == ["file"]

@@ -12,21 +12,22 @@ import pytest
 
 from formats.errors import WriteFailedError
 from store.files import io, populate
+from store.files.writable_map import WritableMap
 
 MIB = 1 << 20
 SIZE = 64 * MIB
 
 
 @pytest.fixture
-def pages(tmp_path: Path) -> Iterator[io.WritableMap]:
+def pages(tmp_path: Path) -> Iterator[WritableMap]:
     """A new file of 64 MiB."""
     io.create_file(tmp_path / "file", SIZE)
-    made = io.WritableMap(tmp_path / "file", SIZE, 0)
+    made = WritableMap(tmp_path / "file", SIZE, 0)
     yield made
     made.close()
 
 
-def test_whoever_writes_little_reserves_little(pages: io.WritableMap) -> None:
+def test_whoever_writes_little_reserves_little(pages: WritableMap) -> None:
     pages.reserve(100)
     assert pages.reserved == 4 * MIB
     pages.reserve(4 * MIB)
@@ -39,7 +40,7 @@ def test_whoever_writes_little_reserves_little(pages: io.WritableMap) -> None:
 
 @pytest.mark.parametrize("number", [99, -1])
 def test_a_kernel_that_cannot_fault_in_at_once(
-    pages: io.WritableMap, monkeypatch: pytest.MonkeyPatch, number: int
+    pages: WritableMap, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr(populate, "_POPULATE_WRITE", number)
     pages.reserve(100)
@@ -60,7 +61,7 @@ def resident_bytes(path: Path) -> int:
     return total
 
 
-def test_pages_are_there_before_they_are_written_to(pages: io.WritableMap) -> None:
+def test_pages_are_there_before_they_are_written_to(pages: WritableMap) -> None:
     pages.reserve(100)
     assert resident_bytes(pages.path) == 0
     pages.reserve(5 * MIB)
@@ -72,7 +73,7 @@ def test_pages_are_there_before_they_are_written_to(pages: io.WritableMap) -> No
     assert not any(pages.path.read_bytes())
 
 
-def test_closing_waits_for_the_thread_that_populates(pages: io.WritableMap) -> None:
+def test_closing_waits_for_the_thread_that_populates(pages: WritableMap) -> None:
     pages.reserve(100)
     pages.reserve(5 * MIB)
     pages.close()
@@ -80,7 +81,7 @@ def test_closing_waits_for_the_thread_that_populates(pages: io.WritableMap) -> N
     pages.__init__(pages.path, SIZE, 0)  # type: ignore[misc]  # the fixture closes it again
 
 
-def test_frames_in_two_pieces(pages: io.WritableMap, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_in_two_pieces(pages: WritableMap, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, str, int, int]] = []
     pages.reserve(100)
     monkeypatch.setattr(io, "observer", lambda *observed: told.append(observed))
@@ -89,7 +90,7 @@ def test_frames_in_two_pieces(pages: io.WritableMap, monkeypatch: pytest.MonkeyP
     assert told == [("write", str(pages.path), 10, 12)]
 
 
-def test_a_view_for_others(pages: io.WritableMap, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_for_others(pages: WritableMap, monkeypatch: pytest.MonkeyPatch) -> None:
     pages.reserve(100)
     with pages.view(10, 20) as view:
         view[2:4] = b"xy"

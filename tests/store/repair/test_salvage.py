@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from formats.errors import NotFoundError, RefusedError, UnreadableError, UsageError
+from formats.errors import NotAStoreError, NotFoundError, RefusedError, UnreadableError, UsageError
 from formats.message import Message, StoredMessage
 from store.check.predict import predict
 from store.config import StoreConfig
@@ -263,7 +263,7 @@ def test_targets_that_are_refused(golden_store: GoldenStore, tmp_path: Path) -> 
 
 
 def test_sources_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotAStoreError):
         salvage([tmp_path / "nowhere"], tmp_path / "new")
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(UnreadableError):

@@ -1,0 +1,32 @@
+"""Names what killed processes left beside what a command makes or looks at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.output import Output
+
+_SHOWN = 5
+
+
+def tell_left_behind(output: Output, *directories: Path) -> None:
+    """Say on stderr which unfinished files and folders lie in `directories` whose processes are gone. Nothing is
+    removed: whoever made them may want to know first."""
+    from rmqctl.cells import human_size
+    from store.files.staging import left_behind
+
+    found = [path for directory in dict.fromkeys(directories) for path in left_behind(directory)]
+    for path in found[:_SHOWN]:
+        output.talk(f"left by a process that is gone: {path} ({human_size(_size(path))}); it may be removed")
+    if len(found) > _SHOWN:
+        output.talk(f"and {len(found) - _SHOWN} more like it")
+
+
+def _size(path: Path) -> int:
+    every = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
+    try:
+        return sum(one.lstat().st_blocks * 512 for one in every)
+    except OSError:  # it is just being removed
+        return 0
