@@ -11,7 +11,6 @@ from formats.errors import NotFoundError, RefusedError, UsageError
 from store.commitlog.walk import Progress
 from store.dispatch import QueueSlot
 from store.files import io
-from store.files.exclusive import take_for_change
 from store.files.journal import Journal
 from store.files.journal_log import end_interrupted, refuse_unfinished
 from store.files.layout import topic_directory
@@ -24,6 +23,7 @@ from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.queues.queue_table import QueueTable, has_rocksdb_queues, rocksdb_error
 from store.run_survey import survey_runs
 from store.store_files import StoreFiles
+from store.taken import taken
 
 # units that all queues together hold in memory at most before they are written
 _HELD_UNITS = 1 << 20
@@ -179,36 +179,38 @@ def rebuild(
         raise UsageError("the index holds the keys of all topics", hint="use --queues with -t, or leave -t out")
     if queues and has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
+    plan = Plan()
+    if dry_run:
+        refuse_unfinished(files.layout, mends=True)
+        _require_log(files)
+        report = _rebuild(files, None, plan, queues, index, topics, progress)
+        report.operations = [describe(operation, files.root) for operation in plan.operations]
+        return report
+    with taken(files, mends=True) as store:
+        _require_log(store)
+        journal = Journal(store.layout, "rebuild", arguments, keeps=keeps)
+        try:
+            report = work(store, journal, plan, queues, index, topics, progress)
+        except BaseException:  # refused, interrupted: nothing of the store was touched, so nothing is to be undone
+            journal.discard()
+            raise
+        report.operations = [describe(operation, store.root) for operation in plan.operations]
+        journal.apply(plan)
+        report.journal = journal.kept_in
+        is_all = queues and index
+        end_interrupted(
+            store.layout, lambda head: head["verb"] == "rebuild" and (is_all or head["arguments"] == arguments)
+        )
+    return report
+
+
+def _require_log(files: StoreFiles) -> None:
     if not files.log.files:
         raise RefusedError(
             "there is no commitlog to rebuild from",
             file=files.layout.commitlog[0],
             hint="bring the commitlog back first",
         )
-    plan = Plan()
-    if dry_run:
-        refuse_unfinished(files.layout, mends=True)
-        report = _rebuild(files, None, plan, queues, index, topics, progress)
-        report.operations = [describe(operation, files.root) for operation in plan.operations]
-        return report
-    lock = take_for_change(files.layout, mends=True)
-    journal = Journal(files.layout, "rebuild", arguments, keeps=keeps)
-    try:
-        try:
-            report = work(files, journal, plan, queues, index, topics, progress)
-        except BaseException:  # refused, interrupted: nothing of the store was touched, so nothing is to be undone
-            journal.discard()
-            raise
-        report.operations = [describe(operation, files.root) for operation in plan.operations]
-        journal.apply(plan)
-        report.journal = journal.kept_in
-        is_all = queues and index
-        end_interrupted(
-            files.layout, lambda head: head["verb"] == "rebuild" and (is_all or head["arguments"] == arguments)
-        )
-    finally:
-        lock.release()
-    return report
 
 
 def _rebuild(

@@ -32,6 +32,8 @@ class StoreFiles:
         self.config = config or StoreConfig()
         self.layout: StoreLayout = self.config.layout(root)
         self.descriptors = Descriptors()
+        self.is_taken = False
+        """Whether this process holds the store's lock for a change, so that nobody writes while it looks."""
         _require_store(self.layout)
 
     @cached_property

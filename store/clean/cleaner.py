@@ -13,7 +13,6 @@ from store.clean.followers import ext_of, judge_ext, judge_index, judge_queue
 from store.clean.options import CleanOptions, DiskUsage, Order, decide, options_from_config
 from store.clean.plan import judge_commitlog, measure_usage, notes_on, plan_clean, refuse_unknowable
 from store.files import io
-from store.files.exclusive import take_for_change
 from store.files.journal_log import new_head, note_permanent, refuse_unfinished
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reference import monotonic_ms
@@ -21,6 +20,7 @@ from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.queues.consumequeue import ConsumeQueue
 from store.queues.queue_table import has_rocksdb_queues
 from store.store_files import StoreFiles
+from store.taken import taken
 
 # how long a reader may delay the removal of a file, in ms (spec/cleanup.md 4); the commitlog's is an option
 QUEUE_FORCED_AFTER = 60_000
@@ -198,7 +198,7 @@ def clean(
     dry_run: bool = False,
     arguments: list[str] | None = None,
 ) -> CleanReport:
-    """Clean a store that nobody has open, once, under its lock; `files` must be freshly opened.
+    """Clean a store that nobody has open, once, under its lock; `files` is stale afterwards.
 
     `options` are those of the store's configuration unless given. What is removed is gone: nothing is kept of it but a
     line in the log of changes.
@@ -216,20 +216,17 @@ def clean(
         return CleanReport(
             plan.order, plan.usage, plan.min_offset_before, plan.min_offset, decisions, notes, dry_run=True
         )
-    lock = take_for_change(files.layout)
-    try:
-        if files.has_abort():
+    with taken(files) as store:
+        if store.has_abort():
             raise RefusedError(
-                "the store was not closed cleanly", file=files.layout.abort, hint="run `rmqctl recover` first"
+                "the store was not closed cleanly", file=store.layout.abort, hint="run `rmqctl recover` first"
             )
         # nobody else uses the store while we hold its lock, so there is nobody to leave pauses for
-        head = new_head(files.layout, "clean", arguments)
-        report = Cleaner(files, options, sleep=lambda _: None).run(now, usage)
+        head = new_head(store.layout, "clean", arguments)
+        report = Cleaner(store, options, sleep=lambda _: None).run(now, usage)
         if report.removed:
-            _note(files, head, report)
+            _note(store, head, report)
         return report
-    finally:
-        lock.release()
 
 
 def _note(files: StoreFiles, head: dict[str, Any], report: CleanReport) -> None:

@@ -10,7 +10,7 @@ from formats.errors import WriteFailedError
 from store.files import io
 from store.files.journal_entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, MOVE, RESIZE, WRITE, Entry
 from store.files.journal_folder import AFTER
-from store.files.moving import move
+from store.files.moving import move, remove_any
 from store.files.sparse_copy import Sharing, copy_sparsely
 
 _ZEROS = bytes(CHUNK)
@@ -87,7 +87,7 @@ def _one(folder: Path, entry: Entry, keeps: bool) -> None:
             if keeps:
                 _keep(folder, path, entry.moved)
             else:
-                io.remove_any(path)
+                remove_any(path)
         if entry.staged is not None:
             staged = folder / entry.staged
             io.make_directories(path.parent)

@@ -53,13 +53,20 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def make_directories(path: Path, below: Path | None = None) -> None:
-    """Create `path` and its parents where they are missing; those down to `below`, if it is given, must be there."""
-    if not path.is_dir():
-        with _changing("mkdir", path):
-            missing = [path, *(parent for parent in path.parents if below is not None and below in parent.parents)]
-            for directory in reversed(missing):
-                directory.mkdir(parents=below is None, exist_ok=True)
+def make_directories(path: Path, below: Path | None = None, *, flushed: bool = False) -> None:
+    """Create `path` and its parents where they are missing; those down to `below`, if it is given, must be there.
+
+    With `flushed` those that are new are found after a power cut; else whoever puts something into them sees to it.
+    """
+    if path.is_dir():
+        return
+    wanted = (path, *(above for above in path.parents if below is None or below in above.parents))
+    missing = [directory for directory in wanted if not directory.is_dir()]
+    with _changing("mkdir", path):
+        for directory in reversed(missing):
+            directory.mkdir(exist_ok=True)
+    for directory in reversed(missing) if flushed else ():
+        flush_directory(directory.parent)
 
 
 def create_file(path: Path, size: int) -> None:
@@ -204,14 +211,6 @@ def remove_tree(path: Path) -> None:
 
     with _changing("rmtree", path):
         shutil.rmtree(path)
-
-
-def remove_any(path: Path) -> None:
-    """Remove a file, a link, or a directory with everything in it."""
-    if path.is_dir() and not path.is_symlink():
-        remove_tree(path)
-    else:
-        remove(path)
 
 
 def make_temporary_directory(prefix: str) -> Path:

@@ -28,7 +28,15 @@ def discard(path: Path) -> None:
     """Remove a file or directory, under another name first: half of a directory must not look like all of it."""
     gone = _beside(path, _GONE)
     io.rename(path, gone)
-    io.remove_any(gone)
+    remove_any(gone)
+
+
+def remove_any(path: Path) -> None:
+    """Remove a file, a link, or a directory with everything in it."""
+    if path.is_dir() and not path.is_symlink():
+        io.remove_tree(path)
+    else:
+        io.remove(path)
 
 
 def is_leftover(path: Path) -> bool:
@@ -40,7 +48,7 @@ def clear_interrupted(path: Path) -> None:
     """Remove what a move to or from `path` left beside it when the process was killed."""
     for name in (_beside(path, _MOVING), _beside(path, _GONE)):
         if os.path.lexists(name):
-            io.remove_any(name)
+            remove_any(name)
 
 
 def _beside(path: Path, suffix: str) -> Path:

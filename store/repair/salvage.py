@@ -20,6 +20,7 @@ from store.files.mapped_file import MappedFile
 from store.files.reading import Descriptors
 from store.message_store import MessageStore
 from store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
+from store.repair.publish import publish
 from store.repair.salvage_carve import Carver, FrameRun, QueueSpan
 from store.repair.salvage_merge import KeptRun, Merge
 from store.repair.salvage_report import LostAndFound, SalvageReport
@@ -58,7 +59,7 @@ def salvage(
     staging = target.with_name(f".{target.name}.rmqctl-{os.getpid()}")
     rows_staging = rows_path.with_name(f".{rows_path.name}.rmqctl-{os.getpid()}")
     work = _Salvage(sources, _geometry(paths, sources, config), offsets, stale, progress)
-    io.make_directories(staging)
+    io.make_directories(staging, flushed=True)
     try:
         rows = LostAndFound(rows_staging)
         try:
@@ -67,14 +68,17 @@ def salvage(
             rows.finish()
         finally:
             rows.close()
+        publish(rows_staging, rows_path)
+        try:
+            publish(staging, target)
+        except BaseException:
+            io.remove(rows_path)
+            raise
     except BaseException:
         io.remove_tree(staging)
         if rows_staging.exists():
             io.remove(rows_staging)
         raise
-    io.rename(rows_staging, rows_path)
-    io.rename(staging, target)
-    io.flush_directory(target.parent)
     report = work.report
     report.store, report.lost_and_found = str(target), str(rows_path)
     report.causes = dict(rows.causes)

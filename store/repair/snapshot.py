@@ -19,6 +19,7 @@ from store.check.live import is_in_use, settled_end
 from store.files import io
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.sparse_copy import Sharing, copy_sparsely
+from store.repair.publish import publish
 from store.repair.salvage_sources import check_target
 from store.repair.snapshot_manifest import (
     FORMAT,
@@ -86,16 +87,15 @@ def take_snapshot(
     """
     check_target(target, [files.root, *files.layout.commitlog], [])
     staging = target.with_name(f".{target.name}.rmqctl-{os.getpid()}")
-    io.make_directories(staging)
+    io.make_directories(staging, flushed=True)
     copying = _Snapshot(files, staging, sharing, hard_links, progress)
     try:
         copying.run()
         copying.finish(version)
+        publish(staging, target)
     except BaseException:
         io.remove_tree(staging)
         raise
-    io.rename(staging, target)
-    io.flush_directory(target.parent)
     copying.report.snapshot = str(target)
     return copying.report
 

@@ -1,0 +1,25 @@
+"""A store taken in order to change it: first its lock, then a look at its files; nothing seen before that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from store.files.exclusive import take_for_change
+from store.store_files import StoreFiles
+
+
+@contextmanager
+def taken(files: StoreFiles, *, mends: bool = False) -> Iterator[StoreFiles]:
+    """The store of `files`, opened anew under its lock: others may have changed it, or even made it, since `files` was
+    opened. Every change decides and plans by what it gets here.
+
+    StoreInUseError; RefusedError where an interrupted change waits for undo or resume (unless what comes `mends`).
+    """
+    lock = take_for_change(files.layout, mends=mends)
+    try:
+        with StoreFiles(files.root, files.config) as now:
+            now.is_taken = True
+            yield now
+    finally:
+        lock.release()
