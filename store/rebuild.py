@@ -18,6 +18,7 @@ from store.files.plan import Install, MoveAway, Plan, describe
 from store.log_runs import Digest, QueueRun, Run, route
 from store.log_survey import new_survey
 from store.mend.index_build import IndexBuilder
+from store.mend.queue_files import plan_empty_ext
 from store.mend.queue_writer import QueueWriter
 from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.queues.queue_table import QueueTable, has_rocksdb_queues, rocksdb_error
@@ -256,6 +257,7 @@ def _rebuild(
                 f"the commitlog holds no message of topic {missing[0]!r}", hint="`rmqctl ls --topics` lists the topics"
             )
         made.finish(plan, report, files.log.min_offset)
+        plan_empty_ext(files.queues, plan, chosen)
     if with_index:
         plan.add(plan_index(files, folder, keys.file_count))
         report.index_files_rebuilt = keys.file_count

@@ -171,7 +171,7 @@ class _Repair:
     def _belongs(self, operation: Operation, wanted: set[Mend | None]) -> bool:
         layout = self.files.layout
         places = {
-            Mend.QUEUES: (layout.consumequeue, layout.batchconsumequeue),
+            Mend.QUEUES: (layout.consumequeue, layout.batchconsumequeue, layout.consumequeue_ext),
             Mend.INDEX: (layout.index,),
             Mend.CHECKPOINT: (layout.checkpoint,),
         }
