@@ -20,6 +20,7 @@ from store.commitlog.walk import Blank, Damage, Empty
 from store.dispatch import QueueSlot
 from store.files import io
 from store.files.layout import topic_directory
+from store.files.moving import flush_tree
 from store.files.reading import Descriptors
 from store.index.index_file import Geometry
 from store.log_runs import Digest, QueueRun, Run, route
@@ -203,7 +204,7 @@ def write_queues(order: RebuildOrder, asides: Sequence[str], bucket: int) -> lis
         for queue in sorted(found):
             made.append(_written(order, folder, queue, found.pop(queue)))
     if folder.is_dir():
-        io.flush_tree(folder)
+        flush_tree(folder)
     return made
 
 
@@ -250,7 +251,7 @@ def write_index(order: RebuildOrder, ranges: Sequence[KeyRange]) -> str:
         made = builder.finish()
     finally:
         builder.close()
-    io.flush_tree(folder)
+    flush_tree(folder)
     return str(made[0].relative_to(scratch))
 
 

@@ -10,6 +10,7 @@ from types import TracebackType
 
 from formats.errors import RefusedError
 from store.files import io
+from store.files.moving import flush_tree
 
 _BUFFER = 1 << 20
 
@@ -104,7 +105,7 @@ def new_file(path: Path, overwrite: bool = False) -> Iterator[OutputFile]:
         raise RefusedError("is a directory", file=path, hint="name a file, or ask for a partitioned export")
     if os.path.lexists(path) and not overwrite:
         raise RefusedError("exists already", file=path, hint="choose another name, or allow it with --overwrite")
-    io.make_directories(path.parent)
+    io.make_directories(path.parent, flushed=True)
     staging = staging_of(path)
     _forget(staging)
     try:
@@ -136,7 +137,7 @@ class NewDirectory:
         if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
             raise RefusedError("exists already", file=path, hint="a partitioned export needs a directory of its own")
         _forget(self._staging)
-        io.make_directories(self._staging)
+        io.make_directories(self._staging, flushed=True)
         return self._staging
 
     def __exit__(
@@ -146,7 +147,7 @@ class NewDirectory:
             _forget(self._staging)
             return
         try:
-            io.flush_tree(self._staging)
+            flush_tree(self._staging)
             io.rename(self._staging, self._path)
         except BaseException:
             _forget(self._staging)

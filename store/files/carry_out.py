@@ -10,7 +10,7 @@ from formats.errors import WriteFailedError
 from store.files import io
 from store.files.journal_entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, MOVE, RESIZE, WRITE, Entry
 from store.files.journal_folder import AFTER
-from store.files.moving import move, remove_any
+from store.files.moving import flush_tree, move, remove_any
 from store.files.sparse_copy import Sharing, copy_sparsely
 
 _ZEROS = bytes(CHUNK)
@@ -46,6 +46,8 @@ def carry_out(
     for directory in changed_directories(entries):
         io.set_modified(directory, moment_ns)
         io.flush_directory(directory)
+    for directory in dict.fromkeys((folder / entry.staged).parent for entry in entries if entry.staged is not None):
+        io.flush_directory(directory)
 
 
 def make_single(folder: Path, path: Path) -> None:
@@ -68,6 +70,7 @@ def make_single(folder: Path, path: Path) -> None:
     copy_sparsely(path, copy, path.stat().st_size, Sharing.AUTO)
     io.rename(copy, path)
     io.flush_directory(path.parent)
+    io.flush_directory(folder)
     io.set_modified(path.parent, directory_time)
 
 
@@ -91,7 +94,7 @@ def _one(folder: Path, entry: Entry, keeps: bool) -> None:
         if entry.staged is not None:
             staged = folder / entry.staged
             io.make_directories(path.parent)
-            io.flush_tree(staged)
+            flush_tree(staged)
             move(staged, path)
             io.set_modified(path, entry.staged_items[0].mtime_ns)
 

@@ -44,6 +44,12 @@ def _changing(operation: str, path: str | os.PathLike[str], offset: int = 0, len
         raise WriteFailedError(message, file=path) from error
 
 
+def _tell_target(path: Path) -> None:
+    """Let the observer know of the name that a file is about to get."""
+    if observer is not None:
+        observer("rename to", os.fspath(path), 0, 0)
+
+
 def free_bytes(path: str | os.PathLike[str]) -> int:
     """Bytes an unprivileged process may still write on the disk of `path`."""
     try:
@@ -134,12 +140,14 @@ def truncate(path: Path, size: int) -> None:
 def rename(source: Path, target: Path) -> None:
     """Rename within one file system; an existing target file is replaced."""
     with _changing("rename", source):
+        _tell_target(target)
         os.replace(source, target)
 
 
 def rename_within(source: Path, target: Path) -> bool:
     """Rename to a name that is free; False, and nothing is done, where `target` is on another file system."""
     with _changing("move", source):
+        _tell_target(target)
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, f"{target} exists already")
         try:
@@ -155,18 +163,6 @@ def set_modified(path: Path, modified_ns: int) -> None:
     """Set the time of the last change, in ns since 1970; that of the last access stays."""
     with _changing("utime", path):
         os.utime(path, ns=(path.stat().st_atime_ns, modified_ns))
-
-
-def flush_tree(path: Path) -> None:
-    """fsync a file, or a directory with everything in it."""
-    if path.is_symlink():
-        return
-    if not path.is_dir():
-        flush_file(path)
-        return
-    for child in path.iterdir():
-        flush_tree(child)
-    flush_directory(path)
 
 
 def copy_file(source: Path, target: Path) -> None:

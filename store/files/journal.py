@@ -7,7 +7,6 @@ A journal is a folder `<store>.rmqctl/<time>-<verb>/` with `journal.json` and `s
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from formats.errors import WriteFailedError
@@ -26,8 +25,9 @@ from store.files.journal_folder import (
     write_journal,
     write_state,
 )
-from store.files.journal_log import new_head, note_permanent
+from store.files.journal_log import new_head, note_permanent, remove_folder, remove_if_empty
 from store.files.layout import StoreLayout
+from store.files.moving import flush_tree
 from store.files.plan import Plan
 from store.files.roll_back import roll_back
 
@@ -71,9 +71,8 @@ class Journal:
         """Remove the journal of a plan that is not carried out."""
         self._after.close()
         if self.folder.is_dir():
-            io.remove_tree(self.folder)
-        with suppress(WriteFailedError):  # others' journals may be beside it
-            io.remove_directory(self.layout.kept)
+            remove_folder(self.folder)
+        remove_if_empty(self.layout.kept)
 
     def apply(self, plan: Plan) -> None:
         """Prepare, carry out, verify. After an error the journal stays `prepared`; Ctrl-C takes the change back."""
@@ -103,7 +102,7 @@ class Journal:
             ]
         staged = self.folder / "staged"
         if staged.is_dir():
-            io.flush_tree(staged)
+            flush_tree(staged)
         io.flush_directory(self.folder)
         io.flush_directory(self.folder.parent)
         io.flush_directory(self.folder.parent.parent)
@@ -125,7 +124,7 @@ class Journal:
         write_state(self.folder, INTERRUPTED, **head)
         carry_out(self.folder, entries, self._moment_ns, plan.times, keeps=False)
         note_permanent(self.layout, head)
-        io.remove_tree(self.folder)
+        remove_folder(self.folder)
 
 
 def _extent(plan: Plan, entries: list[Entry]) -> dict[str, int]:

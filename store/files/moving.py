@@ -17,7 +17,7 @@ def move(source: Path, target: Path) -> None:
         return
     temporary = _beside(target, _MOVING)
     io.copy_file(source, temporary)
-    io.flush_tree(temporary)
+    flush_tree(temporary)
     io.rename(temporary, target)
     io.flush_directory(target.parent)
     discard(source)
@@ -29,6 +29,18 @@ def discard(path: Path) -> None:
     gone = _beside(path, _GONE)
     io.rename(path, gone)
     remove_any(gone)
+
+
+def flush_tree(path: Path) -> None:
+    """fsync a file, or a directory with everything in it."""
+    if path.is_symlink():
+        return
+    if not path.is_dir():
+        io.flush_file(path)
+        return
+    for child in path.iterdir():
+        flush_tree(child)
+    io.flush_directory(path)
 
 
 def remove_any(path: Path) -> None:

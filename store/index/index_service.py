@@ -132,9 +132,11 @@ class IndexService:
         """A new last file, named by the time given or now, later than every other name."""
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         name = index_file_name_after(now, self.files[-1].path.name if self.files else "")
-        io.make_directories(self.directory)
+        io.make_directories(self.directory, flushed=True)
         path = self.directory / name
         io.create_file(path, self.geometry.file_size)
+        # now, because whoever flushes the file later does not know that it is new
+        io.flush_directory(self.directory)
         self.files.append(IndexFile(path, self.geometry, self._descriptors))
         return self.files[-1]
 

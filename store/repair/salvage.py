@@ -224,10 +224,12 @@ def _begin_with_blank(root: Path, file_size: int) -> None:
     """A first commitlog file without messages. Units that fill gaps in queues say offset 0: a consumer is sent on from
     there to the next file, past every message that stood in the same one (DefaultMessageStore#getMessage)."""
     path = root / "commitlog" / file_name(0)
-    io.make_directories(path.parent)
-    io.make_directories(root / "consumequeue")
+    for directory in (path.parent, root / "consumequeue"):
+        io.make_directories(directory, flushed=True)
     io.create_file(path, file_size)
     io.write_range(path, 0, BLANK_FRAME.struct.pack(file_size, BLANK_MAGIC))
+    io.flush_file(path)  # whoever appends behind it takes it for flushed
+    io.flush_directory(path.parent)
 
 
 def _copy_config(source: Path, target: Path) -> bool:

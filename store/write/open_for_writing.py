@@ -55,7 +55,7 @@ def open_for_writing(
         )
     layout = config.layout(root)
     if create and _is_empty(layout):
-        io.make_directories(layout.root)
+        io.make_directories(layout.root, flushed=True)
     else:
         refuse_unfinished(layout)
         with StoreFiles(root, config) as files:
@@ -116,7 +116,7 @@ def _is_empty(layout: StoreLayout) -> bool:
 def _created(layout: StoreLayout, config: StoreConfig, lock: StoreLock) -> OpenedStore:
     """A new store: the directories that a broker makes, before it has any message."""
     for directory in (*layout.commitlog, layout.consumequeue):
-        io.make_directories(directory)
+        io.make_directories(directory, flushed=True)
     files = StoreFiles(layout.root, config)
     if not files.log.file_size:
         files.log.file_size = DEFAULT_COMMITLOG_FILE_SIZE
