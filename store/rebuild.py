@@ -137,7 +137,7 @@ def plan_gone_queues(
 
 def plan_index(files: StoreFiles, folder: Path | None, file_count: int) -> Install:
     """The swap of the index for so many new files in `folder`, None if they are not made."""
-    size = file_count * files.index.geometry.file_size
+    size = file_count * files.index_to_mend.geometry.file_size
     return Install(folder or files.layout.index, files.layout.index, size)
 
 
@@ -190,11 +190,8 @@ def rebuild(
     with taken(files, mends=True) as store:
         _require_log(store)
         journal = Journal(store.layout, "rebuild", arguments, keeps=keeps)
-        try:
+        with journal.planning():
             report = work(store, journal, plan, queues, index, topics, progress)
-        except BaseException:  # refused, interrupted: nothing of the store was touched, so nothing is to be undone
-            journal.discard()
-            raise
         report.operations = [describe(operation, store.root) for operation in plan.operations]
         journal.apply(plan)
         report.journal = journal.kept_in
@@ -229,7 +226,7 @@ def _rebuild(
     chosen = frozenset(topics) if topics else None
     made = _QueuesRebuild(files.queues, staging, chosen) if with_queues else None
     levels = files.config.delay_levels()
-    geometry = files.index.geometry
+    geometry = files.index_to_mend.geometry
     folder = None if staging is None else staging / "index"
     keys = IndexBuilder(geometry, None if folder is None else lambda: folder)
     if folder is not None and with_index:

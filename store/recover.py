@@ -58,12 +58,9 @@ def recover_with(
         return Recovery(files, None, goal(files, only_counted)).plan(progress)
     with taken(files, mends=True) as store:
         journal = Journal(store.layout, verb, arguments, keeps=keeps)
-        try:
+        with journal.planning():
             recovery = Recovery(store, journal, goal(store, journal.spill))
             report = recovery.plan(progress)
-        except BaseException:  # refused, interrupted: nothing of the store was touched, so nothing is to be undone
-            journal.discard()
-            raise
         if recovery.operations:
             journal.apply(recovery.operations)
             report.journal = journal.kept_in

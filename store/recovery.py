@@ -139,7 +139,7 @@ class Recovery:
         journal = self.journal
         directory = None if journal is None else lambda: journal.staging
         is_wanted = self.files.config.message_index_enable
-        return IndexRecovery(self.files.index, self.files.descriptors, is_gone, directory, is_wanted)
+        return IndexRecovery(self.files.index_to_mend, self.files.descriptors, is_gone, directory, is_wanted)
 
     def _end_log(self, survey: LogSurvey) -> int:
         """Plan that nothing stands behind the end; returns the bytes (other than zeros) that go."""
@@ -172,7 +172,7 @@ class Recovery:
 
     def _mend_index(self, index: IndexRecovery, start: int) -> int:
         """Plan new index files if the present ones are not complete and sound; returns how many."""
-        service = self.files.index
+        service = self.files.index_to_mend
 
         def read_again(on_run: Callable[[Run], None]) -> None:
             again = new_survey(self.log, start)
@@ -226,7 +226,7 @@ class Recovery:
         # with their topic folders: a broker loads an empty folder as a queue and tidies it up itself
         for topic in dict.fromkeys(queue.directory.parent for queue in queues):
             self.operations.add(MoveAway(topic))
-        for index_file in self.files.index.files:
+        for index_file in self.files.index_to_mend.files:
             self.operations.add(MoveAway(index_file.path))
         report.queues_changed = sum(bool(queue.files.files) for queue in queues)
         report.units_removed = units

@@ -55,6 +55,13 @@ class StoreFiles:
         service.load()
         return service
 
+    @cached_property
+    def index_to_mend(self) -> IndexService:
+        """The index for a change: a file that cannot be read is one of its problems, to be made anew."""
+        service = IndexService(self.layout.index, self.config, self.descriptors)
+        service.load(is_to_be_mended=True)
+        return service
+
     def missing_log(self) -> str | None:
         """What to say where there is no commitlog file although something of the store points into one; else None."""
         if self.log.files or self.log.problems:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from store.files.exclusive import take_for_change
+from store.files.reading import named
 from store.store_files import StoreFiles
 
 
@@ -14,11 +15,12 @@ def taken(files: StoreFiles, *, mends: bool = False) -> Iterator[StoreFiles]:
     """The store of `files`, opened anew under its lock: others may have changed it, or even made it, since `files` was
     opened. Every change decides and plans by what it gets here.
 
-    StoreInUseError; RefusedError where an interrupted change waits for undo or resume (unless what comes `mends`).
+    StoreInUseError; RefusedError where an interrupted change waits for undo or resume (unless what comes `mends`). An
+    OSError of reading in the block is an UnreadableError.
     """
     lock = take_for_change(files.layout, mends=mends)
     try:
-        with StoreFiles(files.root, files.config) as now:
+        with named(files.root), StoreFiles(files.root, files.config) as now:
             now.is_taken = True
             yield now
     finally:

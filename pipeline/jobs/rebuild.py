@@ -206,7 +206,7 @@ def _order(
         batch_queues,
         queues.consumequeue_file_size() if with_queues else 0,
         queues.batch_file_size() if with_queues else 0,
-        files.index.geometry,
+        files.index_to_mend.geometry,
         str(scratch.absolute()),
         min(_MOST_BUCKETS, -(-length // _BUCKET) or 1),
     )

@@ -44,7 +44,7 @@ class QueueFlusher:
         return is_all
 
     def _flush_entries(self, file: Path) -> None:
-        """A new file is on disk only when the directories that lead to it are: once for each file, not for each flush."""
+        """A new file is on disk only when the directories that lead to it are: once for each file."""
         for path in (file, *file.parents[:3]):
             if path in self._known:
                 return

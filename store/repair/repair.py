@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from formats.errors import RefusedError, UsageError
+from formats.errors import UsageError
 from store.check.catalogue import CATALOGUE
 from store.check.check import check
 from store.check.finding import Finding
@@ -73,11 +73,8 @@ def repair(
         findings = list(check(store, progress=progress))
         journal = Journal(store.layout, "repair", arguments, keeps=keeps)
         repairing = _Repair(store, journal, only)
-        try:
+        with journal.planning():
             report = repairing.plan(findings, progress)
-        except BaseException:  # refused, interrupted: nothing of the store was touched
-            journal.discard()
-            raise
         if repairing.operations:
             journal.apply(repairing.operations)
             report.journal = journal.kept_in

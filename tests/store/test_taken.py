@@ -235,7 +235,8 @@ def test_a_store_in_use_is_not_checked_before_it_is_repaired(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(snapshot_module, "new"), (salvage_module, "new"), (salvage_module, "new.lost-and-found.jsonl")]
+    ("module", "name"),
+    [(snapshot_module, "new"), (salvage_module, "new"), (salvage_module, "new.lost-and-found.jsonl")],
 )
 def test_a_target_that_came_up_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
@@ -252,10 +253,15 @@ def test_a_target_that_came_up_meanwhile_stays(
         publish(staging, target)
 
     monkeypatch.setattr(module, "publish", other_first)
-    with StoreFiles(root, SMALL) as files, pytest.raises(RefusedError, match="has come up meanwhile"):
-        if module is snapshot_module:
-            take_snapshot(files, tmp_path / "folder" / "new", "test")
-        else:
-            salvage([root], tmp_path / "folder" / "new")
+    with pytest.raises(RefusedError, match="has come up meanwhile"):
+        _copy(module, root, tmp_path / "folder" / "new")
     assert list(others.parent.iterdir()) == [others]
     assert [path.name for path in others.iterdir()] == ["commitlog"] if others.is_dir() else others.read_text()
+
+
+def _copy(module: ModuleType, root: Path, target: Path) -> None:
+    if module is snapshot_module:
+        with StoreFiles(root, SMALL) as files:
+            take_snapshot(files, target, "test")
+    else:
+        salvage([root], target)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -66,14 +66,16 @@ class Disk:
             self._written.pop(path, None)
 
     def _forget_below(self, top: str) -> None:
-        for known in (self._names, self._written):
-            for path in [path for path in known if path.startswith(top + os.sep)]:
-                del known[path]  # type: ignore[attr-defined]
+        for path in _below(top, self._names):
+            del self._names[path]
+        for path in _below(top, self._written):
+            del self._written[path]
 
     def _rename(self, source: str, target: str) -> None:
-        for known in (self._names, self._written):
-            for path in [path for path in known if path.startswith(source + os.sep)]:
-                known[target + path[len(source) :]] = known.pop(path)  # type: ignore[attr-defined]
+        for path in _below(source, self._names):
+            self._names[target + path[len(source) :]] = self._names.pop(path)
+        for path in _below(source, self._written):
+            self._written[target + path[len(source) :]] = self._written.pop(path)
 
     def fsync(self, descriptor: int, how: Callable[[int], None]) -> None:
         """An fsync that may take long: it covers what was done before it began, and counts once it has returned."""
@@ -113,16 +115,20 @@ class Disk:
         return sorted(os.path.relpath(path, self._top) for path in files)
 
 
+def _below(top: str, paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if path.startswith(top + os.sep)]
+
+
 @contextmanager
 def recorded_disk(top: Path, on_change: Callable[[str, str], None] | None = None) -> Iterator[Disk]:
     """The model of everything below `top` while the block runs."""
     disk = Disk(top, on_change)
     fsync, fdatasync = os.fsync, os.fdatasync
-    os.fsync = lambda descriptor: disk.fsync(descriptor, fsync)  # type: ignore[assignment]
-    os.fdatasync = lambda descriptor: disk.fsync(descriptor, fdatasync)
+    vars(os)["fsync"] = lambda descriptor: disk.fsync(descriptor, fsync)
+    vars(os)["fdatasync"] = lambda descriptor: disk.fsync(descriptor, fdatasync)
     io.observer = disk.observe
     try:
         yield disk
     finally:
         io.observer = None
-        os.fsync, os.fdatasync = fsync, fdatasync
+        vars(os).update(fsync=fsync, fdatasync=fdatasync)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -199,7 +199,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def root(whole: Path, tmp_path: Path) -> Iterator[Path]:
+def root(whole: Path, tmp_path: Path) -> Path:
     """A store of three log files whose queues and index need mending, and whose lock file is gone."""
     root = tmp_path / "s"
     shutil.copytree(whole, root)
@@ -212,7 +212,7 @@ def root(whole: Path, tmp_path: Path) -> Iterator[Path]:
     with (root / "commitlog" / f"{2 * 65536:020}").open("r+b") as file:
         file.seek(60_000)
         file.write(b"torn")
-    yield root
+    return root
 
 
 def run(root: Path, verb: Callable[..., object], *arguments: object, **options: object) -> object:
