@@ -73,7 +73,7 @@ def write_config(path: Path, content: Any) -> None:
     replace a good backup. WriteFailedError, UnreadableError.
     """
     text = format_config_json(content)
-    io.make_directories(path.parent)
+    io.make_directories(path.parent, flushed=True)
     try:
         old = _parsed(path)
     except CorruptError:

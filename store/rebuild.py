@@ -11,7 +11,6 @@ from formats.errors import NotFoundError, RefusedError, UsageError
 from store.commitlog.walk import Progress
 from store.dispatch import QueueSlot
 from store.files import io
-from store.files.exclusive import take_for_change
 from store.files.journal import Journal
 from store.files.journal_log import end_interrupted, refuse_unfinished
 from store.files.layout import topic_directory
@@ -19,11 +18,13 @@ from store.files.plan import Install, MoveAway, Plan, describe
 from store.log_runs import Digest, QueueRun, Run, route
 from store.log_survey import new_survey
 from store.mend.index_build import IndexBuilder
+from store.mend.queue_files import plan_empty_ext
 from store.mend.queue_writer import QueueWriter
 from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.queues.queue_table import QueueTable, has_rocksdb_queues, rocksdb_error
 from store.run_survey import survey_runs
 from store.store_files import StoreFiles
+from store.taken import taken
 
 # units that all queues together hold in memory at most before they are written
 _HELD_UNITS = 1 << 20
@@ -136,7 +137,7 @@ def plan_gone_queues(
 
 def plan_index(files: StoreFiles, folder: Path | None, file_count: int) -> Install:
     """The swap of the index for so many new files in `folder`, None if they are not made."""
-    size = file_count * files.index.geometry.file_size
+    size = file_count * files.index_to_mend.geometry.file_size
     return Install(folder or files.layout.index, files.layout.index, size)
 
 
@@ -179,38 +180,36 @@ def rebuild(
         raise UsageError("the index holds the keys of all topics", hint="use --queues with -t, or leave -t out")
     if queues and has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
+    plan = Plan()
+    if dry_run:
+        refuse_unfinished(files.layout, mends=True)
+        _require_log(files)
+        files.keep_interrupted_sizes()
+        report = _rebuild(files, None, plan, queues, index, topics, progress)
+        report.operations = [describe(operation, files.root) for operation in plan.operations]
+        return report
+    with taken(files, mends=True) as store:
+        _require_log(store)
+        journal = Journal(store.layout, "rebuild", arguments, keeps=keeps, sizes=store.sizes())
+        with journal.planning():
+            report = work(store, journal, plan, queues, index, topics, progress)
+        report.operations = [describe(operation, store.root) for operation in plan.operations]
+        journal.apply(plan)
+        report.journal = journal.kept_in
+        is_all = queues and index
+        end_interrupted(
+            store.layout, lambda head: head["verb"] == "rebuild" and (is_all or head["arguments"] == arguments)
+        )
+    return report
+
+
+def _require_log(files: StoreFiles) -> None:
     if not files.log.files:
         raise RefusedError(
             "there is no commitlog to rebuild from",
             file=files.layout.commitlog[0],
             hint="bring the commitlog back first",
         )
-    plan = Plan()
-    if dry_run:
-        refuse_unfinished(files.layout, mends=True)
-        files.keep_interrupted_sizes()
-        report = _rebuild(files, None, plan, queues, index, topics, progress)
-        report.operations = [describe(operation, files.root) for operation in plan.operations]
-        return report
-    lock = take_for_change(files.layout, mends=True)
-    try:
-        files.keep_interrupted_sizes()
-        journal = Journal(files.layout, "rebuild", arguments, keeps=keeps, sizes=files.sizes())
-        try:
-            report = work(files, journal, plan, queues, index, topics, progress)
-        except BaseException:  # refused, interrupted: nothing of the store was touched, so nothing is to be undone
-            journal.discard()
-            raise
-        report.operations = [describe(operation, files.root) for operation in plan.operations]
-        journal.apply(plan)
-        report.journal = journal.kept_in
-        is_all = queues and index
-        end_interrupted(
-            files.layout, lambda head: head["verb"] == "rebuild" and (is_all or head["arguments"] == arguments)
-        )
-    finally:
-        lock.release()
-    return report
 
 
 def _rebuild(
@@ -228,7 +227,7 @@ def _rebuild(
     chosen = frozenset(topics) if topics else None
     made = _QueuesRebuild(files.queues, staging, chosen) if with_queues else None
     levels = files.config.delay_levels()
-    geometry = files.index.geometry
+    geometry = files.index_to_mend.geometry
     folder = None if staging is None else staging / "index"
     keys = IndexBuilder(geometry, None if folder is None else lambda: folder)
     if folder is not None and with_index:
@@ -256,6 +255,7 @@ def _rebuild(
                 f"the commitlog holds no message of topic {missing[0]!r}", hint="`rmqctl ls --topics` lists the topics"
             )
         made.finish(plan, report, files.log.min_offset)
+        plan_empty_ext(files.queues, plan, chosen)
     if with_index:
         plan.add(plan_index(files, folder, keys.file_count))
         report.index_files_rebuilt = keys.file_count

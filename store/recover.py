@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from store.commitlog.walk import Progress
 from store.files.blob import only_counted
-from store.files.exclusive import take_for_change
 from store.files.journal import Journal
 from store.files.journal_log import end_interrupted, refuse_unfinished
 from store.mend.queue_files import Spill
@@ -17,6 +16,7 @@ from store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from store.recover_report import Goal, RecoverReport
 from store.recovery import Recovery
 from store.store_files import StoreFiles
+from store.taken import taken
 
 __all__ = ["RecoverReport", "recover", "recover_with"]
 
@@ -37,42 +37,35 @@ def recover(
     good messages follow. Without `keeps` nothing of what goes is kept, and there is no undo.
     RefusedError where a decision is needed; StoreInUseError; UnsupportedError for RocksDB queues.
     """
-    return recover_with(files, lambda _: Goal(cut, full), "recover", dry_run, keeps, arguments, progress)
+    return recover_with(files, lambda *_: Goal(cut, full), "recover", dry_run, keeps, arguments, progress)
 
 
 def recover_with(
     files: StoreFiles,
-    goal: Callable[[Spill], Goal],
+    goal: Callable[[StoreFiles, Spill], Goal],
     verb: str,
     dry_run: bool,
     keeps: bool,
     arguments: list[str] | None,
     progress: Progress | None,
 ) -> RecoverReport:
-    """Plan, journal, apply, verify: what `recover` does, for any goal. `goal` is called when the store is locked, so
-    that it may look at it; what it gets takes the bytes of its plan."""
+    """Plan, journal, apply, verify: what `recover` does, for any goal. `goal` is called when the store is locked; it
+    gets the store to look at, and what takes the bytes of its plan."""
     if has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
     if dry_run:
         refuse_unfinished(files.layout, mends=True)
         files.keep_interrupted_sizes()
-        return Recovery(files, None, goal(only_counted)).plan(progress)
-    lock = take_for_change(files.layout, mends=True)
-    try:
-        files.keep_interrupted_sizes()
-        journal = Journal(files.layout, verb, arguments, keeps=keeps, sizes=files.sizes())
-        try:
-            recovery = Recovery(files, journal, goal(journal.spill))
+        return Recovery(files, None, goal(files, only_counted)).plan(progress)
+    with taken(files, mends=True) as store:
+        journal = Journal(store.layout, verb, arguments, keeps=keeps, sizes=store.sizes())
+        with journal.planning():
+            recovery = Recovery(store, journal, goal(store, journal.spill))
             report = recovery.plan(progress)
-        except BaseException:  # refused, interrupted: nothing of the store was touched, so nothing is to be undone
-            journal.discard()
-            raise
         if recovery.operations:
             journal.apply(recovery.operations)
             report.journal = journal.kept_in
         else:
             journal.discard()
-        end_interrupted(files.layout)
-    finally:
-        lock.release()
+        end_interrupted(store.layout)
     return report

@@ -17,6 +17,7 @@ from store.log_runs import Digest, Run, route
 from store.log_survey import LogSurvey, new_survey, start_after_clean_stop, start_after_crash
 from store.mend.gone import Gone
 from store.mend.index_mend import IndexRecovery
+from store.mend.queue_files import plan_empty_ext
 from store.mend.queues import QueuesMend
 from store.recover_report import Bridges, Goal, RecoverReport, damage_row, inside_damage
 from store.run_survey import survey_runs
@@ -111,6 +112,7 @@ class Recovery:
         report.messages_cut = survey.behind_messages
         report.truncated_bytes = self._end_log(survey)
         queues.finish(self.operations)
+        plan_empty_ext(self.files.queues, self.operations)
         report.queues_changed, report.units_added = queues.changed, queues.added
         report.units_removed, report.slot_conflicts = queues.removed, queues.conflicts
         report.unplaceable_messages = unplaceable
@@ -137,14 +139,12 @@ class Recovery:
         journal = self.journal
         directory = None if journal is None else lambda: journal.staging
         is_wanted = self.files.config.message_index_enable
-        return IndexRecovery(self.files.index, self.files.descriptors, is_gone, directory, is_wanted)
+        return IndexRecovery(self.files.index_to_mend, self.files.descriptors, is_gone, directory, is_wanted)
 
     def _end_log(self, survey: LogSurvey) -> int:
         """Plan that nothing stands behind the end; returns the bytes (other than zeros) that go."""
         removed = 0
-        for problem in self.log.problems:
-            if problem.kind == "empty":
-                self.operations.add(MoveAway(problem.path))
+        self._move_empty_files()
         for file in self.log.files:
             begin = max(0, survey.end_offset - file.start_offset)
             stop = end_of_nonzero(self.files.descriptors, file.path, min(begin, file.size), file.size)
@@ -165,9 +165,14 @@ class Recovery:
                 self.operations.add(ClearRange(file.path, begin, stop - begin))
         return removed
 
+    def _move_empty_files(self) -> None:
+        """Files of no bytes go, wherever they stand: 4.x does not start with one, 5.x removes only the last of all."""
+        for path in self.log.empty_files().values():
+            self.operations.add(MoveAway(path))
+
     def _mend_index(self, index: IndexRecovery, start: int) -> int:
         """Plan new index files if the present ones are not complete and sound; returns how many."""
-        service = self.files.index
+        service = self.files.index_to_mend
 
         def read_again(on_run: Callable[[Run], None]) -> None:
             again = new_survey(self.log, start)
@@ -208,17 +213,20 @@ class Recovery:
         queues = self.files.queues.all()
         units = sum(queue.max_offset for queue in queues)
         if units and not cut:
+            found = "the commitlog files have 0 bytes" if self.log.empty_files() else "there is no commitlog file"
             raise RefusedError(
-                f"there is no commitlog file, but {len(queues)} queues point at {units} messages",
+                f"{found}, but {len(queues)} queues point at {units} messages",
                 file=self.files.layout.commitlog[0],
                 hint="bring the commitlog back, or give its place with -c broker.conf (storePathCommitLog); "
                 "`--cut` starts over with an empty store and keeps the queues beside it",
             )
         report = RecoverReport(not crashed, None, 0, 0, 0, dry_run=self.journal is None)
+        self._move_empty_files()
+        plan_empty_ext(self.files.queues, self.operations)
         # with their topic folders: a broker loads an empty folder as a queue and tidies it up itself
         for topic in dict.fromkeys(queue.directory.parent for queue in queues):
             self.operations.add(MoveAway(topic))
-        for index_file in self.files.index.files:
+        for index_file in self.files.index_to_mend.files:
             self.operations.add(MoveAway(index_file.path))
         report.queues_changed = sum(bool(queue.files.files) for queue in queues)
         report.units_removed = units

@@ -32,6 +32,8 @@ class StoreFiles:
         self.config = config or StoreConfig()
         self.layout: StoreLayout = self.config.layout(root)
         self.descriptors = Descriptors()
+        self.is_taken = False
+        """Whether this process holds the store's lock for a change, so that nobody writes while it looks."""
         _require_store(self.layout)
 
     @cached_property
@@ -72,8 +74,15 @@ class StoreFiles:
         missing = {name: size for name, size in known.items() if getattr(self.config, name) is None}
         if missing:
             self.config = self.config._replace(**missing)  # type: ignore[arg-type]  # all of them are sizes
-            for name in ("queues", "index"):
+            for name in ("queues", "index", "index_to_mend"):
                 self.__dict__.pop(name, None)  # found with the sizes known before
+
+    @cached_property
+    def index_to_mend(self) -> IndexService:
+        """The index for a change: a file that cannot be read is one of its problems, to be made anew."""
+        service = IndexService(self.layout.index, self.config, self.descriptors)
+        service.load(is_to_be_mended=True)
+        return service
 
     def missing_log(self) -> str | None:
         """What to say where there is no commitlog file although something of the store points into one; else None."""

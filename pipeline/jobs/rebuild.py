@@ -33,6 +33,7 @@ from store.files.plan import Install, Plan
 from store.files.reading import Descriptors
 from store.index.index_service import index_file_name_after
 from store.log_survey import end_survey, new_survey, pass_messages, pass_other
+from store.mend.queue_files import plan_empty_ext
 from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.rebuild import RebuildReport, plan_gone_queues, plan_index
 from store.rebuild import rebuild as rebuild_in_process
@@ -146,6 +147,7 @@ class _Rebuild:
         report.kept_queues = plan_gone_queues(
             files.queues, counted.keys() - unmade, order.topics, plan, files.log.min_offset
         )
+        plan_empty_ext(files.queues, plan, order.topics)
         report.slot_conflicts = sum(one.conflicts for one in made)
         report.queues_rebuilt = len(counted)
         report.units = counted.total() - report.slot_conflicts
@@ -204,7 +206,7 @@ def _order(
         batch_queues,
         queues.consumequeue_file_size() if with_queues else 0,
         queues.batch_file_size() if with_queues else 0,
-        files.index.geometry,
+        files.index_to_mend.geometry,
         str(scratch.absolute()),
         min(_MOST_BUCKETS, -(-length // _BUCKET) or 1),
     )

@@ -69,7 +69,7 @@ class Pass:
         """Everything that is found."""
         # first what others may bring forward meanwhile: it must not look ahead of what is read later
         layout = self._files.layout
-        self._seen.is_live = is_in_use(layout)
+        self._seen.is_live = self._is_in_use()
         checkpoint, has_abort = self._files.checkpoint(), self._files.has_abort()
         configs = ConfigFiles(layout.config)
         files, wrong_geometry = without_wrong_geometry(self._files)
@@ -88,6 +88,10 @@ class Pass:
         yield from self._guarded(state_findings(files, self._seen, checkpoint, has_abort, largest))
         if self._has_log or not has_rocksdb_queues(layout):
             yield from self._guarded(OffsetCheck(files, configs).findings())
+
+    def _is_in_use(self) -> bool:
+        """Whether anybody may write meanwhile: not where the lock is ours, taken in order to mend what is found."""
+        return not self._given.is_taken and is_in_use(self._given.layout)
 
     def _file_findings(self) -> Iterator[Finding]:
         """What names and sizes say. A writer makes files while they are listed: only what stays wrong is told then."""
@@ -149,7 +153,7 @@ class Pass:
         yield from self._stretches(log_check, digest, limit)
         seen.log_end = max(seen.log_end, limit or 0)
         # a broker may have started meanwhile
-        seen.is_live = seen.is_live or is_in_use(files.layout)
+        seen.is_live = seen.is_live or self._is_in_use()
         self._look.join(log_check.look)
         names = digest.topics.names
         counts = self._look.topics.tolist()

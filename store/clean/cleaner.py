@@ -13,7 +13,7 @@ from store.clean.followers import ext_of, judge_ext, judge_index, judge_queue
 from store.clean.options import CleanOptions, DiskUsage, Order, decide, options_from_config
 from store.clean.plan import judge_commitlog, measure_usage, notes_on, plan_clean, refuse_unknowable
 from store.files import io
-from store.files.exclusive import take_for_change
+from store.files.begun import begun
 from store.files.journal_log import new_head, note_permanent, refuse_unfinished
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reference import monotonic_ms
@@ -21,11 +21,13 @@ from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.queues.consumequeue import ConsumeQueue
 from store.queues.queue_table import has_rocksdb_queues
 from store.store_files import StoreFiles
+from store.taken import taken
 
 # how long a reader may delay the removal of a file, in ms (spec/cleanup.md 4); the commitlog's is an option
 QUEUE_FORCED_AFTER = 60_000
 INDEX_FORCED_AFTER = 3_000
 EXT_FORCED_AFTER = 1_000
+_AGAIN = "files that went are gone, the others are as they were: run `rmqctl clean` again"
 
 
 class CleanReport(NamedTuple):
@@ -83,6 +85,8 @@ class Cleaner:
         self._clock = clock
         self._sleep = sleep
         self._last_retry: int | None = None
+        self.has_removed = False
+        """Whether a removal was begun."""
 
     def run(self, now: int | None = None, usage: DiskUsage | None = None) -> CleanReport:
         """One run at `now` (ms since 1970), as the broker's cleaning threads do every ten seconds.
@@ -128,6 +132,7 @@ class Cleaner:
             elif decision.goes or decision.because is Because.HELD:
                 if any(earlier.goes for earlier in done):
                     self._sleep(self.options.pause / 1000)
+                self.has_removed = True
                 if not file.destroy(forced_after, self._clock()):
                     held = True
                     result = decision._replace(because=Because.HELD, detail="a reader holds it")
@@ -198,7 +203,7 @@ def clean(
     dry_run: bool = False,
     arguments: list[str] | None = None,
 ) -> CleanReport:
-    """Clean a store that nobody has open, once, under its lock; `files` must be freshly opened.
+    """Clean a store that nobody has open, once, under its lock; `files` is stale afterwards.
 
     `options` are those of the store's configuration unless given. What is removed is gone: nothing is kept of it but a
     line in the log of changes.
@@ -216,20 +221,19 @@ def clean(
         return CleanReport(
             plan.order, plan.usage, plan.min_offset_before, plan.min_offset, decisions, notes, dry_run=True
         )
-    lock = take_for_change(files.layout)
-    try:
-        if files.has_abort():
+    with taken(files) as store:
+        if store.has_abort():
             raise RefusedError(
-                "the store was not closed cleanly", file=files.layout.abort, hint="run `rmqctl recover` first"
+                "the store was not closed cleanly", file=store.layout.abort, hint="run `rmqctl recover` first"
             )
         # nobody else uses the store while we hold its lock, so there is nobody to leave pauses for
-        head = new_head(files.layout, "clean", arguments)
-        report = Cleaner(files, options, sleep=lambda _: None).run(now, usage)
+        head = new_head(store.layout, "clean", arguments)
+        cleaner = Cleaner(store, options, sleep=lambda _: None)
+        with begun(_AGAIN, store.root, lambda: cleaner.has_removed):
+            report = cleaner.run(now, usage)
         if report.removed:
-            _note(files, head, report)
+            _note(store, head, report)
         return report
-    finally:
-        lock.release()
 
 
 def _note(files: StoreFiles, head: dict[str, Any], report: CleanReport) -> None:

@@ -157,7 +157,7 @@ def new_file(path: Path, overwrite: bool = False) -> Iterator[OutputFile]:
             stream.abandon()
         return
     path = Path(os.path.realpath(path))
-    io.make_directories(path.parent)
+    io.make_directories(path.parent, flushed=True)
     clear_left_behind(path)
     staging = staging_of(path)
     try:

@@ -58,10 +58,11 @@ class Allocator:
         """Remove a file that was taken and is not needed after all."""
         file.close()
         io.remove(file.path)
+        io.flush_directory(file.path.parent)
 
     def _create(self, start_offset: int) -> MappedFile:
         path = self._log.path_of(start_offset)
-        io.make_directories(path.parent)
+        io.make_directories(path.parent, flushed=True)
         io.create_file(path, self._log.file_size)
         file = MappedFile(path, start_offset, self._log.file_size, self._log.descriptors)
         file.set_positions(0)

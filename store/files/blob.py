@@ -10,6 +10,7 @@ from pathlib import Path
 from formats.errors import WriteFailedError
 from store.files import io
 from store.files.early_flush import EarlyFlush
+from store.files.reading import pieces_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,10 @@ class Spilled:
         return self.length
 
     def load(self) -> bytes:
-        """The bytes. WriteFailedError if they are not there as they were put."""
+        """The bytes. WriteFailedError if they are not there as they were put; UnreadableError."""
         data = b""
         if self.path is not None:
-            with self.path.open("rb") as file:
-                file.seek(self.position)
-                data = file.read(self.length)
+            data = b"".join(pieces_of(self.path, self.position, self.length))
         if len(data) < self.length:
             raise WriteFailedError(f"lacks {self.length - len(data)} of the bytes that were put", file=self.path)
         return data

@@ -10,7 +10,8 @@ from formats.errors import WriteFailedError
 from store.files import io
 from store.files.journal_entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, MOVE, RESIZE, WRITE, Entry
 from store.files.journal_folder import AFTER
-from store.files.moving import move
+from store.files.moving import flush_tree, move, remove_any
+from store.files.reading import pieces_of
 from store.files.sparse_copy import Sharing, copy_sparsely
 from store.files.trees import flush_tree, remove_any
 
@@ -47,6 +48,8 @@ def carry_out(
     for directory in changed_directories(entries):
         io.set_modified(directory, moment_ns)
         io.flush_directory(directory)
+    for directory in dict.fromkeys((folder / entry.staged).parent for entry in entries if entry.staged is not None):
+        io.flush_directory(directory)
 
 
 def make_single(folder: Path, path: Path) -> None:
@@ -69,6 +72,7 @@ def make_single(folder: Path, path: Path) -> None:
     copy_sparsely(path, copy, path.stat().st_size, Sharing.AUTO)
     io.rename(copy, path)
     io.flush_directory(path.parent)
+    io.flush_directory(folder)
     io.set_modified(path.parent, directory_time)
 
 
@@ -106,14 +110,11 @@ def _keep(folder: Path, path: Path, place: str) -> None:
 
 
 def _kept_bytes(blob: Path, at: int, length: int) -> Iterator[bytes]:
-    with blob.open("rb") as file:
-        file.seek(at)
-        while length > 0:
-            data = file.read(min(length, CHUNK))
-            if not data:
-                raise WriteFailedError(f"lacks {length} of the bytes that were put", file=blob)
-            length -= len(data)
-            yield data
+    for data in pieces_of(blob, at, length, CHUNK):
+        length -= len(data)
+        yield data
+    if length:
+        raise WriteFailedError(f"lacks {length} of the bytes that were put", file=blob)
 
 
 def _zeros(length: int) -> Iterator[bytes]:
@@ -147,9 +148,11 @@ def _verify(folder: Path, entry: Entry) -> None:
 
 
 def _is_there(path: Path, offset: int, pieces: Iterable[bytes]) -> bool:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return all(file.read(len(piece)) == piece for piece in pieces)
+    for piece in pieces:
+        if b"".join(pieces_of(path, offset, len(piece))) != piece:
+            return False
+        offset += len(piece)
+    return True
 
 
 def _at_or_below(top: Path, paths: dict[Path, None]) -> list[Path]:

@@ -40,6 +40,12 @@ def _changing(operation: str, path: str | os.PathLike[str], offset: int = 0, len
         raise WriteFailedError(message, file=path) from error
 
 
+def _tell_target(path: Path) -> None:
+    """Let the observer know of the name that a file is about to get."""
+    if observer is not None:
+        observer("rename to", os.fspath(path), 0, 0)
+
+
 def free_bytes(path: str | os.PathLike[str]) -> int:
     """Bytes an unprivileged process may still write on the disk of `path`."""
     try:
@@ -49,16 +55,23 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def make_directories(path: Path, below: Path | None = None) -> None:
-    """Create `path` and its parents where they are missing; those down to `below`, if it is given, must be there."""
-    if not path.is_dir():
-        with _changing("mkdir", path):
-            every = [path, *(parent for parent in path.parents if below is None or below in parent.parents)]
-            for directory in reversed([one for one in every if not one.is_dir()]):
-                owner = inherited(directory)
-                directory.mkdir(exist_ok=True)
-                if owner is not None:
-                    give_to(directory, owner)
+def make_directories(path: Path, below: Path | None = None, *, flushed: bool = False) -> None:
+    """Create `path` and its parents where they are missing; those down to `below`, if it is given, must be there.
+
+    With `flushed` those that are new are found after a power cut; else whoever puts something into them sees to it.
+    """
+    if path.is_dir():
+        return
+    wanted = (path, *(above for above in path.parents if below is None or below in above.parents))
+    missing = [directory for directory in wanted if not directory.is_dir()]
+    with _changing("mkdir", path):
+        for directory in reversed(missing):
+            owner = inherited(directory)
+            directory.mkdir(exist_ok=True)
+            if owner is not None:
+                give_to(directory, owner)
+    for directory in reversed(missing) if flushed else ():
+        flush_directory(directory.parent)
 
 
 def create_file(path: Path, size: int) -> None:
@@ -166,12 +179,14 @@ def truncate(path: Path, size: int) -> None:
 def rename(source: Path, target: Path) -> None:
     """Rename within one file system; an existing target file is replaced."""
     with _changing("rename", source):
+        _tell_target(target)
         os.replace(source, target)
 
 
 def rename_within(source: Path, target: Path) -> bool:
     """Rename to a name that is free; False, and nothing is done, where `target` is on another file system."""
     with _changing("move", source):
+        _tell_target(target)
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, f"{target} exists already")
         try:

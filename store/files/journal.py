@@ -7,12 +7,13 @@ A journal is a folder `<store>.rmqctl/<time>-<verb>/` with `journal.json` and `s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from formats.errors import WriteFailedError
+from formats.errors import RmqctlError
 from store.files import io
+from store.files.begun import begun, joined_hints
 from store.files.blob import Blob, Spilled
 from store.files.carry_out import carry_out
 from store.files.interrupted_sizes import SIZES
@@ -22,19 +23,22 @@ from store.files.journal_folder import (
     APPLIED,
     BEFORE,
     INTERRUPTED,
+    JOURNAL,
     UNDOING,
     UNDONE,
     marks_of,
     write_journal,
     write_state,
 )
-from store.files.journal_log import new_head, note_permanent
+from store.files.journal_log import new_head, note_permanent, remove_folder, remove_if_empty
 from store.files.layout import StoreLayout
 from store.files.plan import Plan
+from store.files.reading import named
 from store.files.roll_back import roll_back
 from store.files.trees import flush_tree
 
 HOW_TO_END = "`rmqctl undo` puts the store back as it was, `rmqctl resume` finishes the change"
+HOW_TO_END_FOR_GOOD = "nothing was kept: run the command again, or let `rmqctl recover` make the store whole"
 
 
 class Journal:
@@ -81,29 +85,49 @@ class Journal:
     def discard(self) -> None:
         """Remove the journal of a plan that is not carried out."""
         self._after.close()
+        if (self.folder / JOURNAL).exists():  # first: without it nobody takes the rest for a change to be ended
+            io.remove(self.folder / JOURNAL)
+            io.flush_directory(self.folder)
         if self.folder.is_dir():
-            io.remove_tree(self.folder)
-        with suppress(WriteFailedError):  # others' journals may be beside it
-            io.remove_directory(self.layout.kept)
+            remove_folder(self.folder)
+        remove_if_empty(self.layout.kept)
 
     def apply(self, plan: Plan) -> None:
-        """Prepare, carry out, verify. After an error the journal stays `prepared`; Ctrl-C takes the change back."""
-        io.make_directories(self.folder)
+        """Prepare, carry out, verify. After an error the journal stays `prepared`; Ctrl-C takes the change back.
+
+        UnreadableError or WriteFailedError where nothing had begun; once it had, WriteFailedError with a hint.
+        """
+        with self.planning():
+            io.make_directories(self.folder)
         if not self.keeps:
             self._apply_for_good(plan)
             return
-        entries = self._prepare(plan)
+        with self.planning():
+            entries = self._prepare(plan)
+        with begun(HOW_TO_END, self.layout.root):
+            try:
+                carry_out(self.folder, entries, self._moment_ns, plan.times)
+            except KeyboardInterrupt:
+                write_state(self.folder, UNDOING)
+                roll_back(self.folder, entries)
+                write_state(self.folder, UNDONE)
+                raise
+            write_state(self.folder, APPLIED, marks=marks_of(self.layout))
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """Where what is done in the block fails, the journal goes: nothing of the store was touched, so nothing is to
+        be undone. UnreadableError for what cannot be read."""
         try:
-            carry_out(self.folder, entries, self._moment_ns, plan.times)
-        except WriteFailedError as error:
-            error.hint = f"{error.hint}; {HOW_TO_END}" if error.hint else HOW_TO_END
+            with named(self.layout.root):
+                yield
+        except BaseException as error:
+            try:
+                self.discard()
+            except (RmqctlError, OSError):
+                if (self.folder / JOURNAL).is_file() and isinstance(error, RmqctlError):
+                    error.hint = joined_hints(error.hint, HOW_TO_END)
             raise
-        except KeyboardInterrupt:
-            write_state(self.folder, UNDOING)
-            roll_back(self.folder, entries)
-            write_state(self.folder, UNDONE)
-            raise
-        write_state(self.folder, APPLIED, marks=marks_of(self.layout))
 
     def _prepare(self, plan: Plan) -> list[Entry]:
         """Write before.bin, after.bin and journal.json; from then on the change is to be finished or taken back."""
@@ -125,19 +149,21 @@ class Journal:
         return entries
 
     def _apply_for_good(self, plan: Plan) -> None:
-        with self._after as after:
-            entries = [
-                new_entry(number, operation, self.folder, None, after)
-                for number, operation in enumerate(plan.operations)
-            ]
-        for directory in (self.folder, self.folder.parent, self.folder.parent.parent):
-            io.flush_directory(directory)
-        head = {**self._head, **_extent(plan, entries)}
-        # nothing else tells what the files were like once the old ones are gone
-        write_state(self.folder, INTERRUPTED, **head, **{SIZES: self._sizes})
-        carry_out(self.folder, entries, self._moment_ns, plan.times, keeps=False)
-        note_permanent(self.layout, head)
-        io.remove_tree(self.folder)
+        with self.planning():
+            with self._after as after:
+                entries = [
+                    new_entry(number, operation, self.folder, None, after)
+                    for number, operation in enumerate(plan.operations)
+                ]
+            for directory in (self.folder, self.folder.parent, self.folder.parent.parent):
+                io.flush_directory(directory)
+            head = {**self._head, **_extent(plan, entries)}
+        with begun(HOW_TO_END_FOR_GOOD, self.layout.root):
+            # nothing else tells what the files were like once the old ones are gone
+            write_state(self.folder, INTERRUPTED, **head, **{SIZES: self._sizes})
+            carry_out(self.folder, entries, self._moment_ns, plan.times, keeps=False)
+            note_permanent(self.layout, head)
+            remove_folder(self.folder)
 
 
 def _extent(plan: Plan, entries: list[Entry]) -> dict[str, int]:

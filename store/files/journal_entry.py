@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from formats.errors import CorruptError, RefusedError
+from formats.errors import CorruptError, RefusedError, UnreadableError
 from store.files.blob import Blob, Spilled
 from store.files.layout import is_file_name
 from store.files.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Resize, WriteRange
-from store.files.reading import data_extents
+from store.files.reading import data_extents, pieces_of
 
 CHUNK = 1 << 20
 WRITE, CLEAR, RESIZE = WriteRange.__name__, ClearRange.__name__, Resize.__name__
@@ -34,12 +34,14 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Item:
     """One file or directory of a tree. `name`: relative to the tree's top, "." for the top itself. `sha256` of files
-    that are moved away; `size` is None for anything that is no regular file."""
+    that are moved away; `size` is None for anything that is no regular file. `inode`: of one that is moved away
+    although it cannot be read."""
 
     name: str
     size: int | None
     mtime_ns: int
     sha256: str | None = None
+    inode: int | None = None
 
 
 @dataclass(slots=True)
@@ -131,12 +133,11 @@ def _images(path: Path, offset: int, length: int, blob: Blob | None) -> list[Pie
     if blob is None or not path.exists():  # nothing is kept; created earlier in the same plan
         return pieces
     end = min(offset + length, path.stat().st_size)
-    with path.open("rb") as file:
-        for start, stop in data_extents(path, offset, end):
-            for position in range(start, stop, CHUNK):
-                file.seek(position)
-                data = file.read(min(CHUNK, stop - position))
-                pieces.append(Piece(position, blob.put(data).position, len(data)))
+    for start, stop in data_extents(path, offset, end):
+        position = start
+        for data in pieces_of(path, start, stop - start, CHUNK):
+            pieces.append(Piece(position, blob.put(data).position, len(data)))
+            position += len(data)
     return pieces
 
 
@@ -146,15 +147,22 @@ def tree_items(top: Path, *, with_hashes: bool = False) -> Iterator[Item]:
     for path in paths:
         status = path.lstat()
         is_file = stat.S_ISREG(status.st_mode)
-        digest = file_sha256(path) if is_file and with_hashes else None
+        digest, inode = None, None
+        if is_file and with_hashes:
+            try:
+                digest = file_sha256(path)
+            except UnreadableError:  # a bad sector: the file can be moved all the same
+                inode = status.st_ino
         name = path.relative_to(top).as_posix()
-        yield Item(name, status.st_size if is_file else None, status.st_mtime_ns, digest)
+        yield Item(name, status.st_size if is_file else None, status.st_mtime_ns, digest, inode)
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """SHA-256 of a file in hex. UnreadableError."""
+    digest = hashlib.sha256()
+    for data in pieces_of(path, 0, 1 << 62):
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def to_json(entry: Entry, root: Path) -> dict[str, Any]:
@@ -183,7 +191,8 @@ def to_json(entry: Entry, root: Path) -> dict[str, Any]:
 
 
 def _item_row(item: Item) -> list[Any]:
-    return [item.name, item.size, item.mtime_ns, item.sha256]
+    row = [item.name, item.size, item.mtime_ns, item.sha256]
+    return row if item.inode is None else [*row, item.inode]
 
 
 def to_text(path: Path, root: Path) -> str:

@@ -13,14 +13,14 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from formats.errors import CorruptError, RefusedError, StoreInUseError, UnreadableError
 from store.files import io
-from store.files.journal_entry import Entry, file_sha256, from_json
+from store.files.journal_entry import Entry, Item, file_sha256, from_json
 from store.files.layout import StoreLayout
 
 FORMAT = 2
@@ -141,9 +141,23 @@ def check_kept(journal: Journalled, *, for_redo: bool) -> None:
         if entry.moved is None or not (journal.folder / entry.moved).exists():
             continue
         for item in entry.moved_items:
-            path = journal.folder / entry.moved / item.name
-            if item.sha256 is not None and (not path.is_file() or file_sha256(path) != item.sha256):
-                raise CorruptError("was moved away and is not as it was: its SHA-256 is another", file=path)
+            if item.sha256 is not None or item.inode is not None:
+                _check_moved(journal.folder / entry.moved / item.name, item)
+
+
+def _check_moved(path: Path, item: Item) -> None:
+    """CorruptError unless a file that was moved away is as it was, as far as that can be known: a disk that does not
+    give its bytes any more is no reason not to bring the file back."""
+    status = path.lstat() if path.is_file() else None
+    if status is not None and item.sha256 is not None:
+        with suppress(UnreadableError):
+            if file_sha256(path) == item.sha256:
+                return
+            raise CorruptError("was moved away and is not as it was: its SHA-256 is another", file=path)
+    if status is None or (status.st_size, status.st_mtime_ns) != (item.size, item.mtime_ns):
+        raise CorruptError("was moved away and is not as it was: its size or time is another", file=path)
+    if item.inode is not None and status.st_ino != item.inode:
+        raise CorruptError("was moved away and is not as it was: it could not be read, and is another", file=path)
 
 
 def marks_of(layout: StoreLayout) -> Marks:

@@ -128,7 +128,7 @@ def end_interrupted(layout: StoreLayout, which: Callable[[dict[str, Any]], bool]
         state = read_state(folder)
         if state["state"] == INTERRUPTED and which(state):
             note_permanent(layout, state)
-            io.remove_tree(folder)
+            remove_folder(folder)
 
 
 def find_change(layout: StoreLayout, wanted: str) -> Change:
@@ -197,11 +197,23 @@ def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
             if state in (APPLIED, UNDONE):
                 row = change._asdict() | {"state": FORGOTTEN if state == APPLIED else UNDONE, "started": change.time}
                 _append(layout, row)
-            io.remove_tree(folder)
+            remove_folder(folder)
         freed += change.kept_bytes
-    with suppress(WriteFailedError):  # there is more in it
-        io.remove_directory(layout.kept)
+    remove_if_empty(layout.kept)
     return freed
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove the folder of a change, for good."""
+    io.remove_tree(folder)
+    io.flush_directory(folder.parent)
+
+
+def remove_if_empty(kept: Path) -> None:
+    """Remove the folder that holds those of changes, unless there is more in it."""
+    with suppress(WriteFailedError):
+        io.remove_directory(kept)
+        io.flush_directory(kept.parent)
 
 
 def change_folders(layout: StoreLayout) -> list[Path]:
@@ -254,7 +266,8 @@ def _history(layout: StoreLayout) -> list[Change]:
 
 def _append(layout: StoreLayout, row: dict[str, Any]) -> None:
     path = layout.kept / HISTORY
-    io.make_directories(path.parent)
+    io.make_directories(path.parent, flushed=True)
+    is_new = not path.exists()
     # first a newline: the line before may be half of one
     line = "\n" + json.dumps({name: row.get(name) for name in _KEPT_FIELDS}) + "\n"
     descriptor = io.open_for_writing(path, create=True)
@@ -263,6 +276,8 @@ def _append(layout: StoreLayout, row: dict[str, Any]) -> None:
         io.flush_descriptor(descriptor, path)
     finally:
         os.close(descriptor)
+    if is_new:
+        io.flush_directory(path.parent)
 
 
 _KEPT_FIELDS = ("id", "verb", "state", "started", "paths", "bytes", "arguments", "version")

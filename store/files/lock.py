@@ -40,6 +40,7 @@ class StoreLock:
         if created:
             try:
                 io.write_at(self._descriptor, path, 0, b"lock")
+                io.flush_directory(path.parent)
             except BaseException:
                 self.release()
                 raise

@@ -7,6 +7,7 @@ import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from formats.errors import UnreadableError
@@ -93,6 +94,36 @@ def read_small_file(path: Path, limit: int) -> bytes:
             return file.read(limit)
     except OSError as error:
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """An OSError of reading `path` becomes an UnreadableError that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise UnreadableError(
+            f"cannot be read: {error.strerror or error}",
+            file=error.filename or path,
+            hint="check the permissions and the disk (dmesg)",
+        ) from error
+
+
+def pieces_of(path: Path, offset: int, length: int, at_once: int = _CHUNK) -> Iterator[bytes]:
+    """Bytes of a file from `offset` on, piece by piece; fewer where it ends. UnreadableError."""
+    with named(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        while length > 0:
+            with named(path):
+                data = os.pread(descriptor, min(length, at_once), offset)
+            if not data:
+                return
+            yield data
+            offset += len(data)
+            length -= len(data)
     finally:
         os.close(descriptor)
 

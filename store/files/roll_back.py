@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from formats.errors import CorruptError, RefusedError
+from formats.errors import CorruptError, RefusedError, UnreadableError
 from store.files import io
 from store.files.carry_out import changed_directories, make_single
 from store.files.journal_entry import CHUNK, CREATE, IN_PLACE, RESIZE, Entry, Item, Piece, tree_items
 from store.files.journal_folder import BEFORE
 from store.files.moving import clear_interrupted, discard, move
+from store.files.reading import pieces_of
 
 
 def roll_back(folder: Path, entries: list[Entry]) -> None:
@@ -90,19 +91,25 @@ def _restore(folder: Path, path: Path, changes: list[Entry]) -> None:
         io.truncate(path, size)
     descriptor = io.open_for_writing(path)
     try:
-        with path.open("rb") as file, (folder / BEFORE).open("rb") as kept:
-            for change in changes:
-                for offset, data in _old_bytes(change, size, kept.fileno()):
-                    file.seek(offset)
-                    if file.read(len(data)) != data:
-                        io.write_at(descriptor, path, offset, data)
+        for change in changes:
+            for offset, data in _old_bytes(change, size, folder / BEFORE):
+                if not _stands(path, offset, data):
+                    io.write_at(descriptor, path, offset, data)
     finally:
         os.close(descriptor)
     io.set_modified(path, mtime_ns)
     io.flush_file(path)
 
 
-def _old_bytes(change: Entry, size: int, kept: int) -> Iterator[tuple[int, bytes]]:
+def _stands(path: Path, offset: int, data: bytes) -> bool:
+    """Whether the bytes are there. What cannot be read is written anew, which is what mends a bad sector."""
+    try:
+        return b"".join(pieces_of(path, offset, len(data))) == data
+    except UnreadableError:
+        return False
+
+
+def _old_bytes(change: Entry, size: int, kept: Path) -> Iterator[tuple[int, bytes]]:
     """What stood in the range of one operation: kept pieces, and zeros where nothing had to be kept."""
     end = min(change.offset + change.length, size)
     position = change.offset
@@ -113,7 +120,7 @@ def _old_bytes(change: Entry, size: int, kept: int) -> Iterator[tuple[int, bytes
             yield position, bytes(length)
             position += length
         if piece.length:
-            yield piece.offset, os.pread(kept, piece.length, piece.at)
+            yield piece.offset, b"".join(pieces_of(kept, piece.at, piece.length))
             position = piece.offset + piece.length
 
 

@@ -44,7 +44,7 @@ def staged_directory(target: Path) -> Iterator[Path]:
     its name. What killed processes left of the same target is removed first."""
     clear_left_behind(target)
     staging = staging_of(target)
-    io.make_directories(staging)
+    io.make_directories(staging, flushed=True)
     try:
         with in_work(staging):
             yield staging

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError
+from store.files.begun import begun
 from store.files.carry_out import carry_out
 from store.files.journal_entry import CREATE, IN_PLACE, INSTALL, MOVE, RESIZE, Entry, Item, tree_items
 from store.files.journal_folder import (
@@ -28,8 +29,10 @@ from store.files.journal_log import PERMANENT, Change, changes, find_change, int
 from store.files.layout import StoreLayout
 from store.files.lock import take_lock
 from store.files.moving import is_leftover
+from store.files.reading import named
 from store.files.roll_back import roll_back
 
+_AGAIN = "nothing is lost: run `rmqctl undo` or `rmqctl resume` again when the disk is well"
 _LATER = "a store can only go back to a state that nobody has built on"
 
 
@@ -47,11 +50,12 @@ def undo(layout: StoreLayout, wanted: str | None = None, *, dry_run: bool = Fals
     lock = take_lock(layout)
     try:
         change, folder = _to_undo(layout, wanted)
-        with held(folder):
+        with named(folder), held(folder):
             journal = _undoable(layout, folder)
-            write_state(folder, UNDOING)
-            roll_back(folder, journal.entries)
-            write_state(folder, UNDONE)
+            with begun(_AGAIN, layout.root):
+                write_state(folder, UNDOING)
+                roll_back(folder, journal.entries)
+                write_state(folder, UNDONE)
     finally:
         lock.release()
     return change._replace(state=UNDONE)
@@ -101,16 +105,17 @@ def resume(layout: StoreLayout, *, dry_run: bool = False) -> Change:
     lock = take_lock(layout)
     try:
         change, folder = _to_resume(layout)
-        with held(folder):
+        with named(folder), held(folder):
             journal = _resumable(layout, change, folder)
-            roll_back(folder, journal.entries)
-            if change.state == UNDOING:
-                write_state(folder, UNDONE)
-                return change._replace(state=UNDONE)
-            for entry in journal.entries:
-                _require_staged(journal, entry)
-            carry_out(folder, journal.entries, journal.moment_ns, journal.times)
-            write_state(folder, APPLIED, marks=marks_of(layout))
+            with begun(_AGAIN, layout.root):
+                roll_back(folder, journal.entries)
+                if change.state == UNDOING:
+                    write_state(folder, UNDONE)
+                    return change._replace(state=UNDONE)
+                for entry in journal.entries:
+                    _require_staged(journal, entry)
+                carry_out(folder, journal.entries, journal.moment_ns, journal.times)
+                write_state(folder, APPLIED, marks=marks_of(layout))
     finally:
         lock.release()
     return change._replace(state=APPLIED)

@@ -55,8 +55,9 @@ class IndexService:
             return None
         return Geometry(self._config.max_hash_slot_num or DEFAULT_SLOTS, self._config.max_index_num or DEFAULT_ENTRIES)
 
-    def load(self) -> None:
-        """List and open the files. A file whose geometry is neither the configured one nor found is a problem."""
+    def load(self, *, is_to_be_mended: bool = False) -> None:
+        """List and open the files. A file whose geometry is neither the configured one nor found is a problem; one that
+        cannot be read is only if the index `is_to_be_mended`, else an UnreadableError."""
         try:
             names = sorted(os.listdir(self.directory))
         except FileNotFoundError:
@@ -68,13 +69,17 @@ class IndexService:
             if not (name.isascii() and name.isdigit() and len(name) == _NAME_DIGITS and path.is_file()):
                 self.problems.append((path, "not an index file by its name"))
                 continue
-            geometry = self._geometry_of(path)
-            if geometry is None:
-                self.problems.append((path, "its length and its entries fit no number of slots"))
-                continue
             try:
-                self.files.append(IndexFile(path, geometry, self._descriptors))
+                geometry = self._geometry_of(path)
+                if geometry is None:
+                    self.problems.append((path, "its length and its entries fit no number of slots"))
+                else:
+                    self.files.append(IndexFile(path, geometry, self._descriptors))
             except CorruptError as error:
+                self.problems.append((path, error.message))
+            except UnreadableError as error:
+                if not is_to_be_mended:
+                    raise
                 self.problems.append((path, error.message))
 
     def _geometry_of(self, path: Path) -> Geometry | None:
@@ -132,9 +137,11 @@ class IndexService:
         """A new last file, named by the time given or now, later than every other name."""
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         name = index_file_name_after(now, self.files[-1].path.name if self.files else "")
-        io.make_directories(self.directory)
+        io.make_directories(self.directory, flushed=True)
         path = self.directory / name
         io.create_file(path, self.geometry.file_size)
+        # now, because whoever flushes the file later does not know that it is new
+        io.flush_directory(self.directory)
         self.files.append(IndexFile(path, self.geometry, self._descriptors))
         return self.files[-1]
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from formats.errors import UnreadableError
 from formats.layouts import INDEX_ENTRY
 from store.columns.batch import Int32s, Int64s
 from store.files.reading import Descriptors
@@ -34,7 +35,10 @@ class Entries(NamedTuple):
 def entries_of(service: IndexService, descriptors: Descriptors) -> Iterator[Entries]:
     """All entries of all files in windows; IndexUnsound if there is anything wrong with slots and chains."""
     for file in service.files:
-        yield from _entries_of_file(file, descriptors)
+        try:
+            yield from _entries_of_file(file, descriptors)
+        except UnreadableError as error:  # what cannot be read is made anew
+            raise IndexUnsound(error.message) from error
 
 
 def _entries_of_file(file: IndexFile, descriptors: Descriptors) -> Iterator[Entries]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from formats.errors import RefusedError
 from store.files.blob import Spilled
@@ -10,8 +10,20 @@ from store.files.layout import file_name
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
 from store.files.reading import Descriptors, end_of_nonzero
+from store.queues.queue_table import QueueTable, list_queues
 
 Spill = Callable[[bytes], Spilled]
+
+
+def plan_empty_ext(queues: QueueTable, plan: Plan, topics: Container[str] | None = None) -> None:
+    """Plan that ext files of no bytes go, those of `topics` (None for all): no unit stands in them, and 4.x does not
+    start with one."""
+    for topic, _, directory in list_queues(queues.layout.consumequeue_ext):
+        if topics is None or topic in topics:
+            ext = MappedFileQueue([directory], None, queues.descriptors)
+            ext.load()
+            for path in ext.empty_files().values():
+                plan.add(MoveAway(path))
 
 
 class QueueFiles:

@@ -19,7 +19,8 @@ class QueueFlusher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._dirty: dict[Path, int] = {}
-        self._known_directories: set[Path] = set()
+        # files, queues, topics and their root, of which the entry in the directory above is on disk
+        self._known: set[Path] = set()
 
     def wrote(self, path: Path, units: int = 1) -> None:
         """Units were written to `path`."""
@@ -38,13 +39,14 @@ class QueueFlusher:
         for path in taken:
             if not path.exists():  # the cleaner was faster
                 continue
-            self._flush_directories(path.parent)
+            self._flush_entries(path)
             io.flush_file(path)
         return is_all
 
-    def _flush_directories(self, directory: Path) -> None:
-        """A new queue is on disk only when the directories that lead to it are."""
-        if directory not in self._known_directories:
-            self._known_directories.add(directory)
-            for path in (directory, directory.parent, directory.parent.parent):
-                io.flush_directory(path)
+    def _flush_entries(self, file: Path) -> None:
+        """A new file is on disk only when the directories that lead to it are: once for each file."""
+        for path in (file, *file.parents[:3]):
+            if path in self._known:
+                return
+            io.flush_directory(path.parent)
+            self._known.add(path)

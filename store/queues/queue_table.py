@@ -73,7 +73,7 @@ class QueueTable:
     def __init__(self, layout: StoreLayout, config: StoreConfig, descriptors: Descriptors) -> None:
         self.layout = layout
         self._config = config
-        self._descriptors = descriptors
+        self.descriptors = descriptors
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
         self._listed = False
         self._file_size: int | None = None
@@ -133,9 +133,9 @@ class QueueTable:
     def _load(self, topic: str, queue_id: int, directory: Path, is_batch: bool) -> AnyConsumeQueue:
         queue: AnyConsumeQueue
         if is_batch:
-            queue = BatchConsumeQueue(topic, queue_id, directory, self.batch_file_size(), self._descriptors)
+            queue = BatchConsumeQueue(topic, queue_id, directory, self.batch_file_size(), self.descriptors)
         else:
-            queue = ConsumeQueue(topic, queue_id, directory, self.consumequeue_file_size(), self._descriptors)
+            queue = ConsumeQueue(topic, queue_id, directory, self.consumequeue_file_size(), self.descriptors)
         queue.load()
         return queue
 

@@ -57,8 +57,8 @@ def recover_bridging(
     The report's `bridged` has a row for each span. RefusedError where that cannot be; otherwise as `recover`.
     """
 
-    def goal(spill: Spill) -> Goal:
-        return Goal(bridges=plan_bridges(files, spill, progress))
+    def goal(store: StoreFiles, spill: Spill) -> Goal:
+        return Goal(bridges=plan_bridges(store, spill, progress))
 
     return recover_with(files, goal, "recover", dry_run, keeps, arguments, progress)
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from formats.errors import RefusedError, UsageError
+from formats.errors import UsageError
 from store.check.catalogue import CATALOGUE
 from store.check.check import check
 from store.check.finding import Finding
 from store.commitlog.walk import Progress
 from store.files.blob import only_counted
-from store.files.exclusive import take_for_change
 from store.files.journal import Journal
-from store.files.journal_folder import marks_of
 from store.files.journal_log import end_interrupted, refuse_unfinished
 from store.files.plan import MoveAway, Operation, Plan, describe
 from store.queues.queue_table import has_rocksdb_queues, rocksdb_error
@@ -27,6 +25,7 @@ from store.repair.checksum_mend import mend_checksum
 from store.repair.config_mends import mend_config, mend_offsets
 from store.repair.mends import RECOVERY, Mend, is_chosen, mend_of
 from store.store_files import StoreFiles
+from store.taken import taken
 
 
 @dataclass(slots=True)
@@ -67,33 +66,23 @@ def repair(
     unknown = sorted(set(only) - set(CATALOGUE))
     if unknown:
         raise UsageError(f"{unknown[0]} is no code of a finding", hint="docs/findings.md lists them")
-    refuse_unfinished(files.layout, mends=True)
-    # before the lock is ours: a store that somebody holds counts as one that is being written to
-    before = marks_of(files.layout)
-    findings = list(check(files, progress=progress))
-    files.keep_interrupted_sizes()
     if dry_run:
-        return _Repair(files, None, only).plan(findings, progress)
-    lock = take_for_change(files.layout, mends=True)
-    try:
-        journal = Journal(files.layout, "repair", arguments, keeps=keeps, sizes=files.sizes())
-        if marks_of(files.layout) != before:
-            raise RefusedError("has changed while it was checked", file=files.root, hint="run the command again")
-        repairing = _Repair(StoreFiles(files.root, files.config), journal, only)
-        try:
+        refuse_unfinished(files.layout, mends=True)
+        files.keep_interrupted_sizes()
+        return _Repair(files, None, only).plan(list(check(files, progress=progress)), progress)
+    with taken(files, mends=True) as store:
+        findings = list(check(store, progress=progress))
+        journal = Journal(store.layout, "repair", arguments, keeps=keeps, sizes=store.sizes())
+        repairing = _Repair(store, journal, only)
+        with journal.planning():
             report = repairing.plan(findings, progress)
-        except BaseException:  # refused, interrupted: nothing of the store was touched
-            journal.discard()
-            raise
         if repairing.operations:
             journal.apply(repairing.operations)
             report.journal = journal.kept_in
         else:
             journal.discard()
         if not repairing.only:
-            end_interrupted(files.layout)
-    finally:
-        lock.release()
+            end_interrupted(store.layout)
     return report
 
 
@@ -180,7 +169,7 @@ class _Repair:
     def _belongs(self, operation: Operation, wanted: set[Mend | None]) -> bool:
         layout = self.files.layout
         places = {
-            Mend.QUEUES: (layout.consumequeue, layout.batchconsumequeue),
+            Mend.QUEUES: (layout.consumequeue, layout.batchconsumequeue, layout.consumequeue_ext),
             Mend.INDEX: (layout.index,),
             Mend.CHECKPOINT: (layout.checkpoint,),
         }

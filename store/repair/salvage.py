@@ -23,6 +23,7 @@ from store.files.staging import clear_left_behind, staged_directory, staging_of
 from store.files.trees import give_tree
 from store.message_store import MessageStore
 from store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
+from store.repair.publish import publish
 from store.repair.salvage_carve import Carver, FrameRun, QueueSpan
 from store.repair.salvage_merge import KeptRun, Merge
 from store.repair.salvage_report import LostAndFound, SalvageReport
@@ -68,10 +69,13 @@ def salvage(
         if owner is not None:
             give_tree(staging, owner)
             give_tree(rows.path, owner)
-        io.rename(rows.path, rows_path)
-        # last: once the store has its name there is nothing left to fail
-        io.rename(staging, target)
-    io.flush_directory(target.parent)
+        publish(rows.path, rows_path)
+        try:
+            # last: once the store has its name there is nothing left to fail
+            publish(staging, target)
+        except BaseException:
+            io.remove(rows_path)
+            raise
     report = work.report
     report.store, report.lost_and_found = str(target), str(rows_path)
     report.causes = dict(rows.causes)
@@ -236,10 +240,12 @@ def _begin_with_blank(root: Path, file_size: int) -> None:
     """A first commitlog file without messages. Units that fill gaps in queues say offset 0: a consumer is sent on from
     there to the next file, past every message that stood in the same one (DefaultMessageStore#getMessage)."""
     path = root / "commitlog" / file_name(0)
-    io.make_directories(path.parent)
-    io.make_directories(root / "consumequeue")
+    for directory in (path.parent, root / "consumequeue"):
+        io.make_directories(directory, flushed=True)
     io.create_file(path, file_size)
     io.write_range(path, 0, BLANK_FRAME.struct.pack(file_size, BLANK_MAGIC))
+    io.flush_file(path)  # whoever appends behind it takes it for flushed
+    io.flush_directory(path.parent)
 
 
 def _copy_config(source: Path, target: Path) -> bool:

@@ -21,6 +21,7 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.files.ownership import of_one
 from store.files.sparse_copy import Sharing, copy_sparsely
 from store.files.staging import staged_directory
+from store.repair.publish import publish
 from store.repair.salvage_sources import check_target
 from store.repair.snapshot_manifest import (
     FORMAT,
@@ -91,8 +92,7 @@ def take_snapshot(
         copying = _Snapshot(files, staging, sharing, hard_links, progress)
         copying.run()
         copying.finish(version)
-        io.rename(staging, target)
-    io.flush_directory(target.parent)
+        publish(staging, target)
     copying.report.snapshot = str(target)
     return copying.report
 

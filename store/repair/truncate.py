@@ -32,10 +32,10 @@ def truncate(
     """
     messages = 0
 
-    def goal(_: object) -> Goal:
+    def goal(store: StoreFiles, _: object) -> Goal:
         nonlocal messages
-        require_boundary(files.log, at)
-        messages = count_messages(files.log, at)
+        require_boundary(store.log, at)
+        messages = count_messages(store.log, at)
         return Goal(at=at)
 
     report = recover_with(files, goal, "truncate", dry_run, keeps, arguments, progress)

@@ -55,23 +55,34 @@ def open_for_writing(
         )
     layout = config.layout(root)
     if create and _is_empty(layout):
-        return _create(layout, config)
-    refuse_unfinished(layout)
-    if not layout.lock.exists():
-        # a refusal must leave nothing behind, not even the lock file
-        with StoreFiles(root, config) as files:
-            _check(files, is_full_check, progress)
+        io.make_directories(layout.root, flushed=True)
     else:
-        StoreFiles(root, config).close()
+        refuse_unfinished(layout)
+        with StoreFiles(root, config) as files:
+            # a refusal must leave nothing behind, not even the lock file
+            if not layout.lock.exists():
+                _check(files, is_full_check, progress)
     lock = take_for_change(layout)
+    try:
+        # once more, now that nobody else can: meanwhile the store may have been made, written to, or removed
+        if create and _is_empty(layout):
+            return _created(layout, config, lock)
+        return _opened(root, config, lock, is_full_check, progress)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _opened(
+    root: Path, config: StoreConfig, lock: StoreLock, is_full_check: bool, progress: Progress | None
+) -> OpenedStore:
     files = StoreFiles(root, config)
     try:
         end = _check(files, is_full_check, progress)
         files.log.truncate(end.end_offset)
-        _mark(layout)
+        _mark(files.layout)
     except BaseException:
         files.close()
-        lock.release()
         raise
     return OpenedStore(files, lock, end)
 
@@ -102,20 +113,14 @@ def _is_empty(layout: StoreLayout) -> bool:
     return names <= _NOT_A_STORE_YET and not any(directory.is_dir() for directory in layout.commitlog)
 
 
-def _create(layout: StoreLayout, config: StoreConfig) -> OpenedStore:
+def _created(layout: StoreLayout, config: StoreConfig, lock: StoreLock) -> OpenedStore:
     """A new store: the directories that a broker makes, before it has any message."""
-    io.make_directories(layout.root)
-    lock = take_for_change(layout)
-    try:
-        for directory in (*layout.commitlog, layout.consumequeue):
-            io.make_directories(directory)
-        files = StoreFiles(layout.root, config)
-        if not files.log.file_size:
-            files.log.file_size = DEFAULT_COMMITLOG_FILE_SIZE
-        _mark(layout)
-    except BaseException:
-        lock.release()
-        raise
+    for directory in (*layout.commitlog, layout.consumequeue):
+        io.make_directories(directory, flushed=True)
+    files = StoreFiles(layout.root, config)
+    if not files.log.file_size:
+        files.log.file_size = DEFAULT_COMMITLOG_FILE_SIZE
+    _mark(layout)
     return OpenedStore(files, lock, LogEnd())
 
 

@@ -80,10 +80,10 @@ def log_file(root: Path, number: int) -> Path:
     return root / "commitlog" / file_name(number * FILE_SIZE)
 
 
-def run_python(script: str, *arguments: object) -> subprocess.Popen[str]:
-    """Start a Python program with the project on its path; its stdout is a pipe."""
+def run_python(script: str, *arguments: object, is_talked_to: bool = False) -> subprocess.Popen[str]:
+    """Start a Python program with the project on its path; its stdout is a pipe, and its stdin if it `is_talked_to`."""
     command = [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
-    return start(command, stdout=subprocess.PIPE, text=True)
+    return start(command, stdin=subprocess.PIPE if is_talked_to else None, stdout=subprocess.PIPE, text=True)
 
 
 def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
