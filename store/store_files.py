@@ -32,7 +32,13 @@ class StoreFiles:
         self.config = config or StoreConfig()
         self.layout: StoreLayout = self.config.layout(root)
         self.descriptors = Descriptors()
+        self.descriptors.on_removed = self._tell_removed
         _require_store(self.layout)
+
+    def _tell_removed(self, _directory: Path) -> None:
+        from store.columns.notices import notice
+
+        notice(f"{self.root}: its oldest files were removed while it was read; reading goes on where it begins now")
 
     @cached_property
     def log(self) -> MappedFileQueue:

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from formats.errors import CorruptError, UnreadableError
+from formats.errors import CorruptError, RemovedError, UnreadableError
 from formats.hashing import key_hash
 from store.config import StoreConfig
 from store.files import io
-from store.files.reading import Descriptors
+from store.files.reading import Descriptors, removed_error
 from store.index.geometry import fits, infer_geometry
 from store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
 
@@ -68,17 +68,22 @@ class IndexService:
             if not (name.isascii() and name.isdigit() and len(name) == _NAME_DIGITS and path.is_file()):
                 self.problems.append((path, "not an index file by its name"))
                 continue
-            geometry = self._geometry_of(path)
-            if geometry is None:
-                self.problems.append((path, "its length and its entries fit no number of slots"))
-                continue
             try:
+                geometry = self._geometry_of(path)
+                if geometry is None:
+                    self.problems.append((path, "its length and its entries fit no number of slots"))
+                    continue
                 self.files.append(IndexFile(path, geometry, self._descriptors))
             except CorruptError as error:
                 self.problems.append((path, error.message))
+            except RemovedError:  # since it was listed, as a cleaner removes the oldest
+                continue
 
     def _geometry_of(self, path: Path) -> Geometry | None:
-        size = path.stat().st_size
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError as error:
+            raise removed_error(path) from error
         configured = self.configured_geometry
         if configured is not None and configured.file_size == size and fits(path, configured, self._descriptors):
             return configured
@@ -104,17 +109,15 @@ class IndexService:
         wanted = key_hash(topic, key)
         seen: set[int] = set()
         for file in reversed(self.files):
-            if not file.reference.hold():  # about to be removed: its messages are gone already
-                continue
-            try:
+            with file.hold() as held:
+                if not held:  # removed, or about to be: its messages are gone already
+                    continue
                 for entry in file.chain(wanted):
                     # no early stop by time: entries of a file written by RocketMQ can carry a time that is too late
                     if entry.key_hash != wanted or entry.physical_offset in seen:
                         continue
                     seen.add(entry.physical_offset)
                     yield entry.physical_offset
-            finally:
-                file.reference.release()
 
     def put(self, topic: str, key: str, physical_offset: int, store_timestamp: int) -> bool:
         """Add one key of a message; True if a file became full with it (its times may go to the checkpoint)."""

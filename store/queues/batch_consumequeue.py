@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from formats.errors import WriteFailedError
+from formats.errors import RemovedError, WriteFailedError
 from formats.layouts import BATCH_CONSUMEQUEUE_UNIT
 from store.files import io
 from store.files.mapped_file_queue import MappedFileQueue
@@ -59,7 +59,10 @@ class BatchConsumeQueue:
         self._written = 0
         for file in self.files.files:
             for position in range(0, file.size, _CHUNK_UNITS * UNIT_SIZE):
-                data = file.read(position, _CHUNK_UNITS * UNIT_SIZE)
+                try:
+                    data = file.read(position, _CHUNK_UNITS * UNIT_SIZE)
+                except RemovedError:
+                    break
                 whole = len(data) - len(data) % UNIT_SIZE
                 for fields in BATCH_CONSUMEQUEUE_UNIT.struct.iter_unpack(data[:whole]):
                     physical_offset, size, tags_code, store_timestamp, base, batch_size, compacted_offset, _ = fields

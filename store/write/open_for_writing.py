@@ -67,6 +67,7 @@ def open_for_writing(
     files = StoreFiles(root, config)
     try:
         end = _check(files, is_full_check, progress)
+        files.log.is_shared = False
         files.log.truncate(end.end_offset)
         _mark(layout)
     except BaseException:
@@ -110,6 +111,7 @@ def _create(layout: StoreLayout, config: StoreConfig) -> OpenedStore:
         for directory in (*layout.commitlog, layout.consumequeue):
             io.make_directories(directory)
         files = StoreFiles(layout.root, config)
+        files.log.is_shared = False
         if not files.log.file_size:
             files.log.file_size = DEFAULT_COMMITLOG_FILE_SIZE
         _mark(layout)
