@@ -68,6 +68,7 @@ class StoreConfig(NamedTuple):
     delete_commit_log_files_interval: int = 100
     destroy_maped_file_interval_forcibly: int = 120_000
     redelete_hanged_file_interval: int = 120_000
+    clean_resource_interval: int = 10_000
     delete_file_batch_max: int = 10
     clean_file_forcibly_enable: bool = True
     disk_max_used_space_ratio: int = 75

@@ -14,7 +14,7 @@ from store.files.lock import lock_holder
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reading import Descriptors
 from store.index.index_service import IndexService
-from store.queues.queue_table import QueueTable
+from store.queues.queue_table import QueueTable, has_rocksdb_queues
 
 # any one of these makes a directory a store
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint")
@@ -58,6 +58,14 @@ class StoreFiles:
         service = IndexService(self.layout.index, self.config, self.descriptors)
         service.load()
         return service
+
+    def look_again(self) -> None:
+        """Take in what other processes added and removed since the store was opened. Files that are known stay the
+        same objects, with the references that readers hold."""
+        self.log.look_again()
+        if not has_rocksdb_queues(self.layout):
+            self.queues.look_again()
+        self.index.look_again()
 
     def missing_log(self) -> str | None:
         """What to say where there is no commitlog file although something of the store points into one; else None."""

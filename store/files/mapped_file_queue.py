@@ -145,6 +145,11 @@ class MappedFileQueue:
         self._look_for_removed()
         return self.was_removed(offset)
 
+    def look_again(self) -> None:
+        """Take in what another process added and removed since."""
+        self._look_for_removed()
+        self._look_for_added()
+
     def _look_for_removed(self) -> None:
         """Leave out what is gone from the directories."""
         if not self.is_shared:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from formats.errors import CorruptError, RemovedError, UnreadableError
@@ -47,6 +48,7 @@ class IndexService:
         self._descriptors = descriptors
         self.files: list[IndexFile] = []
         self.problems: list[tuple[Path, str]] = []
+        self._changing = threading.Lock()
 
     @property
     def configured_geometry(self) -> Geometry | None:
@@ -138,8 +140,26 @@ class IndexService:
         io.make_directories(self.directory)
         path = self.directory / name
         io.create_file(path, self.geometry.file_size)
-        self.files.append(IndexFile(path, self.geometry, self._descriptors))
-        return self.files[-1]
+        file = IndexFile(path, self.geometry, self._descriptors)
+        with self._changing:
+            self.files = [*self.files, file]
+        return file
+
+    def forget(self, gone: Collection[Path]) -> None:
+        """Take removed files out of the list, which is replaced: somebody may be reading along it."""
+        with self._changing:
+            self.files = [file for file in self.files if file.path not in gone]
+
+    def look_again(self) -> None:
+        """Take in what another process changed. Files that were known stay the same objects."""
+        anew = IndexService(self.directory, self._config, self._descriptors)
+        anew.load()
+        known = {file.path: file for file in self.files}
+        for file in anew.files:
+            if file.path in known:
+                known[file.path].header = file.header
+        self.files = [known.get(file.path, file) for file in anew.files]
+        self.problems = anew.problems
 
     def flush(self) -> None:
         """fsync the files that were put to."""

@@ -43,6 +43,11 @@ class ConsumeQueue:
         """List the queue's files (see MappedFileQueue.load)."""
         self.files.load()
 
+    def look_again(self) -> None:
+        """Take in what another process changed."""
+        self.files.look_again()
+        self._end = self._min_offset = None
+
     @property
     def max_offset(self) -> int:
         """Queue offset behind the last unit; that of the first slot for a queue without units."""

@@ -158,6 +158,13 @@ class QueueTable:
         size = self._config.mapper_file_size_batch_consume_queue
         return size or _usual_size(self.layout.batchconsumequeue) or DEFAULT_BATCH_FILE_SIZE
 
+    def look_again(self) -> None:
+        """Take in queues, files and units that another process added, and forget what it removed."""
+        with self._lock:
+            self._listed = False
+            for queue in self._queues.values():
+                queue.look_again()
+
     def topics(self) -> list[str]:
         """Topics with at least one queue."""
         return sorted({queue.topic for queue in self.all()})

@@ -29,9 +29,11 @@ from store.write.topic_types import TopicTypes
 if TYPE_CHECKING:
     import pyarrow
 
+    from store.clean import CleanOptions, CleanReport
     from store.write.bulk import BulkPuts
     from store.write.bulk_result import ColumnsResult
     from store.write.bulk_rows import BulkRows
+    from store.write.clean_service import CleanService
     from store.write.message_rows import FillRows
 
 # the most that a transient pool keeps in memory before a put writes it by itself
@@ -89,6 +91,7 @@ class StoreWriter:
         self._bulk: BulkPuts | None = None
         self._fill_rows: FillRows | None = None
         self._put_many = 0
+        self._clean: CleanService | None = None
         self._services = services = PutServices(
             config,
             self._state,
@@ -227,6 +230,28 @@ class StoreWriter:
             io.flush_file(file.path)
         self._queue_flush.flush()
 
+    def clean(self, options: CleanOptions | None, dry_run: bool) -> CleanReport:
+        """See MessageStore.clean."""
+        self.flush()
+        return self._cleaning().clean(options, dry_run)
+
+    def start_cleaning(self) -> None:
+        """Have expired files removed from now on."""
+        self._cleaning().start()
+
+    def _cleaning(self) -> CleanService:
+        if self._clean is None:
+            from store.write.clean_service import CleanService
+
+            self._clean = CleanService(
+                self._opened.files, self._clock, self._settled_end, self._queue_flush.flush_queues, self._state.fail
+            )
+        return self._clean
+
+    def _settled_end(self) -> int:
+        """Before this physical offset the log is on disk, and in queues and index."""
+        return min(self._log_flusher.flushed_offset, self._follower.position)
+
     def close(self) -> None:
         """Stop everything. A store without a failure is left clean; else `abort` stays and the failure is raised."""
         if self._state.is_closed:
@@ -255,6 +280,8 @@ class StoreWriter:
         unmark(files.layout)
 
     def _stop_services(self) -> None:
+        if self._clean is not None:
+            self._clean.stop()
         self._queue_flush.stop()
         self._follower.stop()
         self._flush.stop()

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,9 +20,9 @@ from rmqctl import exit_codes
 from store.clean import CleanOptions, plan_clean
 from store.commitlog.walk import Damage, walk
 from store.message_store import MessageStore
-from store.read.summary import file_rows
 from store.read.reader import StoreReader
 from store.read.selection import Selection
+from store.read.summary import file_rows
 from store.store_files import StoreFiles
 from tests.rmqctl.looking import Done, run
 from tests.store.writing import FILE_SIZE, SMALL, message
