@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -160,7 +161,11 @@ class StoreWriter:
         from store.write.bulk_check import refused_messages
         from store.write.bulk_rows import rows_of_messages
 
-        rows = rows_of_messages(messages, self.ordinary, as_stored) if len(messages) >= _BULK_FROM else None
+        rows = None
+        # where fields have other types than a message has, the check of each one says so
+        with contextlib.suppress(AttributeError, TypeError, ValueError):
+            if len(messages) >= _BULK_FROM:
+                rows = rows_of_messages(messages, self.ordinary, as_stored)
         if rows is not None:
             return self._refused_rows(rows)
         return refused_messages(range(len(messages)), messages.__getitem__, lambda one: self.check(one, as_stored))
@@ -190,13 +195,16 @@ class StoreWriter:
         from store.write.bulk_rows import rows_of_messages
         from store.write.message_rows import compiled_rows_of_messages, fill_rows
 
-        # a list begins as it goes on: copies, or messages with properties in stored form
-        is_new = not as_stored and messages[0].property_bytes is None
-        if self._fill_rows is None and is_new:
-            self._fill_rows = fill_rows(self.ordinary)
-        if self._fill_rows is None or not is_new:
-            return rows_of_messages(messages, self.ordinary, as_stored)
-        return compiled_rows_of_messages(messages, self.ordinary, self._fill_rows)
+        try:
+            # a list begins as it goes on: copies, or messages with properties in stored form
+            is_new = not as_stored and messages[0].property_bytes is None
+            if self._fill_rows is None and is_new:
+                self._fill_rows = fill_rows(self.ordinary)
+            if self._fill_rows is None or not is_new:
+                return rows_of_messages(messages, self.ordinary, as_stored)
+            return compiled_rows_of_messages(messages, self.ordinary, self._fill_rows)
+        except (AttributeError, TypeError, ValueError):
+            return None  # fields of other types than a message has
 
     def _bulk_puts(self) -> BulkPuts | None:
         """Puts of many rows at once; None where nothing is compiled. Loads numba where it is installed."""

@@ -1,4 +1,4 @@
-"""Looks at a store whose oldest files a cleaner removes between two reads: no verb calls that damage or an I/O error."""
+"""Looks at a store whose oldest files a cleaner removes between two reads: no damage, and no I/O error."""
 
 from __future__ import annotations
 

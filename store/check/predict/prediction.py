@@ -83,7 +83,7 @@ def predict(
         raise UsageError(f"the start of broker {broker!r} is not known", hint=f"known are {', '.join(BROKERS)}")
     refuse_what_is_not_followed(files.layout, files.config, rules)
     for _ in range(_RESTARTS):
-        found = _of_what_is_there(files, lambda: Start(files, rules, batch_topics, progress).run())
+        found = _of_what_is_there(files, Start(files, rules, batch_topics, progress).run)
         if found is not None:
             return found
         # files went away meanwhile: it is another store now
