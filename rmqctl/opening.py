@@ -31,8 +31,11 @@ def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLoca
 
 def read_config(location: StoreLocation) -> StoreConfig:
     """Settings of the broker.conf named with -c, RocketMQ's defaults without."""
+    from rmqctl.output import talk
+    from store.columns.notices import tell_notices
     from store.config import StoreConfig, read_broker_conf
 
+    tell_notices(talk)
     return read_broker_conf(location.config_path) if location.config_path else StoreConfig()
 
 

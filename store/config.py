@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from formats.errors import UnreadableError, UsageError
+from store.columns.notices import notice
+from store.config_keys import without_effect
 from store.files.layout import StoreLayout
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -120,7 +122,10 @@ _SIZES = (
 
 
 def config_from_properties(properties: Mapping[str, str], source: str = "configuration") -> StoreConfig:
-    """Settings of `properties` (camelCase keys); keys that are no store settings are ignored."""
+    """Settings of `properties` (camelCase keys); keys that are no store settings are ignored, and those that
+    have no effect here are told to whoever listens to notices."""
+    for sentence in without_effect(properties, source):
+        notice(sentence)
     values: dict[str, object] = {}
     for key, text in properties.items():
         name = _NAMES.get(key.lower())
