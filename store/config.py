@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from formats.errors import UnreadableError, UsageError
-from store.columns.notices import notice
-from store.config_keys import without_effect
 from store.files.layout import StoreLayout
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -122,10 +120,7 @@ _SIZES = (
 
 
 def config_from_properties(properties: Mapping[str, str], source: str = "configuration") -> StoreConfig:
-    """Settings of `properties` (camelCase keys); keys that are no store settings are ignored, and those that
-    have no effect here are told to whoever listens to notices."""
-    for sentence in without_effect(properties, source):
-        notice(sentence)
+    """Settings of `properties` (camelCase keys); keys that are no store settings are ignored."""
     values: dict[str, object] = {}
     for key, text in properties.items():
         name = _NAMES.get(key.lower())
@@ -143,6 +138,11 @@ def config_from_properties(properties: Mapping[str, str], source: str = "configu
 
 def read_broker_conf(path: Path) -> StoreConfig:
     """Settings of a broker.conf (Java properties syntax: `key=value`, `#` comments)."""
+    return config_from_properties(read_properties(path), str(path))
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """The keys of a broker.conf with their values, whatever they mean. UnreadableError, UsageError."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -160,4 +160,4 @@ def read_broker_conf(path: Path) -> StoreConfig:
         if not separator:
             raise UsageError(f"line {number} is not `key=value`: {stripped[:60]!r}", file=path)
         properties[key.strip()] = value.strip()
-    return config_from_properties(properties, str(path))
+    return properties

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 from formats import properties as names
 from formats.errors import UsageError
@@ -174,7 +174,8 @@ def check_types(message: object) -> Refusal | None:
         value = getattr(message, name)
         if not isinstance(value, kinds) and not (is_optional and value is None):
             return Refusal(PutStatus.MESSAGE_ILLEGAL, f"{name} is {_kind(value)}")
-    for name, value in message.properties.items():
+    properties: Mapping[Any, Any] = message.properties
+    for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
             return Refusal(
                 PutStatus.MESSAGE_ILLEGAL, f"property {name!r} is {_kind(value)}, where names and values are texts"

@@ -72,47 +72,6 @@ def test_one_message_is_found_again(golden_store: GoldenStore, capsys: pytest.Ca
     assert [one["physical_offset"] for one in records(out)] == [2135612]
 
 
-def test_new_messages_get_unique_ids_and_copies_keep_what_they_have(
-    new_store: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store, config = new_store
-    where = ("-s", store, "-c", config, "--create")
-    lines = tmp_path / "lines"
-    stored = {"topic": "T", "body": "copied", "msg_id": "7F00000100002A9F0000000000000000", "properties": {"KEYS": "k"}}
-    carried = {"topic": "T", "body": "carried", "properties": {"UNIQ_KEY": "mine"}}
-    fresh = {"topic": "T", "body": "new", "properties": {"KEYS": "k"}}
-    lines.write_text("".join(json.dumps(one) + "\n" for one in (stored, carried, fresh, fresh)))
-    assert run(capsys, "append", *where, "--from", lines)[0] == 0
-    assert run(capsys, "append", *where, "--from", lines, "--no-unique-key")[0] == 0
-    assert run(capsys, "append", *where, "-t", "T", "--body", "one", "--no-unique-key")[0] == 0
-    found = [one["properties"] for one in records(run(capsys, "cat", "-s", store, "--json")[1])]
-    first, second = found[2].pop("UNIQ_KEY"), found[3].pop("UNIQ_KEY")
-    assert first != second
-    assert found == [{"KEYS": "k"}, {"UNIQ_KEY": "mine"}, {"KEYS": "k"}, {"KEYS": "k"}] * 2 + [{}]
-
-
-def test_what_a_broker_would_not_take_needs_a_flag(
-    new_store: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    store, config = new_store
-    where = ("append", "-s", store, "-c", config, "--create", "--body", "x")
-    assert run(capsys, *where, "-t", "Known", "-q", "99")[0] == 0, "nobody can say without a topics.json"
-    topics = {"topicConfigTable": {"Known": {"topicName": "Known", "readQueueNums": 4, "writeQueueNums": 2}}}
-    (store / "config").mkdir(exist_ok=True)
-    (store / "config" / "topics.json").write_text(json.dumps(topics))
-    code, _, err = run(capsys, *where, "-t", "Known", "-q", "4")
-    assert (code, "0 to 3" in err, "--anywhere" in err) == (5, True, True)
-    assert run(capsys, *where, "-t", "Known", "-q", "3")[0] == 0
-    assert run(capsys, *where, "-t", "Known", "-q", "4", "--anywhere")[0] == 0
-    code, _, err = run(capsys, *where, "-t", "Other")
-    assert (code, "topics.json has no topic 'Other'" in err) == (0, True)
-    code, _, err = run(capsys, *where, "-t", "SCHEDULE_TOPIC_XXXX")
-    assert (code, "no producer may send" in err) == (5, True)
-    code, _, err = run(capsys, *where, "-t", "SCHEDULE_TOPIC_XXXX", "--anywhere")
-    assert (code, "has no DELAY" in err) == (2, True)
-    assert len(records(run(capsys, "cat", "-s", store, "--json")[1])) == 4
-
-
 def test_a_body_from_a_file_is_kept_byte_for_byte(
     golden_store: GoldenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
