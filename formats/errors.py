@@ -53,6 +53,13 @@ class UnreadableError(RmqctlError):
     code = "RMQ-E-004"
 
 
+class RemovedError(UnreadableError):
+    """A file was removed while the store was read. Where the log's beginning has moved on, that is a cleaner's work and
+    whoever reads goes on there: neither damage nor an I/O error."""
+
+    code = "RMQ-E-016"
+
+
 class CorruptError(RmqctlError):
     """Bytes that must have a meaning have none: damage, which is never reported as absence."""
 

@@ -127,16 +127,16 @@ def first_record(files: StoreFiles, offset: int) -> int:
         return part.end
     start = part.file.start_offset
     request = Request(files.log, TopicTable(), Columns.NONE, 0, offset, None, WINDOW, ROWS)
-    search = FrameSearch(part.file, part.end - start)
-    behind = offset - start
-    if not any(search.read(behind, min(_PROBE, part.end - offset))):
-        # nothing is certain in the empty space behind the last record, so it need not be looked through
-        behind = min(behind, search.nonzero_end)
-    position = sure_start(search, start, behind, part.end - start)
-    reached = start + position
     with part.file.hold() as held:
         if not held:
             return part.end
+        search = FrameSearch(part.file, part.end - start)
+        behind = offset - start
+        if not any(search.read(behind, min(_PROBE, part.end - offset))):
+            # nothing is certain in the empty space behind the last record, so it need not be looked through
+            behind = min(behind, search.nonzero_end)
+        position = sure_start(search, start, behind, part.end - start)
+        reached = start + position
         for record in file_records(engine(), request, part.file, position, part.end - start):
             reached = record.end
     return reached

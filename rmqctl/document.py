@@ -1,4 +1,4 @@
-"""Writes the generated part of docs/ (commands, errors, findings); `--check` only says whether it is up to date."""
+"""Writes the generated part of docs/ (commands, config, errors, findings); `--check` only says whether it is stale."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from formats.errors import RmqctlError
 from rmqctl.document_findings import findings_document
 from rmqctl.exit_codes import MEANINGS, exit_code_of
 from rmqctl.main import GROUPS, PROGRAM, VERBS, cli
+from store.config_keys import config_document
 
 ROOT = Path(__file__).resolve().parent.parent
 _WIDTH = 100
@@ -84,6 +85,7 @@ def main(arguments: list[str]) -> int:
     """Write the documents, or with `--check` return 1 if one of them is stale."""
     texts = {
         ROOT / "docs/commands.md": commands_document(),
+        ROOT / "docs/config.md": config_document(),
         ROOT / "docs/errors.md": errors_document(),
         ROOT / "docs/findings.md": findings_document(),
     }

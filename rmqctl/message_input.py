@@ -6,7 +6,7 @@ import binascii
 import functools
 import json
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from formats import properties as names
 from formats.compression import compress
@@ -17,6 +17,9 @@ from formats.message import Message
 from formats.sys_flag import compression_type
 from rmqctl.message_json import ALL_COLUMNS
 from rmqctl.message_source import Piece
+
+if TYPE_CHECKING:
+    from rmqctl.unique_ids import UniqueIds
 
 MAXIMUM_LINE = 64 * 1024 * 1024
 # a piece has at most so many lines, and ends with the line that makes it this large
@@ -42,8 +45,11 @@ def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def pieces_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[Piece]:
-    """The messages of all lines that are not blank, in pieces. UsageError for a line of more than 64 MiB."""
+def pieces_of_lines(stream: IO[bytes], as_stored: bool, ids: UniqueIds | None = None) -> Iterator[Piece]:
+    """The messages of all lines that are not blank, in pieces. UsageError for a line of more than 64 MiB.
+
+    `ids`: what gives unique ids to new messages.
+    """
     lines = numbered_lines(stream)
     while True:
         numbers: list[int] = []
@@ -53,7 +59,7 @@ def pieces_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[Piece]:
         for number, line in lines:
             size += len(line)
             try:
-                messages.append(message_from_line(line, as_stored))
+                messages.append(message_from_line(line, as_stored, ids))
                 numbers.append(number)
             except UsageError as error:
                 errors[number] = error.message
@@ -64,16 +70,19 @@ def pieces_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[Piece]:
         yield Piece(numbers, size, messages, errors)
 
 
-def message_from_line(line: bytes, as_stored: bool) -> Message:
+def message_from_line(line: bytes, as_stored: bool, ids: UniqueIds | None = None) -> Message:
     """The message of one line of JSON. UsageError that says what is wrong with it.
 
-    Kept is what a producer sets; with `as_stored` also the store time and the store host.
+    Kept is what a producer sets; with `as_stored` also the store time and the store host. `ids` gives a unique id to a
+    message that was never stored: the line of one that was names its id, and it is copied with what it has.
     """
     record = _object(line)
     if not record.keys() <= _FIELDS:
         unknown = min(record.keys() - _FIELDS)
         raise UsageError(f"there is no field {unknown!r}", hint="the fields are those that `cat --json` prints")
-    return message_from_record(record, as_stored)
+    message = message_from_record(record, as_stored)
+    is_new = not record.get("msg_id") and not record.get("unique_key")
+    return message if ids is None or not is_new else ids.given_to(message)
 
 
 def _object(line: bytes) -> dict[str, Any]:

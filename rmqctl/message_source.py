@@ -54,9 +54,11 @@ class MessageSource:
     that is not known beforehand.
     """
 
-    def __init__(self, stream: IO[bytes], is_table: bool) -> None:
+    def __init__(self, stream: IO[bytes], is_table: bool, unique_keys: bool) -> None:
+        """`unique_keys`: lines that describe a new message get a unique id."""
         self._stream = stream
         self._is_table = is_table
+        self._unique_keys = unique_keys
         self._start = stream.tell() if stream.seekable() else None
         self.item = "row" if is_table else "line"
         self.size = None if is_table else _size_of(stream)
@@ -74,21 +76,25 @@ class MessageSource:
             return pieces_of_table(self._stream, as_stored)
         from rmqctl.message_input import pieces_of_lines
 
-        return pieces_of_lines(self._stream, as_stored)
+        if not self._unique_keys:
+            return pieces_of_lines(self._stream, as_stored)
+        from rmqctl.unique_ids import UniqueIds
+
+        return pieces_of_lines(self._stream, as_stored, UniqueIds())
 
 
 @contextlib.contextmanager
-def message_source(stream: IO[bytes], once: bool) -> Iterator[MessageSource]:
+def message_source(stream: IO[bytes], once: bool, unique_keys: bool) -> Iterator[MessageSource]:
     """The messages of `stream`. Unless it is read only `once`, a stream that cannot go back is copied first."""
     is_table = _begins_as_table(stream)
     if stream.seekable() or (once and not is_table):
-        yield MessageSource(stream, is_table)
+        yield MessageSource(stream, is_table, unique_keys)
         return
     with tempfile.SpooledTemporaryFile(max_size=_SPOOL_IN_MEMORY) as spool:
         while chunk := stream.read(1 << 20):
             spool.write(chunk)
         spool.seek(0)
-        yield MessageSource(spool, is_table)
+        yield MessageSource(spool, is_table, unique_keys)
 
 
 def _begins_as_table(stream: IO[bytes]) -> bool:

@@ -30,10 +30,22 @@ def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLoca
 
 
 def read_config(location: StoreLocation) -> StoreConfig:
-    """Settings of the broker.conf named with -c, RocketMQ's defaults without."""
-    from store.config import StoreConfig, read_broker_conf
+    """Settings of the broker.conf named with -c, RocketMQ's defaults without. Keys that do nothing here are named."""
+    from store.config import StoreConfig, config_from_properties, read_properties
 
-    return read_broker_conf(location.config_path) if location.config_path else StoreConfig()
+    path = location.config_path
+    if path is None:
+        return StoreConfig()
+    from rmqctl.output import talk
+    from store.columns.notices import notice, tell_notices
+    from store.config_keys import without_effect
+
+    properties = read_properties(path)
+    config = config_from_properties(properties, str(path))
+    tell_notices(talk)
+    for sentence in without_effect(properties, str(path)):
+        notice(sentence)
+    return config
 
 
 def open_store(location: StoreLocation) -> StoreFiles:

@@ -68,6 +68,7 @@ class StoreConfig(NamedTuple):
     delete_commit_log_files_interval: int = 100
     destroy_maped_file_interval_forcibly: int = 120_000
     redelete_hanged_file_interval: int = 120_000
+    clean_resource_interval: int = 10_000
     delete_file_batch_max: int = 10
     clean_file_forcibly_enable: bool = True
     disk_max_used_space_ratio: int = 75
@@ -137,6 +138,11 @@ def config_from_properties(properties: Mapping[str, str], source: str = "configu
 
 def read_broker_conf(path: Path) -> StoreConfig:
     """Settings of a broker.conf (Java properties syntax: `key=value`, `#` comments)."""
+    return config_from_properties(read_properties(path), str(path))
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """The keys of a broker.conf with their values, whatever they mean. UnreadableError, UsageError."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -154,4 +160,4 @@ def read_broker_conf(path: Path) -> StoreConfig:
         if not separator:
             raise UsageError(f"line {number} is not `key=value`: {stripped[:60]!r}", file=path)
         properties[key.strip()] = value.strip()
-    return config_from_properties(properties, str(path))
+    return properties

@@ -61,6 +61,7 @@ class MessageStore:
         full_check: bool = False,
         allocate_ahead: bool = True,
         obey_disk_ratio: bool = False,
+        clean_expired: bool = False,
         store_host: Host | None = None,
         clock: Callable[[], int] = wall_clock,
         progress: Progress | None = None,
@@ -70,7 +71,9 @@ class MessageStore:
 
         The rest is for `rw`. `create`: make a missing or empty directory a new store. `full_check`: check the CRCs of
         the whole log, not of its last three files. `allocate_ahead`: let a thread create the next commitlog file early.
-        `obey_disk_ratio`: refuse puts from diskSpaceWarningLevelRatio on, as a broker does. `store_host`: what messages
+        `obey_disk_ratio`: refuse puts from diskSpaceWarningLevelRatio on, as a broker does. `clean_expired`: remove
+        expired files every cleanResourceInterval (10 s) by the broker's rules, which take young files too from a disk
+        that is nearly full; off unless asked for, as a library deletes nothing by itself. `store_host`: what messages
         get as their store host; that of the last message if None, 127.0.0.1:10911 in an empty store. `clock`: ms.
         """
         root = Path(path)
@@ -84,6 +87,8 @@ class MessageStore:
         opened = open_for_writing(root, config, create=create, is_full_check=full_check, progress=progress)
         host = store_host or opened.end.last_store_host or LOCAL_HOST
         writer = StoreWriter(opened, host, clock, allocate_ahead=allocate_ahead, obey_disk_ratio=obey_disk_ratio)
+        if clean_expired:
+            writer.start_cleaning()
         return cls(opened.files, writer)
 
     # ---- writing
@@ -239,12 +244,17 @@ class MessageStore:
         return report
 
     def clean(self, options: CleanOptions | None = None, *, dry_run: bool = False) -> CleanReport:
-        """Remove expired files for good; see store.clean. Only while it is open for reading."""
+        """Remove expired files for good; see store.clean. Messages that were put are flushed and dispatched first.
+
+        A file that a reader of this store holds (an iterator that is in the middle of it) is refused: a later call
+        removes it once it is released, or when destroyMapedFileIntervalForcibly (120 s) is over since the first one.
+        Then the reader gets RemovedError.
+        """
+        if self._writer is not None:
+            return self._writer.clean(options, dry_run)
         from store.clean import clean
 
-        report = clean(self._changeable(), options, dry_run=dry_run)
-        self._reopen()
-        return report
+        return clean(self.files, options, dry_run=dry_run)
 
     def _changeable(self) -> StoreFiles:
         if self._writer is not None:

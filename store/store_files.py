@@ -14,7 +14,7 @@ from store.files.lock import lock_holder
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reading import Descriptors
 from store.index.index_service import IndexService
-from store.queues.queue_table import QueueTable
+from store.queues.queue_table import QueueTable, has_rocksdb_queues
 
 # any one of these makes a directory a store
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint")
@@ -34,7 +34,13 @@ class StoreFiles:
         self.descriptors = Descriptors()
         self.is_taken = False
         """Whether this process holds the store's lock for a change, so that nobody writes while it looks."""
+        self.descriptors.on_removed = self._tell_removed
         _require_store(self.layout)
+
+    def _tell_removed(self, _directory: Path) -> None:
+        from store.columns.notices import notice
+
+        notice(f"{self.root}: its oldest files were removed while it was read; reading goes on where it begins now")
 
     @cached_property
     def log(self) -> MappedFileQueue:
@@ -83,6 +89,14 @@ class StoreFiles:
         service = IndexService(self.layout.index, self.config, self.descriptors)
         service.load(is_to_be_mended=True)
         return service
+
+    def look_again(self) -> None:
+        """Take in what other processes added and removed since the store was opened. Files that are known stay the
+        same objects, with the references that readers hold."""
+        self.log.look_again()
+        if not has_rocksdb_queues(self.layout):
+            self.queues.look_again()
+        self.index.look_again()
 
     def missing_log(self) -> str | None:
         """What to say where there is no commitlog file although something of the store points into one; else None."""

@@ -20,7 +20,6 @@ from store.commitlog.walk import Blank, Damage, Empty
 from store.dispatch import QueueSlot
 from store.files import io
 from store.files.layout import topic_directory
-from store.files.moving import flush_tree
 from store.files.reading import Descriptors
 from store.files.trees import flush_tree
 from store.index.index_file import Geometry

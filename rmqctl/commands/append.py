@@ -48,6 +48,10 @@ The store must be whole and not in use: append never repairs. Exit code 5 names 
 )
 @click.option("--as-stored", is_flag=True, help="With --from: keep store time and store host too (an exact copy).")
 @click.option("--keep-going", is_flag=True, help="With --from: leave out bad lines, else one of them stops it all.")
+@click.option(
+    "--anywhere", is_flag=True, help="Also into a topic that only the broker writes, or a queue that no topic has."
+)
+@click.option("--no-unique-key", is_flag=True, help="Give no unique id to new messages, which a producer does.")
 @click.option("--create", is_flag=True, help="Make a new store if there is none.")
 @output_options
 def append(
@@ -64,26 +68,36 @@ def append(
     source: IO[bytes] | None,
     as_stored: bool,
     keep_going: bool,
+    anywhere: bool,
+    no_unique_key: bool,
     create: bool,
 ) -> int:
     """Store one message, or many from JSON Lines, Parquet or Arrow.
 
-    What a producer sets is kept: topic, queue, flag, properties, body, born time and host. The message ends in the
+    What a producer sets is kept: topic, queue, flag, properties, body, born time and host. A new message gets a unique
+    id, as a producer gives it one; a line that `cat` printed keeps the one it has, or none. The message ends in the
     commitlog, its consume queue and the index, flushed to disk, before the command returns.
     """
     if source is None:
         if as_stored or keep_going:
             raise click.UsageError("--as-stored and --keep-going go with --from")
         message = _one_message(topic, queue_id, tags, key, properties, flag, body, body_file)
+        if not no_unique_key:
+            from rmqctl.unique_ids import UniqueIds
+
+            message = UniqueIds().given_to(message)
         with _open(store, create) as opened:
+            _require_place(opened, message, anywhere, output)
             return _put_one(opened, message, output)
+    if anywhere:
+        raise click.UsageError("--anywhere is for one message: those of --from go where they say")
     if topic or key or properties or body is not None or body_file or tags or queue_id is not None or flag:
         raise click.UsageError(
             "--from takes whole messages: no -t, -q, -k, --tags, --property, --flag or --body with it"
         )
     from rmqctl.message_source import message_source
 
-    read = message_source(source, once=keep_going)
+    read = message_source(source, once=keep_going, unique_keys=not (as_stored or no_unique_key))
     with read as messages, _open(store, create) as opened:
         bad = 0 if keep_going else _check_all(opened, messages, as_stored, output)
         if bad:
@@ -144,6 +158,21 @@ def _row(message: Message, result: PutResult) -> dict[str, Any]:
         "queue_offset": result.queue_offset,
         "physical_offset": result.physical_offset,
     }
+
+
+def _require_place(opened: MessageStore, message: Message, anywhere: bool, output: Output) -> None:
+    """RefusedError where a broker would refuse topic or queue, unless `anywhere`; a word where it would have to make
+    the topic first."""
+    from rmqctl.placement import Places
+
+    places = Places.of(opened.files)
+    if not anywhere:
+        places.require(message)
+    if places.is_unknown(message.topic):
+        output.talk(
+            f"note: topics.json has no topic {message.topic!r}: no consumer gets its messages until it is created, as "
+            "with `mqadmin updateTopic`"
+        )
 
 
 def _put_one(opened: MessageStore, message: Message, output: Output) -> int:

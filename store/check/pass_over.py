@@ -28,6 +28,7 @@ from store.check.tail import Tail, look_at_tail
 from store.check.walker import Walker
 from store.commitlog.walk import Damage, Empty, Progress, walk
 from store.files.mapped_file import MappedFile
+from store.files.reading import removed_error
 from store.log_runs import Digest
 from store.queues.queue_table import has_rocksdb_queues
 from store.store_files import StoreFiles
@@ -159,8 +160,16 @@ class Pass:
         counts = self._look.topics.tolist()
         yield from topic_findings(dict(zip(names, counts, strict=False)))
         yield from message_findings(files.log, self._look, log_check.last_message_offset)
+        self._refuse_moved()
         for one in log_check.cross:
             yield from self._guarded(one.finish(seen))
+
+    def _refuse_moved(self) -> None:
+        """RemovedError where the log begins further on than when the pass began: what queues and index say of messages
+        that are gone by now would count as wrong."""
+        log, begin = self._files.log, self._seen.log_begin
+        if log.files and log.begins_behind(begin):
+            raise removed_error(log.path_of(begin))
 
     def _stretches(self, log_check: LogCheck, digest: Digest, limit: int | None) -> Iterator[Finding]:
         """Walk what is to be walked. A file that cannot be read is told and passed over."""

@@ -1,6 +1,6 @@
 """Cleaning: removing what has expired, the commitlog's oldest files first, then what pointed into them."""
 
-from store.clean.cleaner import Cleaner, CleanReport, clean
+from store.clean.cleaner import Cleaner, CleanReport, clean, clean_locked
 from store.clean.options import CleanOptions, DiskUsage, options_from_config
 from store.clean.plan import CleanPlan, plan_clean
 
@@ -11,6 +11,7 @@ __all__ = [
     "Cleaner",
     "DiskUsage",
     "clean",
+    "clean_locked",
     "options_from_config",
     "plan_clean",
 ]

@@ -14,14 +14,15 @@ from store.clean.options import CleanOptions, DiskUsage, Order, decide, options_
 from store.clean.plan import judge_commitlog, measure_usage, notes_on, plan_clean, refuse_unknowable
 from store.files import io
 from store.files.begun import begun
+from store.files.exclusive import take_for_change
 from store.files.journal_log import new_head, note_permanent, refuse_unfinished
+from store.files.layout import LARGEST_OFFSET
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reference import monotonic_ms
 from store.queues.batch_consumequeue import BatchConsumeQueue
 from store.queues.consumequeue import ConsumeQueue
 from store.queues.queue_table import has_rocksdb_queues
 from store.store_files import StoreFiles
-from store.taken import taken
 
 # how long a reader may delay the removal of a file, in ms (spec/cleanup.md 4); the commitlog's is an option
 QUEUE_FORCED_AFTER = 60_000
@@ -88,8 +89,12 @@ class Cleaner:
         self.has_removed = False
         """Whether a removal was begun."""
 
-    def run(self, now: int | None = None, usage: DiskUsage | None = None) -> CleanReport:
+    def run(
+        self, now: int | None = None, usage: DiskUsage | None = None, needed_from: int = LARGEST_OFFSET
+    ) -> CleanReport:
         """One run at `now` (ms since 1970), as the broker's cleaning threads do every ten seconds.
+
+        `needed_from`: physical offset from which on a store that is open for writing still needs its log.
 
         RefusedError where it could not be known what is deleted; WriteFailedError where a removal fails.
         """
@@ -100,7 +105,7 @@ class Cleaner:
         order = decide(options, now, usage)
         before = files.log.min_offset
         first = files.log.files[0] if files.log.files else None
-        commitlog = judge_commitlog(files, options, order, now, self._clock())
+        commitlog = judge_commitlog(files, options, order, now, self._clock(), needed_from)
         commitlog = self._remove_from(files.log, commitlog, options.forced_after)
         if self._retry_hanging_first() and first is not None and first not in files.log.files:
             commitlog[0] = commitlog[0]._replace(because=Because.EXPIRED, detail="was held by a reader before")
@@ -114,7 +119,8 @@ class Cleaner:
         """Carry out decisions on the files of `queue`, which they are about in order; returns what became of them."""
         done: list[FileDecision] = []
         try:
-            self._remove(queue.files, decisions, forced_after, done)
+            # a store that is open for writing may have added files since
+            self._remove(queue.files[: len(decisions)], decisions, forced_after, done)
         finally:
             gone = {decision.path for decision in done if decision.goes}
             queue.forget(gone)
@@ -164,11 +170,14 @@ class Cleaner:
             return done
         if not has_rocksdb_queues(files.layout):
             for queue in files.queues.all():
-                decisions = list(judge_queue(queue, min_offset, files.descriptors))
-                done += self._remove_from(queue.files, decisions, QUEUE_FORCED_AFTER)
                 if isinstance(queue, BatchConsumeQueue):
-                    queue.reread()
+                    with queue.changing:
+                        decisions = list(judge_queue(queue, min_offset, files.descriptors))
+                        done += self._remove_from(queue.files, decisions, QUEUE_FORCED_AFTER)
+                        queue.reread()
                 if isinstance(queue, ConsumeQueue):
+                    decisions = list(judge_queue(queue, min_offset, files.descriptors))
+                    done += self._remove_from(queue.files, decisions, QUEUE_FORCED_AFTER)
                     ext = ext_of(files, queue)
                     decisions = list(judge_ext(queue, ext, min_offset))
                     done += self._remove_from(ext.files, decisions, EXT_FORCED_AFTER)
@@ -184,7 +193,7 @@ class Cleaner:
             self._remove([known[decision.path] for decision in judged], judged, INDEX_FORCED_AFTER, done)
         finally:
             gone = {decision.path for decision in done if decision.goes}
-            index.files = [file for file in index.files if file.path not in gone]
+            index.forget(gone)
             _flush_directories(gone)
         return done + [decision for decision in decisions if decision.path not in known]
 
@@ -203,7 +212,10 @@ def clean(
     dry_run: bool = False,
     arguments: list[str] | None = None,
 ) -> CleanReport:
-    """Clean a store that nobody has open, once, under its lock; `files` is stale afterwards.
+    """Clean a store that nobody else has open, once, under its lock; `files` are those that its readers use.
+
+    A file that a reader of this process holds stays: it goes in a later call with the same `files`, once it is
+    released, or when the interval of the options is over since the first call.
 
     `options` are those of the store's configuration unless given. What is removed is gone: nothing is kept of it but a
     line in the log of changes.
@@ -215,25 +227,41 @@ def clean(
         refuse_unfinished(files.layout)
         plan = plan_clean(files, options, now=now, usage=usage)
         notes = plan.notes
-        if files.has_abort():
+        if files.has_abort() and files.log.is_shared:
             notes = [*notes, "`abort` exists: the store is open or was not closed cleanly, so it would not be cleaned"]
         decisions = [*plan.commitlog, *plan.followers]
         return CleanReport(
             plan.order, plan.usage, plan.min_offset_before, plan.min_offset, decisions, notes, dry_run=True
         )
-    with taken(files) as store:
-        if store.has_abort():
+    lock = take_for_change(files.layout)
+    try:
+        # under the lock, and in the same files: others may have changed the store, and readers hold some of them
+        files.look_again()
+        if files.has_abort():
             raise RefusedError(
-                "the store was not closed cleanly", file=store.layout.abort, hint="run `rmqctl recover` first"
+                "the store was not closed cleanly", file=files.layout.abort, hint="run `rmqctl recover` first"
             )
         # nobody else uses the store while we hold its lock, so there is nobody to leave pauses for
-        head = new_head(store.layout, "clean", arguments)
-        cleaner = Cleaner(store, options, sleep=lambda _: None)
-        with begun(_AGAIN, store.root, lambda: cleaner.has_removed):
-            report = cleaner.run(now, usage)
-        if report.removed:
-            _note(store, head, report)
-        return report
+        return clean_locked(Cleaner(files, options, sleep=lambda _: None), now, usage, arguments=arguments)
+    finally:
+        lock.release()
+
+
+def clean_locked(
+    cleaner: Cleaner,
+    now: int | None = None,
+    usage: DiskUsage | None = None,
+    *,
+    needed_from: int = LARGEST_OFFSET,
+    arguments: list[str] | None = None,
+) -> CleanReport:
+    """One run for a store whose lock is ours, with its line in the log of changes if anything went."""
+    head = new_head(cleaner.files.layout, "clean", arguments)
+    with begun(_AGAIN, cleaner.files.root, lambda: cleaner.has_removed):
+        report = cleaner.run(now, usage, needed_from)
+    if report.removed:
+        _note(cleaner.files, head, report)
+    return report
 
 
 def _note(files: StoreFiles, head: dict[str, Any], report: CleanReport) -> None:

@@ -11,6 +11,7 @@ from formats.errors import RefusedError
 from store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms
 from store.clean.followers import judge_followers
 from store.clean.options import CleanOptions, DiskUsage, Order, decide, measure_disks
+from store.files.layout import LARGEST_OFFSET
 from store.files.mapped_file_queue import MappedFileQueue
 from store.queues.queue_table import has_rocksdb_queues
 from store.store_files import StoreFiles
@@ -96,9 +97,17 @@ def notes_on(files: StoreFiles) -> list[str]:
 
 
 def judge_commitlog(
-    files: StoreFiles, options: CleanOptions, order: Order, now: int, reference_now: int | None = None
+    files: StoreFiles,
+    options: CleanOptions,
+    order: Order,
+    now: int,
+    reference_now: int | None = None,
+    needed_from: int = LARGEST_OFFSET,
 ) -> list[FileDecision]:
-    """Every commitlog file, oldest first (MappedFileQueue#deleteExpiredFileByTime, spec/cleanup.md 3)."""
+    """Every commitlog file, oldest first (MappedFileQueue#deleteExpiredFileByTime).
+
+    What reaches behind `needed_from` stays: a store that is open for writing has yet to flush and dispatch it.
+    """
     log = files.log
     last = last_with_data(log.files, files.descriptors)
     decisions: list[FileDecision] = []
@@ -110,6 +119,8 @@ def judge_commitlog(
             because, detail = (Because.LAST if position == last else Because.PREALLOCATED), ""
         elif stop is not None:
             because, detail = stop, ""
+        elif file.end_offset > needed_from:
+            because, stop, detail = Because.STILL_USED, Because.BEHIND, "not yet flushed and dispatched"
         elif not order.at_once and age < options.reserved_time:
             because, stop = Because.YOUNG, Because.BEHIND
         elif not file.reference.would_end(options.forced_after, reference_now):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from formats.errors import UnreadableError
 from formats.layouts import FRAME_HEADS
 from formats.message import StoredMessage, decode_message
 from store.columns import plain
@@ -20,6 +21,7 @@ from store.commitlog.frame_search import FrameSearch
 from store.commitlog.walk import Progress, Record, walk_file
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
+from store.files.reading import removed_error
 
 # Behind damage there may be more of it: windows begin small again.
 _FIRST_WINDOW = 16 * 1024
@@ -66,13 +68,13 @@ class _Windows:
     """Reads a file into a buffer that kernels can walk."""
 
     def __init__(self, file: MappedFile, search: FrameSearch, keep: bool) -> None:
+        self._file = file
         self._search = search
         self._keep = keep
         self.buffer: Bytes = np.empty(0, np.uint8)
         try:
-            # O_NONBLOCK: a fifo among the files must not hang the tool
-            self._descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
+            self._descriptor = file.descriptors.duplicate(file.path)
+        except UnreadableError:
             self._descriptor = -1
 
     def read(self, position: int, length: int) -> Bytes:
@@ -80,6 +82,8 @@ class _Windows:
 
         UnreadableError as the plain walk raises it, by reading what is missing as the plain walk does.
         """
+        if self._file.reference.is_cleanup_over:
+            raise removed_error(self._file.path)
         if self._keep or len(self.buffer) < length + PADDING:
             self.buffer = np.empty(length + PADDING, np.uint8)
             self.buffer[length:] = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
@@ -11,9 +12,9 @@ from store.columns.batch import ColumnRecord
 from store.columns.compiled_walk import Request
 from store.columns.engine import Engine
 from store.columns.walk import file_records
-from store.commitlog.walk import Damage, walk_files
+from store.commitlog.walk import Damage, missing_file, walk_files
 from store.files.mapped_file import MappedFile
-from store.files.reading import data_extents
+from store.files.reading import data_extents, removed_error
 
 PIECE = 64 * 1024 * 1024
 # where no frame begins within this many bytes of a wanted edge, there is no edge; most begin much sooner
@@ -55,7 +56,10 @@ class Piece:
         self.reached = self.begin
         limit = start + self.limit if request.limit is None else min(start + self.limit, request.limit)
         with self.file.hold() as held:
-            if held:  # else it is being removed just now: as if it were gone already
+            if not held:
+                begin, self.reached = start + self.begin, self.limit
+                yield from missing_file(request.log, self.file, begin, start + self.limit)
+            else:
                 for record in file_records(used, request._replace(limit=limit), self.file, self.begin, self.end):
                     self.reached = record.end - start
                     yield record
@@ -85,7 +89,10 @@ def pieces(request: Request, begin: int, size: int) -> list[Piece]:
         made[0].before = damages
         damages = []
         found += made
-    if damages and found:
+    if damages and not found:
+        # the only files there were are gone, and not by a cleaner
+        raise removed_error(Path(damages[0].file))
+    if damages:
         found[-1].after = damages
     return found
 
@@ -93,13 +100,17 @@ def pieces(request: Request, begin: int, size: int) -> list[Piece]:
 def _pieces_of(part: _FilePart, size: int) -> list[Piece]:
     made = [Piece(part.file, part.begin, part.end, part.end)]
     for wanted in range(part.begin + size, part.end - size // 2, size):
-        if next(data_extents(part.file.path, wanted, min(wanted + _SEARCHED, part.end)), None) is None:
-            continue  # a hole: a sparse file may be larger than anybody can read
+        if _is_hole(part.file, wanted, min(wanted + _SEARCHED, part.end)):
+            continue  # a sparse file may be larger than anybody can read
         edge = _frame_start(part.file, wanted, part.end)
         if edge is not None and edge > made[-1].begin:
             made[-1].limit = edge
             made.append(Piece(part.file, edge, part.end, part.end))
     return made
+
+
+def _is_hole(file: MappedFile, begin: int, end: int) -> bool:
+    return next(data_extents(file.path, begin, end, file.descriptors), None) is None
 
 
 def _frame_start(file: MappedFile, position: int, end: int) -> int | None:

@@ -84,17 +84,27 @@ def walk_files(
             reached = file_end
             continue
         with file.hold() as held:
-            if not held:  # being removed just now: as if it were gone already
-                continue
-            if reached is not None and file.start_offset > max(reached, begin):
-                gap = max(reached, begin)
+            gap = file.start_offset if reached is None else max(reached, begin)
+            if gap < file.start_offset and not log.begins_behind(gap):
                 yield Damage(gap, file.start_offset, Reason.GAP, "a commitlog file is missing", str(file.path))
+            if not held:
+                reached = file_end
+                yield from missing_file(log, file, begin, file_end)
+                continue
             start = max(0, begin - file.start_offset)
             yield from one_file(file, start, end)
             if end < log.file_size and end == file.size:
                 cut = max(file.end_offset, begin)
                 yield Damage(cut, file_end, Reason.SHORT_FILE, "the file is cut short", str(file.path))
         reached = file_end
+
+
+def missing_file(log: MappedFileQueue, file: MappedFile, begin: int, end: int) -> Iterator[Damage]:
+    """What to say of bytes [begin, end) of the log in a file that could not be held: nothing where the log begins
+    behind it by now, which is a cleaner's work; else they are damage."""
+    if not log.was_removed(file.start_offset):
+        at = max(begin, file.start_offset)
+        yield Damage(at, end, Reason.GAP, "a commitlog file is missing", str(file.path))
 
 
 def _with_ends(log: MappedFileQueue) -> Iterator[tuple[MappedFile, int]]:

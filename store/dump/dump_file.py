@@ -48,8 +48,10 @@ def dump_file(
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path, hint="check the path") from error
     if not path.is_file():
         raise UnreadableError("is not a regular file", file=path, hint="`rmqctl info -s DIR` looks at a whole store")
-    what = recognise(path, commitlog=commitlog)
     opened = Opened(path, status.st_size, Descriptors())
+    # a file that is removed from here on can be read to its end
+    opened.descriptors.pin(path)
+    what = recognise(path, commitlog=commitlog)
     if raw:
         return what.kind, _closing(opened, _raw_items(opened, at))
     reader = _READERS.get(what.kind)
@@ -92,6 +94,7 @@ def _log_of(opened: Opened) -> tuple[MappedFileQueue, MappedFile]:
         head = opened.read(0, FRAME_HEADS[0].size)
         start = FRAME_HEADS[0].unpack_from(head, 0)[6] if len(head) == FRAME_HEADS[0].size else 0
         log.files = [MappedFile(path, max(start, 0), opened.size, opened.descriptors)]
+    log.is_shared = False
     log.files = [file for file in log.files if file.path == path]
     if not log.files:
         return log, MappedFile(path, 0, 0, opened.descriptors)

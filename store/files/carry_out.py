@@ -10,7 +10,7 @@ from formats.errors import WriteFailedError
 from store.files import io
 from store.files.journal_entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, MOVE, RESIZE, WRITE, Entry
 from store.files.journal_folder import AFTER
-from store.files.moving import flush_tree, move, remove_any
+from store.files.moving import move
 from store.files.reading import pieces_of
 from store.files.sparse_copy import Sharing, copy_sparsely
 from store.files.trees import flush_tree, remove_any

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from formats.errors import RemovedError
 from store.files import io
-from store.files.reading import Descriptors
+from store.files.reading import Descriptors, removed_error
 from store.files.reference import ReferenceCount
 from store.files.writable_map import WritableMap
 
@@ -20,7 +21,15 @@ class MappedFile:
     while it is appended to.
     """
 
-    def __init__(self, path: Path, start_offset: int, size: int, descriptors: Descriptors) -> None:
+    def __init__(
+        self,
+        path: Path,
+        start_offset: int,
+        size: int,
+        descriptors: Descriptors,
+        on_missing: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_missing` is called when the file turns out not to be there any more."""
         self.path = path
         self.start_offset = start_offset
         self.size = size
@@ -30,6 +39,7 @@ class MappedFile:
         self.store_timestamp = 0
         self.reference = ReferenceCount(self.close)
         self._descriptors = descriptors
+        self._on_missing = on_missing
         self._map: WritableMap | None = None
 
     @property
@@ -51,22 +61,39 @@ class MappedFile:
     def hold(self) -> Iterator[bool]:
         """Keep the file from being removed while it is read: `with file.hold() as held: ...`.
 
-        `held` is False for a file that is on its way out already; a reader then treats it as gone. A hold delays a
-        removal by the cleaner's interval at most (ReferenceResource#hold).
+        `held` is False for a file that is on its way out or gone already; MappedFileQueue.was_removed says whether that
+        is a cleaner's work. A hold delays a removal by a cleaner of this process by its interval at most
+        (ReferenceResource#hold); whatever another process removes can be read until the hold ends.
         """
         held = self.reference.hold()
+        if held and not self._descriptors.pin(self.path):
+            self.reference.release()
+            held = False
+            self._tell_missing()
         try:
             yield held
         finally:
             if held:
+                self._descriptors.unpin(self.path)
                 self.reference.release()
 
+    def _tell_missing(self) -> None:
+        if self._on_missing is not None:
+            self._on_missing()
+
     def read(self, position: int, length: int) -> bytes:
-        """Up to `length` readable bytes from `position`; none once the file was given up (see `hold`)."""
+        """Up to `length` readable bytes from `position`. RemovedError once the file is gone, which a `hold` prevents
+        unless a cleaner of this process has waited for the whole of its interval."""
         if self.reference.is_cleanup_over:
-            return b""
+            raise removed_error(self.path)
         length = min(length, self.committed_position - position)
-        return self._descriptors.read(self.path, position, length) if length > 0 else b""
+        if length <= 0:
+            return b""
+        try:
+            return self._descriptors.read(self.path, position, length)
+        except RemovedError:
+            self._tell_missing()
+            raise
 
     def set_positions(self, position: int) -> None:
         """Set all positions, as recovery does."""

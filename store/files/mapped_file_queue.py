@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
@@ -11,12 +12,15 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import UnreadableError
+from formats.errors import RemovedError, UnreadableError
 from formats.wording import counted
 from store.files import io
 from store.files.layout import LARGEST_OFFSET, file_name, is_file_name
 from store.files.mapped_file import MappedFile
 from store.files.reading import Descriptors
+
+# a cleaner removes files one after the other: how often a directory is listed until it held still
+_LISTINGS = 5
 
 
 class FileProblem(NamedTuple):
@@ -28,7 +32,12 @@ class FileProblem(NamedTuple):
 
 
 class MappedFileQueue:
-    """Files in order of their start offsets. `file_size` is the configured size, else that of most of the files."""
+    """Files in order of their start offsets. `file_size` is the configured size, else that of most of the files.
+
+    Another process may add files at the end and remove the oldest ones while they are read here. Files behind the known
+    end are looked for when they are asked for. Files that turn out to be gone leave the list; where the queue begins
+    behind them then, `was_removed` says so, and that is no damage. Files that are gone from the middle are.
+    """
 
     def __init__(self, directories: Iterable[Path], file_size: int | None, descriptors: Descriptors) -> None:
         self.directories = tuple(directories)
@@ -36,11 +45,14 @@ class MappedFileQueue:
         self.files: list[MappedFile] = []
         self.problems: list[FileProblem] = []
         self.file_size = file_size or 0
+        self.is_shared = True
+        """Whether somebody else may add and remove files. Who has the store open for writing sets it False."""
+        self._removed_before = -1
         self._changing = threading.Lock()
 
     def load(self) -> None:
         """List the directories. Damage is collected in `problems`, never raised; nothing is changed."""
-        found = sorted(self._list(), key=lambda item: item[0].name)
+        found = self._list(self.problems)
         if not self.file_size and found:
             sizes = Counter(size for _, size in found if size)
             self.file_size = max(sizes, key=lambda size: (sizes[size], size), default=0)
@@ -50,7 +62,7 @@ class MappedFileQueue:
                 continue
             if size != self.file_size:
                 self.problems.append(FileProblem("size", path, f"{counted(size, 'byte')} instead of {self.file_size}"))
-            self.files.append(MappedFile(path, int(path.name), size, self.descriptors))
+            self.files.append(self._file(path, size))
         for before, after in zip(self.files, self.files[1:], strict=False):
             expected = before.start_offset + self.file_size
             if after.start_offset != expected:
@@ -58,8 +70,22 @@ class MappedFileQueue:
                 detail = f"begins at {after.start_offset}, the file before it should end at {expected}"
                 self.problems.append(FileProblem(kind, after.path, detail))
 
-    def _list(self) -> list[tuple[Path, int]]:
+    def _file(self, path: Path, size: int) -> MappedFile:
+        return MappedFile(path, int(path.name), size, self.descriptors, self._look_for_removed)
+
+    def _list(self, problems: list[FileProblem]) -> list[tuple[Path, int]]:
+        """Files with their sizes, in order. Listed again if some were removed meanwhile: others may be, too."""
+        for _ in range(_LISTINGS):
+            noted: list[FileProblem] = []
+            found, is_whole = self._list_once(noted)
+            if is_whole:
+                break
+        problems += noted
+        return sorted(found, key=lambda item: item[0].name)
+
+    def _list_once(self, problems: list[FileProblem]) -> tuple[list[tuple[Path, int]], bool]:
         found: list[tuple[Path, int]] = []
+        is_whole = True
         for directory in self.directories:
             try:
                 names = os.listdir(directory)
@@ -72,19 +98,22 @@ class MappedFileQueue:
                 try:
                     status = path.stat()
                 except OSError as error:
-                    self.problems.append(FileProblem("unreadable", path, str(error.strerror)))
+                    if isinstance(error, FileNotFoundError) and not path.is_symlink():
+                        is_whole = False
+                        continue
+                    problems.append(FileProblem("unreadable", path, str(error.strerror)))
                     continue
                 if stat.S_ISDIR(status.st_mode):
                     continue
                 if not stat.S_ISREG(status.st_mode):
-                    self.problems.append(FileProblem("stray", path, "not a regular file"))
+                    problems.append(FileProblem("stray", path, "not a regular file"))
                 elif not is_file_name(name):
-                    self.problems.append(FileProblem("stray", path, "the name is not an offset of 20 digits"))
+                    problems.append(FileProblem("stray", path, "the name is not an offset of 20 digits"))
                 elif int(name) > LARGEST_OFFSET - status.st_size:
-                    self.problems.append(FileProblem("stray", path, "it ends behind the largest offset there is"))
+                    problems.append(FileProblem("stray", path, "it ends behind the largest offset there is"))
                 else:
                     found.append((path, status.st_size))
-        return found
+        return found, is_whole
 
     @property
     def min_offset(self) -> int:
@@ -103,8 +132,82 @@ class MappedFileQueue:
         """Files of no bytes, by their start offsets: whoever created them was killed before they got their size."""
         return {int(problem.path.name): problem.path for problem in self.problems if problem.kind == "empty"}
 
+    def was_removed(self, offset: int) -> bool:
+        """Whether the file that held `offset` was there and has been removed, or is on its way out, because the queue
+        begins behind it now: what a cleaner does, and no damage."""
+        if offset < self._removed_before:
+            return True
+        file = self._find(offset)
+        return file is not None and not file.reference.available
+
+    def begins_behind(self, offset: int) -> bool:
+        """The same by a new look at the directories: for whoever found a file missing in the middle."""
+        self._look_for_removed()
+        return self.was_removed(offset)
+
+    def look_again(self) -> None:
+        """Take in what another process added and removed since."""
+        self._look_for_removed()
+        self._look_for_added()
+
+    def _look_for_removed(self) -> None:
+        """Leave out what is gone from the directories."""
+        if not self.is_shared:
+            return
+        listed = [path for path, size in self._list([]) if size]
+        with self._changing:
+            known = set(listed)
+            kept = [file for file in self.files if file.path in known]
+            gone = [file for file in self.files if file.path not in known]
+            # a queue without any file was not cleaned: the last one always stays
+            if not gone or not listed:
+                return
+            first = min(int(listed[0].name), *(file.start_offset for file in kept)) if kept else int(listed[0].name)
+            is_cleaned = gone[0].start_offset < first
+            if is_cleaned:
+                self._removed_before = max(self._removed_before, first)
+            self.files = kept
+        for file in gone:
+            self.descriptors.forget_unless_pinned(file.path)
+        if is_cleaned and self.descriptors.on_removed is not None:
+            self.descriptors.on_removed(gone[0].path.parent)
+
+    def _look_for_added(self) -> bool:
+        """Take in files that follow the last one by now; whether there were any."""
+        if not self.is_shared or not self.file_size:
+            return False
+        added: list[MappedFile] = []
+        with self._changing:
+            # all known files may have been removed by now
+            end = self.files[-1].start_offset + self.file_size if self.files else self._removed_before
+            while end >= 0 and (file := self._file_at(end)) is not None:
+                added.append(file)
+                end += self.file_size
+            self.files = [*self.files, *added]
+        return bool(added)
+
+    def _file_at(self, start_offset: int) -> MappedFile | None:
+        for directory in self.directories:
+            path = directory / file_name(start_offset)
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                # whoever creates it gives it its size last
+                if stat.S_ISREG(status.st_mode) and status.st_size == self.file_size:
+                    return self._file(path, status.st_size)
+        return None
+
     def find(self, offset: int) -> MappedFile | None:
-        """The file that holds `offset`, None where there is none."""
+        """The file that holds `offset`, None where there is none, also not meanwhile."""
+        file = self._find(offset)
+        if file is None and self.is_shared and offset >= self._known_end() and self._look_for_added():
+            file = self._find(offset)
+        return file
+
+    def _known_end(self) -> int:
+        files = self.files
+        return files[-1].end_offset if files else 0
+
+    def _find(self, offset: int) -> MappedFile | None:
         files = self.files
         position = bisect_right(files, offset, key=lambda file: file.start_offset) - 1
         if position < 0:
@@ -113,9 +216,17 @@ class MappedFileQueue:
         return file if offset < file.end_offset else None
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` readable bytes from `offset`, all of one file; empty where nothing is readable."""
+        """Up to `length` readable bytes from `offset`, all of one file; empty where nothing is readable, or not any
+        more."""
         file = self.find(offset)
-        return file.read(offset - file.start_offset, length) if file is not None else b""
+        if file is None:
+            return b""
+        try:
+            return file.read(offset - file.start_offset, length)
+        except RemovedError:
+            if not self.was_removed(offset):
+                raise
+            return b""
 
     def path_of(self, start_offset: int) -> Path:
         """Where the file of `start_offset` is to be created. With several directories they take turns.
@@ -134,7 +245,7 @@ class MappedFileQueue:
 
     def add_file(self, path: Path, start_offset: int) -> MappedFile:
         """Take an existing file of zeros as the new last file."""
-        file = MappedFile(path, start_offset, self.file_size, self.descriptors)
+        file = self._file(path, self.file_size)
         file.set_positions(0)
         with self._changing:
             self.files = [*self.files, file]
@@ -144,7 +255,10 @@ class MappedFileQueue:
         """Take removed files out of the list. The list is replaced, never changed: somebody may be reading along it."""
         if gone:
             with self._changing:
-                self.files = [file for file in self.files if file.path not in gone]
+                kept = [file for file in self.files if file.path not in gone]
+                if kept and self.files[0].path in gone:
+                    self._removed_before = kept[0].start_offset
+                self.files = kept
 
     def truncate(self, offset: int) -> None:
         """Set the positions of the file that holds `offset`; later files must be gone already."""

@@ -6,11 +6,11 @@ import os
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from formats.errors import UnreadableError
+from formats.errors import RemovedError, UnreadableError
 
 _MAXIMUM_OPEN = 256
 _CHUNK = 1 << 20
@@ -25,10 +25,15 @@ class Descriptors:
     def __init__(self, maximum_open: int = _MAXIMUM_OPEN) -> None:
         self._maximum_open = maximum_open
         self._open: OrderedDict[Path, int] = OrderedDict()
+        self._pins: dict[Path, int] = {}
         self._lock = threading.Lock()
+        self.on_removed: Callable[[Path], None] | None = None
+        """Told by whoever finds out that files of this directory were removed while they were read, the oldest first.
+        """
 
     def read(self, path: Path, position: int, length: int) -> bytes:
-        """Up to `length` bytes from `position`; fewer only at the end of the file. UnreadableError on any failure."""
+        """Up to `length` bytes from `position`; fewer only at the end of the file. RemovedError for a file that is not
+        there any more, UnreadableError on any other failure."""
         with self._lock:
             descriptor = None
             try:
@@ -39,6 +44,8 @@ class Descriptors:
                     if not more:
                         break
                     data += more
+            except FileNotFoundError as error:
+                raise removed_error(path) from error
             except OSError as error:
                 place = "" if descriptor is None else f" at byte {_first_bad_page(descriptor, position, length)}"
                 raise UnreadableError(
@@ -52,11 +59,51 @@ class Descriptors:
         descriptor = self._open.pop(path, None)
         if descriptor is None:
             if len(self._open) >= self._maximum_open:
-                os.close(self._open.popitem(last=False)[1])
+                self._close_oldest()
             # O_NONBLOCK: a fifo among the files must not hang the tool
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._open[path] = descriptor
         return descriptor
+
+    def _close_oldest(self) -> None:
+        for path in self._open:
+            if path not in self._pins:
+                os.close(self._open.pop(path))
+                return
+
+    def pin(self, path: Path) -> bool:
+        """Keep the file open until `unpin`, so that it can be read to its end even if another process removes it.
+
+        False if there is no such file. What else is wrong with it, reading tells.
+        """
+        with self._lock:
+            try:
+                self._descriptor(path)
+            except FileNotFoundError:
+                return False
+            except OSError:
+                pass
+            self._pins[path] = self._pins.get(path, 0) + 1
+            return True
+
+    def unpin(self, path: Path) -> None:
+        """Take one `pin` back."""
+        with self._lock:
+            left = self._pins.get(path, 0) - 1
+            if left > 0:
+                self._pins[path] = left
+            else:
+                self._pins.pop(path, None)
+
+    def duplicate(self, path: Path) -> int:
+        """A descriptor of the file as it is open here; who asks for it closes it. Errors as in `read`."""
+        with self._lock:
+            try:
+                return os.dup(self._descriptor(path))
+            except FileNotFoundError as error:
+                raise removed_error(path) from error
+            except OSError as error:
+                raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
 
     def forget(self, path: Path) -> None:
         """Close the descriptor of a file that was replaced or removed."""
@@ -64,6 +111,11 @@ class Descriptors:
             descriptor = self._open.pop(path, None)
             if descriptor is not None:
                 os.close(descriptor)
+
+    def forget_unless_pinned(self, path: Path) -> None:
+        """The same for a file that another process removed: who holds it goes on reading it."""
+        if path not in self._pins:
+            self.forget(path)
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -76,6 +128,15 @@ class Descriptors:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def removed_error(path: Path) -> RemovedError:
+    """What to say of a file that is not there any more."""
+    return RemovedError(
+        "was removed while the store was read",
+        file=path,
+        hint="run the command again; if no broker and no cleaning removes files of this store, look into a backup",
+    )
 
 
 def read_small_file(path: Path, limit: int) -> bytes:
@@ -128,12 +189,16 @@ def pieces_of(path: Path, offset: int, length: int, at_once: int = _CHUNK) -> It
         os.close(descriptor)
 
 
-def data_extents(path: Path, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Ranges of [begin, end) that may hold anything but zeros: holes of sparse files are left out."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
+def data_extents(path: Path, begin: int, end: int, descriptors: Descriptors | None = None) -> Iterator[tuple[int, int]]:
+    """Ranges of [begin, end) that may hold anything but zeros: holes of sparse files are left out.
+
+    With `descriptors` the file is looked at as it is open there. RemovedError, UnreadableError.
+    """
+    if descriptors is None:
+        with Descriptors() as own:
+            descriptor = own.duplicate(path)
+    else:
+        descriptor = descriptors.duplicate(path)
     try:
         position = begin
         while position < end:
@@ -162,7 +227,7 @@ def _knows_holes(descriptor: int) -> bool:
 
 def first_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int | None:
     """Position of the first byte in [begin, end) that is not zero."""
-    for start, stop in data_extents(path, begin, end):
+    for start, stop in data_extents(path, begin, end, descriptors):
         for position in range(start, stop, _CHUNK):
             chunk = descriptors.read(path, position, min(_CHUNK, stop - position))
             if chunk != _ZEROS and (rest := chunk.lstrip(b"\0")):
@@ -184,7 +249,7 @@ def _first_bad_page(descriptor: int, position: int, length: int) -> int:
 
 def end_of_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int:
     """Position behind the last byte in [begin, end) that is not zero; `begin` if all are zero."""
-    for start, stop in reversed(list(data_extents(path, begin, end))):
+    for start, stop in reversed(list(data_extents(path, begin, end, descriptors))):
         position = stop
         while position > start:
             at = max(start, position - _CHUNK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,20 @@ class IndexFile:
             )
         header = IndexHeader(*INDEX_HEADER.unpack_from(data, 0))
         return header._replace(index_count=max(1, header.index_count))
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[bool]:
+        """Keep the file from being removed while it is read; False if it is gone (see MappedFile.hold)."""
+        held = self.reference.hold()
+        if held and not self._descriptors.pin(self.path):
+            self.reference.release()
+            held = False
+        try:
+            yield held
+        finally:
+            if held:
+                self._descriptors.unpin(self.path)
+                self.reference.release()
 
     @property
     def is_full(self) -> bool:

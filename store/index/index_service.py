@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from formats.errors import CorruptError, UnreadableError
+from formats.errors import CorruptError, RemovedError, UnreadableError
 from formats.hashing import key_hash
 from store.config import StoreConfig
 from store.files import io
-from store.files.reading import Descriptors
+from store.files.reading import Descriptors, removed_error
 from store.index.geometry import fits, infer_geometry
 from store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
 
@@ -47,6 +48,7 @@ class IndexService:
         self._descriptors = descriptors
         self.files: list[IndexFile] = []
         self.problems: list[tuple[Path, str]] = []
+        self._changing = threading.Lock()
 
     @property
     def configured_geometry(self) -> Geometry | None:
@@ -73,17 +75,22 @@ class IndexService:
                 geometry = self._geometry_of(path)
                 if geometry is None:
                     self.problems.append((path, "its length and its entries fit no number of slots"))
-                else:
-                    self.files.append(IndexFile(path, geometry, self._descriptors))
+                    continue
+                self.files.append(IndexFile(path, geometry, self._descriptors))
             except CorruptError as error:
                 self.problems.append((path, error.message))
+            except RemovedError:  # since it was listed, as a cleaner removes the oldest
+                continue
             except UnreadableError as error:
                 if not is_to_be_mended:
                     raise
                 self.problems.append((path, error.message))
 
     def _geometry_of(self, path: Path) -> Geometry | None:
-        size = path.stat().st_size
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError as error:
+            raise removed_error(path) from error
         configured = self.configured_geometry
         if configured is not None and configured.file_size == size and fits(path, configured, self._descriptors):
             return configured
@@ -109,17 +116,15 @@ class IndexService:
         wanted = key_hash(topic, key)
         seen: set[int] = set()
         for file in reversed(self.files):
-            if not file.reference.hold():  # about to be removed: its messages are gone already
-                continue
-            try:
+            with file.hold() as held:
+                if not held:  # removed, or about to be: its messages are gone already
+                    continue
                 for entry in file.chain(wanted):
                     # no early stop by time: entries of a file written by RocketMQ can carry a time that is too late
                     if entry.key_hash != wanted or entry.physical_offset in seen:
                         continue
                     seen.add(entry.physical_offset)
                     yield entry.physical_offset
-            finally:
-                file.reference.release()
 
     def put(self, topic: str, key: str, physical_offset: int, store_timestamp: int) -> bool:
         """Add one key of a message; True if a file became full with it (its times may go to the checkpoint)."""
@@ -142,8 +147,26 @@ class IndexService:
         io.create_file(path, self.geometry.file_size)
         # now, because whoever flushes the file later does not know that it is new
         io.flush_directory(self.directory)
-        self.files.append(IndexFile(path, self.geometry, self._descriptors))
-        return self.files[-1]
+        file = IndexFile(path, self.geometry, self._descriptors)
+        with self._changing:
+            self.files = [*self.files, file]
+        return file
+
+    def forget(self, gone: Collection[Path]) -> None:
+        """Take removed files out of the list, which is replaced: somebody may be reading along it."""
+        with self._changing:
+            self.files = [file for file in self.files if file.path not in gone]
+
+    def look_again(self) -> None:
+        """Take in what another process changed. Files that were known stay the same objects."""
+        anew = IndexService(self.directory, self._config, self._descriptors)
+        anew.load()
+        known = {file.path: file for file in self.files}
+        for file in anew.files:
+            if file.path in known:
+                known[file.path].header = file.header
+        self.files = [known.get(file.path, file) for file in anew.files]
+        self.problems = anew.problems
 
     def flush(self) -> None:
         """fsync the files that were put to."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from formats.errors import WriteFailedError
+from formats.errors import RemovedError, WriteFailedError
 from formats.layouts import BATCH_CONSUMEQUEUE_UNIT
 from store.files import io
 from store.files.mapped_file_queue import MappedFileQueue
@@ -43,6 +44,8 @@ class BatchConsumeQueue:
         self.queue_id = queue_id
         self.directory = directory
         self.files = MappedFileQueue([directory], file_size, descriptors)
+        # held where files of the queue are added or taken away: units lie by their number from the first file on
+        self.changing = threading.RLock()
         self._units: list[QueueUnit] | None = None
         self._written = 0
 
@@ -59,7 +62,10 @@ class BatchConsumeQueue:
         self._written = 0
         for file in self.files.files:
             for position in range(0, file.size, _CHUNK_UNITS * UNIT_SIZE):
-                data = file.read(position, _CHUNK_UNITS * UNIT_SIZE)
+                try:
+                    data = file.read(position, _CHUNK_UNITS * UNIT_SIZE)
+                except RemovedError:
+                    break
                 whole = len(data) - len(data) % UNIT_SIZE
                 for fields in BATCH_CONSUMEQUEUE_UNIT.struct.iter_unpack(data[:whole]):
                     physical_offset, size, tags_code, store_timestamp, base, batch_size, compacted_offset, _ = fields
@@ -69,6 +75,11 @@ class BatchConsumeQueue:
                     yield QueueUnit(
                         base, physical_offset, size, tags_code, store_timestamp, batch_size, compacted_offset
                     )
+
+    def look_again(self) -> None:
+        """Take in what another process changed."""
+        self.files.look_again()
+        self.reread()
 
     def reread(self) -> None:
         """Forget what was read, after files of the queue were removed."""
@@ -114,6 +125,10 @@ class BatchConsumeQueue:
 
     def append(self, unit: QueueUnit) -> None:
         """Write `unit` behind the last one; files are created as needed. Not flushed."""
+        with self.changing:
+            self._append(unit)
+
+    def _append(self, unit: QueueUnit) -> None:
         if unit.queue_offset < self.max_offset:
             raise WriteFailedError(
                 f"unit of offset {unit.queue_offset} does not follow the queue's end {self.max_offset}",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from formats.errors import WriteFailedError
+from formats.errors import RemovedError, WriteFailedError
 from formats.layouts import CONSUMEQUEUE_UNIT
 from store.files import io
 from store.files.mapped_file_queue import MappedFileQueue
@@ -43,6 +43,11 @@ class ConsumeQueue:
         """List the queue's files (see MappedFileQueue.load)."""
         self.files.load()
 
+    def look_again(self) -> None:
+        """Take in what another process changed."""
+        self.files.look_again()
+        self._end = self._min_offset = None
+
     @property
     def max_offset(self) -> int:
         """Queue offset behind the last unit; that of the first slot for a queue without units."""
@@ -52,7 +57,10 @@ class ConsumeQueue:
 
     def _find_end(self) -> int:
         for file in reversed(self.files.files):
-            end = end_of_nonzero(self._descriptors, file.path, 0, file.size)
+            with file.hold() as held:
+                if not held:  # the topic was deleted meanwhile
+                    continue
+                end = end_of_nonzero(self._descriptors, file.path, 0, file.size)
             if end:
                 return file.start_offset // UNIT_SIZE + -(-end // UNIT_SIZE)
         return self.first_slot
@@ -115,7 +123,10 @@ class ConsumeQueue:
             stop = min(end, file_begin + file.size // UNIT_SIZE)
             while slot < stop:
                 count = min(chunk_units, stop - slot)
-                data = file.read((slot - file_begin) * UNIT_SIZE, count * UNIT_SIZE)
+                try:
+                    data = file.read((slot - file_begin) * UNIT_SIZE, count * UNIT_SIZE)
+                except RemovedError:  # its slots are left out, as those of any missing file
+                    break
                 whole = len(data) - len(data) % UNIT_SIZE
                 if not whole:
                     break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from formats.errors import WriteFailedError
 from store.files import io
 
 # FlushConsumeQueueService: files with fewer than two dirty pages wait for the thorough round ...
@@ -37,10 +38,12 @@ class QueueFlusher:
             self._dirty = {path: units for path, units in self._dirty.items() if path not in taken}
             is_all = not self._dirty
         for path in taken:
-            if not path.exists():  # the cleaner was faster
-                continue
-            self._flush_entries(path)
-            io.flush_file(path)
+            try:
+                self._flush_entries(path)
+                io.flush_file(path)
+            except WriteFailedError:
+                if path.exists():  # else the cleaner was faster
+                    raise
         return is_all
 
     def _flush_entries(self, file: Path) -> None:

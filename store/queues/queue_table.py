@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import Counter
@@ -47,8 +48,11 @@ def _usual_size(root: Path) -> int:
     """Size of most files among the first queues below `root`; 0 if there are no files."""
     sizes: Counter[int] = Counter()
     for _, _, directory in list_queues(root)[:_SAMPLED_QUEUES]:
-        with os.scandir(directory) as entries:
-            sizes.update(entry.stat().st_size for entry in entries if is_file_name(entry.name) and entry.is_file())
+        # a file that was removed since it was listed does not count
+        with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
+            for entry in entries:
+                if is_file_name(entry.name) and entry.is_file():
+                    sizes[entry.stat().st_size] += 1
     sizes.pop(0, None)
     return max(sizes, key=lambda size: (sizes[size], size), default=0)
 
@@ -153,6 +157,13 @@ class QueueTable:
         """Bytes of a batch consumequeue file, found in the same way; never rounded."""
         size = self._config.mapper_file_size_batch_consume_queue
         return size or _usual_size(self.layout.batchconsumequeue) or DEFAULT_BATCH_FILE_SIZE
+
+    def look_again(self) -> None:
+        """Take in queues, files and units that another process added, and forget what it removed."""
+        with self._lock:
+            self._listed = False
+            for queue in self._queues.values():
+                queue.look_again()
 
     def topics(self) -> list[str]:
         """Topics with at least one queue."""

@@ -14,19 +14,26 @@ _FIRST_READ = 8192
 _LARGEST_HEAD = FRAME_HEADS[3].size
 
 
+class MessageRemovedError(NotFoundError):
+    """A message that was there when the store was opened, and was removed with its commitlog file meanwhile."""
+
+    code = "RMQ-E-017"
+
+
 def message_at(log: MappedFileQueue, physical_offset: int, size: int = 0) -> StoredMessage:
     """The message whose frame starts at `physical_offset`, held against law 3, its CRC included.
 
     `size` is what a queue unit says about its size, to read no more than needed. Raises NotFoundError where the log
-    does not reach (before its first file, behind its last) and CorruptError, caused by a FrameDamage, where it does and
-    no good frame starts, or where a file is missing. `explain_absence` says more about the latter.
+    does not reach (before its first file, behind its last), MessageRemovedError where it did until a cleaner took the
+    file away, and CorruptError, caused by a FrameDamage, where it does and no good frame starts, or where a file is
+    missing. `explain_absence` says more about the latter.
     """
     file = log.find(physical_offset)
     if file is None:
         raise _outside(log, physical_offset)
     with file.hold() as held:
         if not held:
-            raise NotFoundError("the file is just being removed", file=file.path, physical_offset=physical_offset)
+            raise _outside(log, physical_offset)
         return _message_in(file, physical_offset, size)
 
 
@@ -120,6 +127,11 @@ def _record_around(log: MappedFileQueue, file: MappedFile, physical_offset: int)
 
 
 def _outside(log: MappedFileQueue, physical_offset: int) -> RmqctlError:
+    if physical_offset >= 0 and log.was_removed(physical_offset):
+        return MessageRemovedError(
+            f"it was removed meanwhile with its commitlog file: the log begins at {log.min_offset} now",
+            physical_offset=physical_offset,
+        )
     if not log.files:
         return NotFoundError("the store has no commitlog file", physical_offset=physical_offset)
     first, last = log.files[0], log.files[-1]

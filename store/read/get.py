@@ -22,7 +22,7 @@ from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from store.queues.consumequeue_ext import ConsumeQueueExt
 from store.queues.queue_table import AnyConsumeQueue
 from store.queues.unit import QueueUnit, ext_offset
-from store.read.frames import message_at
+from store.read.frames import MessageRemovedError, message_at
 from store.read.message_filter import TagFilter
 from store.status import GetStatus
 
@@ -77,7 +77,8 @@ class QueueView(NamedTuple):
         return None if found is None else found.tags_code
 
     def message_of(self, unit: QueueUnit) -> StoredMessage:
-        """The message that `unit` points at; CorruptError if there is none, or one that does not belong there."""
+        """The message that `unit` points at; CorruptError if there is none, or one that does not belong there.
+        MessageRemovedError where a cleaner has removed it since the store was opened."""
         file = self._file_of(unit)
         what = f"unit {unit.queue_offset} of {self.queue.topic!r} queue {self.queue.queue_id}"
         hint = "`rmqctl rebuild --queues` makes the queues anew from the commitlog"
@@ -86,6 +87,8 @@ class QueueView(NamedTuple):
             raise CorruptError(f"{what} {kind}", file=file, hint=hint)
         try:
             message = message_at(self.log, unit.physical_offset, unit.size)
+        except MessageRemovedError:
+            raise
         except (CorruptError, NotFoundError) as error:
             # what is absent from the log is damage all the same where a unit promises it
             raise CorruptError(
@@ -182,6 +185,8 @@ def _read(
         if tags.may_match(view.resolved_code(unit)):
             try:
                 message = view.message_of(unit)
+            except MessageRemovedError:
+                status = GetStatus.MESSAGE_WAS_REMOVING
             except CorruptError as error:
                 # a file that the cleaner took away meanwhile is no damage
                 if not unit.is_written or unit.physical_offset >= view.log.min_offset:

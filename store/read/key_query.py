@@ -18,7 +18,7 @@ from store.dispatch import index_keys
 from store.files.mapped_file_queue import MappedFileQueue
 from store.index.index_file import IndexEntry, IndexFile
 from store.index.index_service import IndexService
-from store.read.frames import message_at
+from store.read.frames import MessageRemovedError, message_at
 from store.read.message_filter import Criteria, newest_first
 
 DEFAULT_LIMIT = 32
@@ -103,26 +103,25 @@ def query_index(index: IndexService, log: MappedFileQueue, query: KeyQuery) -> Q
 
 
 def _entries(file: IndexFile, wanted: int, damaged: list[CorruptError]) -> Iterator[IndexEntry]:
-    slot = file.raw_slot(wanted)
-    if not 0 <= slot <= file.header.index_count:
-        damaged.append(
-            CorruptError(
-                f"hash slot {wanted % file.geometry.slots} holds {slot}, which is no entry's number",
-                file=file.path,
-                hint=_REBUILD,
+    with file.hold() as held:
+        if not held:  # removed, or about to be: its messages are gone already
+            return
+        slot = file.raw_slot(wanted)
+        if not 0 <= slot <= file.header.index_count:
+            damaged.append(
+                CorruptError(
+                    f"hash slot {wanted % file.geometry.slots} holds {slot}, which is no entry's number",
+                    file=file.path,
+                    hint=_REBUILD,
+                )
             )
-        )
-        return
-    if not file.reference.hold():  # about to be removed: its messages are gone already
-        return
-    try:
-        for entry in file.chain(wanted):
-            if entry.key_hash == wanted:
-                yield entry
-    except CorruptError as error:
-        damaged.append(error)
-    finally:
-        file.reference.release()
+            return
+        try:
+            for entry in file.chain(wanted):
+                if entry.key_hash == wanted:
+                    yield entry
+        except CorruptError as error:
+            damaged.append(error)
 
 
 def _message_of(
@@ -133,6 +132,9 @@ def _message_of(
         return None
     try:
         message = message_at(log, entry.physical_offset)
+    except MessageRemovedError:
+        result.removed += 1
+        return None
     except (CorruptError, NotFoundError) as error:
         result.damaged.append(
             CorruptError(

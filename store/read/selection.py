@@ -10,6 +10,8 @@ from formats.errors import CorruptError
 from formats.message import FrameDamage, StoredMessage
 from store.commitlog.walk import Damage, Progress, walk
 from store.files.mapped_file_queue import MappedFileQueue
+from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from store.read.frames import MessageRemovedError
 from store.read.get import QueueView
 from store.read.key_query import damage_error
 from store.read.message_filter import Criteria
@@ -98,25 +100,33 @@ def in_queue_order(views: Iterator[QueueView], selection: Selection, on_damage: 
     """Messages queue by queue, each as its queue leads to it; units that lead to none are told to `on_damage`.
 
     Topic and queue of the criteria choose the queues, which is up to the caller. Units before the queue's minimum,
-    whose messages have been removed with old commitlog files, are left out.
+    whose messages have been removed with old commitlog files, are left out, and so are messages that are removed
+    while this goes on.
     """
     criteria = selection.criteria
     for view in views:
         begin = max(selection.begin, view.queue.min_offset(view.log.min_offset))
         reached = begin
         for unit in view.queue.units(begin, selection.end):
-            if unit.queue_offset > reached:
+            if unit.queue_offset > reached and not _begins_behind(view, reached):
                 on_damage(_missing_units(view, reached, unit.queue_offset))
             reached = unit.next_queue_offset
             if unit.is_placeholder or not criteria.tag_filter.may_match(view.resolved_code(unit)):
                 continue
             try:
                 message = view.message_of(unit)
+            except MessageRemovedError:
+                continue
             except CorruptError as error:
                 on_damage(error)
                 continue
             if criteria.matches_content(message):
                 yield message
+
+
+def _begins_behind(view: QueueView, queue_offset: int) -> bool:
+    """Whether units from there on are missing because the queue was cleaned meanwhile."""
+    return isinstance(view.queue, ConsumeQueue) and view.queue.files.begins_behind(queue_offset * UNIT_SIZE)
 
 
 def _missing_units(view: QueueView, begin: int, end: int) -> CorruptError:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from formats.errors import RmqctlError, UnreadableError, UnsupportedError
+from formats.errors import RemovedError, RmqctlError, UnreadableError, UnsupportedError
 from store.commitlog.walk import Progress
 from store.dump.recognise import FileKind, Recognised, recognise
 from store.files.journal_log import unfinished_change
@@ -184,11 +184,15 @@ def file_rows(files: StoreFiles) -> Iterator[Row]:
     directories = [files.root, *(path for path in files.layout.commitlog if not path.is_relative_to(files.root))]
     for root in directories:
         for path in _files_below(root):
-            yield _file_row(files, root, path)
+            row = _file_row(files, root, path)
+            if row is not None:
+                yield row
 
 
 def _files_below(root: Path) -> Iterator[Path]:
     def failed(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError):
+            return  # removed since it was listed
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=error.filename)
 
     if not root.exists():
@@ -199,13 +203,19 @@ def _files_below(root: Path) -> Iterator[Path]:
             yield Path(directory, entry)
 
 
-def _file_row(files: StoreFiles, root: Path, path: Path) -> Row:
-    status = path.lstat()
+def _file_row(files: StoreFiles, root: Path, path: Path) -> Row | None:
+    """None for a file that was removed since it was listed."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
     what = Recognised(FileKind.UNKNOWN, "place")
     detail: str | None = None
     if stat.S_ISREG(status.st_mode):
         try:
             what = recognise(path, commitlog=files.layout.commitlog)
+        except RemovedError:
+            return None
         except UnreadableError as error:
             detail = error.message
     else:

@@ -95,6 +95,8 @@ def rows_of_messages(messages: Sequence[Message], ordinary: OrdinaryPuts, is_cop
         topics, bodies, queue_ids, flags, properties, stored_properties, sys_flags, born_timestamps, born_hosts,
         store_timestamps, store_hosts, reconsume_times, prepared,
     ) = zip(*messages, strict=True)  # fmt: skip
+    if set(map(type, topics)) != {str}:
+        return None
     numbers = {topic: number for number, topic in enumerate(dict.fromkeys(topics))}
     hosts, places = _hosts(born_hosts)
     columns[Frame.STORE_TIMESTAMP] = NO_TIME

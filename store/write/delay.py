@@ -33,14 +33,18 @@ class Destination(NamedTuple):
 def schedule(wanted: Destination, sys_flag: int, config: StoreConfig, now: int) -> Destination | Refusal:
     """The place where a message with a delay waits, `wanted` itself for one without (HookUtils#handleScheduleMessage).
 
-    `now` in ms. A delay level wins over timer properties, which are removed then. Prepared and rolled back messages
-    wait for their transaction first. A message that already is in one of the two topics stays as it is, so that a copy
-    keeps its real topic. WHEEL_TIMER_FLOW_CONTROL cannot arise: nothing here knows the broker's wheel.
+    `now` in ms. A delay level wins over timer properties, which are removed then. A message that was delivered after
+    its delay keeps all of its properties when it is stored for good: its real topic is the one that it is in then, and
+    it is not delayed again. Prepared and rolled back messages wait for their transaction first. A message that already
+    is in one of the two topics stays as it is, so that a copy keeps its real topic. WHEEL_TIMER_FLOW_CONTROL cannot
+    arise: nothing here knows the broker's wheel.
     """
     properties = wanted.properties
     if not has_queue_slot(sys_flag) or wanted.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         return wanted
     if names.DELAY not in properties and not any(name in properties for name in names.TIMER_PROPERTIES):
+        return wanted
+    if properties.get(names.REAL_TOPIC) == wanted.topic:
         return wanted
     level = _number(properties.get(names.DELAY, "0"))
     if level is None:

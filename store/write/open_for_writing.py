@@ -79,6 +79,7 @@ def _opened(
     files = StoreFiles(root, config)
     try:
         end = _check(files, is_full_check, progress)
+        files.log.is_shared = False
         files.log.truncate(end.end_offset)
         _mark(files.layout)
     except BaseException:
@@ -118,6 +119,7 @@ def _created(layout: StoreLayout, config: StoreConfig, lock: StoreLock) -> Opene
     for directory in (*layout.commitlog, layout.consumequeue):
         io.make_directories(directory, flushed=True)
     files = StoreFiles(layout.root, config)
+    files.log.is_shared = False
     if not files.log.file_size:
         files.log.file_size = DEFAULT_COMMITLOG_FILE_SIZE
     _mark(layout)

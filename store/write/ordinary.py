@@ -161,10 +161,13 @@ class OrdinaryPuts:
 
     def put_plain(self, message: Message) -> PutResult | None:
         """Put `message` and answer at once; None, with nothing done, if it must go the whole way."""
-        topic = self.known_topics.get(message.topic)
-        next_offset = None if topic is None else topic.queues.get(message.queue_id)
-        if topic is None or next_offset is None or not _may_be_ordinary(message) or self._is_busy():
-            return None
+        try:
+            topic = self.known_topics.get(message.topic)
+            next_offset = None if topic is None else topic.queues.get(message.queue_id)
+            if topic is None or next_offset is None or not _may_be_ordinary(message) or self._is_busy():
+                return None
+        except (AttributeError, TypeError):
+            return None  # of no message's types: the whole way says which
         body, properties = message.body, self.properties_of(message.properties)
         last_host, born_host = self.born_host
         if message.born_host is not last_host:

@@ -24,6 +24,7 @@ from store.write.put_checks import (
     check_message,
     check_ranges,
     check_sizes,
+    check_types,
 )
 from store.write.topic_types import TopicTypes
 
@@ -91,6 +92,9 @@ class Preparation:
 
         `as_stored`: a copy of a stored message, which keeps every byte but the offsets that this store assigns.
         """
+        refusal = check_types(message)
+        if refusal is not None:
+            return refusal
         check_ranges(message)
         stored = message.property_bytes
         properties = message.properties if stored is None else parse_properties(stored)

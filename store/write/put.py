@@ -10,6 +10,7 @@ from formats.message import FrameParts, Message, frame_bytes
 from store.commitlog.append import FileNotCreatedError, LogAppender
 from store.commitlog.flush import FlushService
 from store.config import StoreConfig
+from store.dispatch import SCHEDULE_TOPIC
 from store.queues.offset_table import OffsetTable, QueueKey
 from store.status import PutStatus
 from store.write.checkpoint_keeper import CheckpointKeeper
@@ -143,7 +144,9 @@ class Putter:
             return
         key = (message.topic, message.queue_id)
         # a copy may have a topic that new messages may not have
-        if prepared.key == key and prepared.is_simple and (not prepared.is_copy or check_topic(message.topic) is None):
+        may_follow = not prepared.is_copy or check_topic(message.topic) is None
+        # what waits in the topic of delayed messages must have a delay, which only the whole way looks at
+        if prepared.key == key and prepared.is_simple and may_follow and message.topic != SCHEDULE_TOPIC:
             ordinary.learn(*key, services.offsets.entry(key))
         file = services.appender.last_file
         if file is not None and services.headroom.admit_ordinary(ordinary.window_of(file)):

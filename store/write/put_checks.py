@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 from formats import properties as names
 from formats.errors import UsageError
+from formats.hosts import Host
 from formats.layouts import SYS_FLAG_INNER_BATCH
 from formats.message import Message, utf16_length
 from formats.sys_flag import TRANSACTION_NONE, transaction_type
 from store.config import StoreConfig
+from store.dispatch import SCHEDULE_TOPIC
 from store.files.layout import is_safe_topic
 from store.status import PutStatus
 
@@ -74,6 +76,8 @@ def check_message(
         return Refusal(PutStatus.MESSAGE_ILLEGAL, "has INNER_NUM but is no inner batch")
     if is_inner_batch and not is_batch_topic:
         return Refusal(PutStatus.MESSAGE_ILLEGAL, "is an inner batch, but its topic is no BatchCQ topic")
+    if message.topic == SCHEDULE_TOPIC and names.DELAY not in properties:
+        return Refusal(PutStatus.MESSAGE_ILLEGAL, "waits in the topic of delayed messages, but has no DELAY")
     if message.queue_id < 0:
         return Refusal(PutStatus.MESSAGE_ILLEGAL, f"queue id {message.queue_id} is negative")
     for name, value in properties.items():
@@ -161,6 +165,44 @@ def check_batch(
         )
     return None
 
+
+def check_types(message: object) -> Refusal | None:
+    """What no frame can be made of, whatever its value: fields that have another type than `Message` says."""
+    if not isinstance(message, Message):
+        return Refusal(PutStatus.MESSAGE_ILLEGAL, f"is no message but {_kind(message)}")
+    for name, kinds, is_optional in _TYPES:
+        value = getattr(message, name)
+        if not isinstance(value, kinds) and not (is_optional and value is None):
+            return Refusal(PutStatus.MESSAGE_ILLEGAL, f"{name} is {_kind(value)}")
+    properties: Mapping[Any, Any] = message.properties
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            return Refusal(
+                PutStatus.MESSAGE_ILLEGAL, f"property {name!r} is {_kind(value)}, where names and values are texts"
+            )
+    return None
+
+
+def _kind(value: object) -> str:
+    return "missing" if value is None else f"of type {type(value).__name__}"
+
+
+# name, its types, and whether None means that the store fills it in
+_TYPES: tuple[tuple[str, type | tuple[type, ...], bool], ...] = (
+    ("topic", str, False),
+    ("body", (bytes, bytearray, memoryview), False),
+    ("queue_id", SupportsIndex, False),
+    ("flag", SupportsIndex, False),
+    ("properties", Mapping, False),
+    ("property_bytes", (bytes, bytearray, memoryview), True),
+    ("sys_flag", SupportsIndex, False),
+    ("born_timestamp", SupportsIndex, True),
+    ("born_host", Host, False),
+    ("store_timestamp", SupportsIndex, True),
+    ("store_host", Host, True),
+    ("reconsume_times", SupportsIndex, False),
+    ("prepared_transaction_offset", SupportsIndex, False),
+)
 
 _INT = range(-0x80000000, 0x80000000)
 STORE_TIMES = range(253_402_300_800_000)

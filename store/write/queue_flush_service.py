@@ -51,17 +51,17 @@ class QueueFlushService:
         is_thorough = now - self._last_thorough >= _THOROUGH_SECONDS
         if is_thorough:
             self._last_thorough = now
-        self._flush_queues(is_thorough)
+        self.flush_queues(is_thorough)
         # on a full disk an older checkpoint stays, which only makes a recovery read more; closing tries again, loudly
         with contextlib.suppress(DiskFullError):
             self._checkpoint.write()
 
     def flush(self) -> None:
         """Flush all queues, then write the checkpoint."""
-        self._flush_queues(is_thorough=True)
+        self.flush_queues(is_thorough=True)
         self._checkpoint.write()
 
-    def _flush_queues(self, is_thorough: bool) -> None:
+    def flush_queues(self, is_thorough: bool = True) -> None:
         """Flush queues and note it for the checkpoint. Everything noted is read before the flush that makes it true."""
         with self._flushing:
             logics = self._follower.last_timestamp

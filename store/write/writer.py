@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,11 @@ from store.write.topic_types import TopicTypes
 if TYPE_CHECKING:
     import pyarrow
 
+    from store.clean import CleanOptions, CleanReport
     from store.write.bulk import BulkPuts
     from store.write.bulk_result import ColumnsResult
     from store.write.bulk_rows import BulkRows
+    from store.write.clean_service import CleanService
     from store.write.message_rows import FillRows
 
 # the most that a transient pool keeps in memory before a put writes it by itself
@@ -89,6 +92,7 @@ class StoreWriter:
         self._bulk: BulkPuts | None = None
         self._fill_rows: FillRows | None = None
         self._put_many = 0
+        self._clean: CleanService | None = None
         self._services = services = PutServices(
             config,
             self._state,
@@ -157,7 +161,11 @@ class StoreWriter:
         from store.write.bulk_check import refused_messages
         from store.write.bulk_rows import rows_of_messages
 
-        rows = rows_of_messages(messages, self.ordinary, as_stored) if len(messages) >= _BULK_FROM else None
+        rows = None
+        # where fields have other types than a message has, the check of each one says so
+        with contextlib.suppress(AttributeError, TypeError, ValueError):
+            if len(messages) >= _BULK_FROM:
+                rows = rows_of_messages(messages, self.ordinary, as_stored)
         if rows is not None:
             return self._refused_rows(rows)
         return refused_messages(range(len(messages)), messages.__getitem__, lambda one: self.check(one, as_stored))
@@ -187,13 +195,16 @@ class StoreWriter:
         from store.write.bulk_rows import rows_of_messages
         from store.write.message_rows import compiled_rows_of_messages, fill_rows
 
-        # a list begins as it goes on: copies, or messages with properties in stored form
-        is_new = not as_stored and messages[0].property_bytes is None
-        if self._fill_rows is None and is_new:
-            self._fill_rows = fill_rows(self.ordinary)
-        if self._fill_rows is None or not is_new:
-            return rows_of_messages(messages, self.ordinary, as_stored)
-        return compiled_rows_of_messages(messages, self.ordinary, self._fill_rows)
+        try:
+            # a list begins as it goes on: copies, or messages with properties in stored form
+            is_new = not as_stored and messages[0].property_bytes is None
+            if self._fill_rows is None and is_new:
+                self._fill_rows = fill_rows(self.ordinary)
+            if self._fill_rows is None or not is_new:
+                return rows_of_messages(messages, self.ordinary, as_stored)
+            return compiled_rows_of_messages(messages, self.ordinary, self._fill_rows)
+        except (AttributeError, TypeError, ValueError):
+            return None  # fields of other types than a message has
 
     def _bulk_puts(self) -> BulkPuts | None:
         """Puts of many rows at once; None where nothing is compiled. Loads numba where it is installed."""
@@ -227,6 +238,28 @@ class StoreWriter:
             io.flush_file(file.path)
         self._queue_flush.flush()
 
+    def clean(self, options: CleanOptions | None, dry_run: bool) -> CleanReport:
+        """See MessageStore.clean."""
+        self.flush()
+        return self._cleaning().clean(options, dry_run)
+
+    def start_cleaning(self) -> None:
+        """Have expired files removed from now on."""
+        self._cleaning().start()
+
+    def _cleaning(self) -> CleanService:
+        if self._clean is None:
+            from store.write.clean_service import CleanService
+
+            self._clean = CleanService(
+                self._opened.files, self._clock, self._settled_end, self._queue_flush.flush_queues, self._state.fail
+            )
+        return self._clean
+
+    def _settled_end(self) -> int:
+        """Before this physical offset the log is on disk, and in queues and index."""
+        return min(self._log_flusher.flushed_offset, self._follower.position)
+
     def close(self) -> None:
         """Stop everything. A store without a failure is left clean; else `abort` stays and the failure is raised."""
         if self._state.is_closed:
@@ -255,6 +288,8 @@ class StoreWriter:
         unmark(files.layout)
 
     def _stop_services(self) -> None:
+        if self._clean is not None:
+            self._clean.stop()
         self._queue_flush.stop()
         self._follower.stop()
         self._flush.stop()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from formats.ids import parse_unique_id
 from rmqctl.main import main
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.processes import start
@@ -63,9 +64,13 @@ def test_one_message_is_found_again(golden_store: GoldenStore, capsys: pytest.Ca
         assert code == 0, arguments
         [found] = records(out)
         assert found["body"] == "hällo"
+        unique_key = found["properties"].pop("UNIQ_KEY")
         assert found["properties"] == {"KEYS": "o-1 o-2", "TAGS": "paid", "shop": "7"}
         assert found["flag"] == 5
     assert not (store / "abort").exists()
+    assert parse_unique_id(unique_key).process_id == os.getpid() & 0xFFFF
+    _, out, _ = run(capsys, "query", "-s", store, "-i", unique_key, "--json")
+    assert [one["physical_offset"] for one in records(out)] == [2135612]
 
 
 def test_a_body_from_a_file_is_kept_byte_for_byte(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from formats.errors import RemovedError
 from store.clean import Cleaner, CleanOptions
 from store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
@@ -56,7 +57,8 @@ def test_4_a_file_that_a_reader_holds_is_refused_and_forced_after_the_interval(a
         report = cleaner.run(NOW, IDLE)
         assert reasons(report)[:3] == ["expired", "expired", "batch_maximum"]
         assert not first.path.exists()
-        assert first.read(0, 100) == b"", "what was forced away reads as nothing"
+        with pytest.raises(RemovedError, match="was removed while the store was read"):
+            first.read(0, 100)
     assert first.reference.count < 0
     assert aged.log.min_offset == 2 * SIZE
     assert next(file.start_offset for file in aged.log.files) == 2 * SIZE

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from formats.errors import UnreadableError, UsageError
+from store import config_keys
+from store.columns.notices import tell_notices
 from store.config import StoreConfig, config_from_properties, read_broker_conf
-from tests.goldens import GOLDENS, broker_conf, properties
+from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties
 from tests.quick import goldens_of
+from tests.rmqctl.looking import run
 
 
 def _read(folder: Path, text: str) -> StoreConfig:
@@ -129,3 +133,55 @@ def test_commitlog_directories() -> None:
     assert StoreConfig(store_path_commit_log="/b, /a,,").layout(root).commitlog == (Path("/b"), Path("/a"))
     read_only = StoreConfig(store_path_commit_log="/a,/b", read_only_commit_log_store_paths="/b,/c")
     assert read_only.layout(root).commitlog == (Path("/a"), Path("/b"), Path("/c"))
+
+
+def _used(field: str) -> set[str]:
+    """Modules beside the configuration's own that read a field."""
+    root = Path(__file__).resolve().parents[2]
+    modules = [path for floor in ("store", "rmqctl", "pipeline") for path in (root / floor).rglob("*.py")]
+    word = re.compile(rf"\b{field}\b")
+    return {
+        path.relative_to(root).as_posix()
+        for path in modules
+        if path.name not in ("config.py", "config_keys.py") and word.search(path.read_text(encoding="utf-8"))
+    }
+
+
+def test_the_table_of_keys_says_what_the_code_does() -> None:
+    fields = {name.replace("_", ""): name for name in StoreConfig._fields}
+    named = {key.name.lower(): key for key in config_keys.KEYS}
+    assert len(named) == len(config_keys.KEYS)
+    assert fields.keys() <= named.keys()
+    for name, key in named.items():
+        if name not in fields:
+            assert key.counts_for == config_keys.NOTHING, f"{key.name} is not even read"
+            continue
+        used = _used(fields[name]) | (_used("delay_levels") if name == "messagedelaylevel" else set())
+        if key.counts_for == config_keys.NOTHING:
+            assert not used, key
+        elif key.counts_for == config_keys.PREDICT:
+            assert used, key
+            assert all(module.startswith("store/check/predict/") for module in used), (key, used)
+        elif name not in ("storepathrootdir", "storepathcommitlog"):  # StoreConfig.layout
+            assert [module for module in used if not module.startswith("store/check/predict/")], key
+
+
+def test_defaults_of_keys_without_effect_are_those_of_the_configuration() -> None:
+    fields = {name.replace("_", ""): str(value).lower() for name, value in StoreConfig()._asdict().items()}
+    for key in config_keys.KEYS:
+        if key.counts_for in (config_keys.NOTHING, config_keys.PREDICT) and key.name.lower() in fields:
+            assert key.default == fields[key.name.lower()], key
+
+
+def test_a_key_without_effect_is_named_once_unless_it_has_its_default(
+    golden_store: GoldenStore, tmp_path: Path
+) -> None:
+    given = tmp_path / "broker.conf"
+    given.write_text("warmMapedFileEnable=true\ncommitCommitLogLeastPages=4\ncheckCRCOnRecover=false\nx=y\n")
+    for verb in ("info", "clean"):
+        tell_notices(None)  # as in a process of its own
+        done = run(verb, "-s", golden_store("features"), "-c", given, *(["--dry-run"] if verb == "clean" else []))
+        assert done.code == 0
+        assert done.err.count("warmMapedFileEnable has no effect here") == 1
+        assert done.err.count("checkCRCOnRecover counts for `predict` only") == 1
+        assert "commitCommitLogLeastPages" not in done.err

@@ -107,3 +107,12 @@ def test_copies_of_waiting_messages_stay_as_they_are() -> None:
     assert schedule(wanted, 0, WHEEL, NOW) is wanted
     rolled = Destination("rmq_sys_wheel_timer", 0, {"TIMER_DELAY_SEC": "9", "TIMER_OUT_MS": "1"})
     assert schedule(rolled, 0, WHEEL, NOW) is rolled
+
+
+def test_a_message_that_was_delivered_after_its_delay_is_not_delayed_again() -> None:
+    for properties in ({"DELAY": "3"}, {"TIMER_DELAY_SEC": "9"}):
+        delivered = properties | {"REAL_TOPIC": "T", "REAL_QID": "0"}
+        assert scheduled(delivered) == Destination("T", 3, delivered)
+        # sent back by a consumer it waits for its retry topic, whatever it waited for before
+        sent_back = Destination("%RETRY%g", 0, delivered)
+        assert schedule(sent_back, 0, WHEEL, NOW).topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")  # type: ignore[union-attr]

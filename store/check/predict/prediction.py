@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from formats.errors import UsageError
+from formats.errors import RemovedError, UsageError
 from formats.wording import counted
 from store.check.predict.counting import count_behind, count_unqueued
 from store.check.predict.dispatch import SimulatedDispatch, SimulatedQueues
@@ -24,6 +24,9 @@ from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log_runs import Digest
 from store.store_files import StoreFiles
+
+# how often a store is looked at anew because files of it were removed meanwhile
+_RESTARTS = 3
 
 
 @dataclass(slots=True)
@@ -79,7 +82,24 @@ def predict(
     if rules is None:
         raise UsageError(f"the start of broker {broker!r} is not known", hint=f"known are {', '.join(BROKERS)}")
     refuse_what_is_not_followed(files.layout, files.config, rules)
+    for _ in range(_RESTARTS):
+        found = _of_what_is_there(files, Start(files, rules, batch_topics, progress).run)
+        if found is not None:
+            return found
+        # files went away meanwhile: it is another store now
+        files = StoreFiles(files.root, files.config)
     return Start(files, rules, batch_topics, progress).run()
+
+
+def _of_what_is_there(files: StoreFiles, look: Callable[[], Prediction]) -> Prediction | None:
+    """What `look` finds; None where files were removed while it looked."""
+    log = files.log
+    begin = log.min_offset
+    try:
+        found = look()
+    except RemovedError:
+        return None
+    return None if log.files and log.begins_behind(begin) else found
 
 
 class Start:
@@ -132,6 +152,7 @@ class Start:
         self.result.error = loaded.error
         self.deleted += loaded.deleted
         mapped = MappedFileQueue(log.directories, log.file_size, log.descriptors)
+        mapped.is_shared = False
         mapped.files = [MappedFile(path, start, log.file_size, log.descriptors) for start, path in loaded.files]
         self.result.warnings += [
             f"the log has no file for [{before.end_offset}, {after.start_offset}): the broker starts, logs `[BUG]The "

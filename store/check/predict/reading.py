@@ -127,6 +127,7 @@ class BrokerReading:
     def _records(self, file: MappedFile, position: int) -> Iterator[RunRecord | None]:
         """Records of one file; None at a good message that the broker does not take."""
         log = MappedFileQueue(self._log.directories, self._log.file_size, self._log.descriptors)
+        log.is_shared = False
         log.files = [file]
         digest = self._digest
         begin = file.start_offset + position

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.errors import UnreadableError
+from formats.errors import RemovedError, UnreadableError
 from store.files.reading import Descriptors, data_extents, end_of_nonzero, first_nonzero, read_small_file
 
 PAGE = 4096
@@ -90,12 +90,14 @@ def test_a_replaced_file_is_seen_after_forget(tmp_path: Path) -> None:
 
 def test_unreadable_names_file_and_what_to_do(tmp_path: Path) -> None:
     descriptors = Descriptors()
-    for path in (tmp_path / "missing", tmp_path):
-        with pytest.raises(UnreadableError, match="cannot be read") as error:
-            descriptors.read(path, 0, 1)
-        assert error.value.file == str(path)
-        assert error.value.hint
-    with pytest.raises(UnreadableError):
+    with pytest.raises(UnreadableError, match="cannot be read") as error:
+        descriptors.read(tmp_path, 0, 1)
+    assert error.value.file == str(tmp_path)
+    assert error.value.hint
+    with pytest.raises(RemovedError, match="was removed while the store was read") as removed:
+        descriptors.read(tmp_path / "missing", 0, 1)
+    assert removed.value.file == str(tmp_path / "missing")
+    with pytest.raises(RemovedError):
         list(data_extents(tmp_path / "missing", 0, 10))
 
 

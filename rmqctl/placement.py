@@ -1,0 +1,64 @@
+"""Whether a broker would take a message for a topic and queue: what `append` says before it stores something there."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from formats.errors import CorruptError, RefusedError, UnreadableError
+from formats.message import Message
+from store.config_files import read_config
+from store.store_files import StoreFiles
+
+# TopicValidator: what a broker writes itself and no producer may send to
+NOT_ALLOWED = frozenset(
+    (
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "rmq_sys_wheel_timer",
+    )
+)
+# what a broker makes by itself
+_OWN_PREFIXES = ("%RETRY%", "%DLQ%", "%LMQ%", "rmq_sys_")
+_HINT = "--anywhere stores it all the same"
+
+
+class Places(NamedTuple):
+    """Queues of each topic as config/topics.json has them; None where nobody can say."""
+
+    queues: dict[str, int] | None
+
+    @classmethod
+    def of(cls, files: StoreFiles) -> Places:
+        """Those of a store. Without a topics.json, or with a damaged one, everything may be right."""
+        try:
+            content = read_config(files.layout.config / "topics.json")
+            table = content["topicConfigTable"]
+            return cls({topic: _queues(entry) for topic, entry in table.items()})
+        except (CorruptError, UnreadableError, AttributeError, KeyError, TypeError, ValueError):
+            return cls(None)
+
+    def is_unknown(self, topic: str) -> bool:
+        """Whether topics.json would have to name the topic and does not."""
+        if self.queues is None or topic in self.queues or topic in NOT_ALLOWED:
+            return False
+        return not topic.startswith(_OWN_PREFIXES)
+
+    def require(self, message: Message) -> None:
+        """RefusedError where a broker answers NO_PERMISSION or SYSTEM_ERROR (AbstractSendMessageProcessor#msgCheck)."""
+        if message.topic in NOT_ALLOWED:
+            raise RefusedError(f"no producer may send to {message.topic}, which the broker writes itself", hint=_HINT)
+        queues = (self.queues or {}).get(message.topic)
+        if queues is not None and message.queue_id >= queues:
+            raise RefusedError(
+                f"topic {message.topic!r} has {queues} queues in topics.json, 0 to {queues - 1}: no queue "
+                f"{message.queue_id}",
+                hint=_HINT,
+            )
+
+
+def _queues(entry: dict[str, Any]) -> int:
+    return max(int(entry.get("readQueueNums", 0)), int(entry.get("writeQueueNums", 0)))
