@@ -7,7 +7,7 @@ each step of planning, so nothing here loads a compiler; that is left to the tas
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,8 +129,13 @@ class PushingMessageReader(MessageReader):
         return filters
 
 
-def read_split(partition: InputPartition, schema: StructType, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """The messages of a split as batches that match `schema` exactly; none for a partition without a split."""
+def read_split(
+    partition: InputPartition, schema: StructType, wanted: Wanted, check: Callable[[StoreFiles], None] = lambda _: None
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a split as batches that match `schema` exactly; none for a partition without a split.
+
+    `check` is called with the store when all was read, to raise where it is not the one that was planned for.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from pipeline.source.fitting import fitted
@@ -142,6 +147,7 @@ def read_split(partition: InputPartition, schema: StructType, wanted: Wanted) ->
     with open_split(partition.split) as files:
         for batch in message_batches(files, partition.split, schema.names, wanted):
             yield fitted(dict(zip(batch.schema.names, batch.columns, strict=True)), arrow_schema)
+        check(files)
 
 
 class TableSourceReader(DataSourceReader):

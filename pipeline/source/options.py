@@ -22,7 +22,10 @@ OPTIONS: dict[str, str] = {
     "parts of the log that lie further away; none: it skips nothing",
     "starting_offset": "streams: earliest, latest or a physical offset; only for a query without a checkpoint",
     "max_bytes": "streams: bytes of commitlog a micro-batch, as 512m; all there is if not given",
-    "fail_on_data_loss": "streams: whether messages that were removed before they were read end the query; true",
+    "fail_on_data_loss": "streams: whether messages that were removed before they were read end the query, or a log "
+    "that was cut back or replaced; true",
+    "on_changed_log": "streams: what to do where the log was cut back or replaced: fail, or go on from fork (the last "
+    "place known to be the same), earliest or latest; fail, and fork with fail_on_data_loss=false",
 }
 """Every option with its meaning, for documents and for the error about an unknown one."""
 
@@ -32,6 +35,8 @@ CLOCK_TOLERANCE = _HOUR
 
 _ALIASES = {"store": "path", "splitsize": "split_size", "clocktolerance": "clock_tolerance"}
 _ALIASES |= {"startingoffset": "starting_offset", "maxbytes": "max_bytes", "failondataloss": "fail_on_data_loss"}
+_ALIASES |= {"onchangedlog": "on_changed_log"}
+ON_CHANGED_LOG = ("fail", "fork", "earliest", "latest")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"ms": 1, "s": 1000, "m": 60_000, "h": _HOUR, "d": 24 * _HOUR}
 
@@ -48,6 +53,7 @@ class SourceOptions(NamedTuple):
     starting_offset: str | int = "earliest"
     max_bytes: int | None = None
     fail_on_data_loss: bool = True
+    on_changed_log: str | None = None
 
     def store_config(self) -> StoreConfig:
         """Settings of the broker.conf, RocketMQ's defaults without. Read where it lies: on the driver."""
@@ -77,6 +83,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         _starting_offset(values.get("starting_offset", "earliest")),
         _size("max_bytes", values["max_bytes"]) or None if "max_bytes" in values else None,
         _is_true("fail_on_data_loss", values.get("fail_on_data_loss", "true")),
+        _on_changed_log(values["on_changed_log"]) if "on_changed_log" in values else None,
     )
 
 
@@ -115,6 +122,12 @@ def _starting_offset(text: str) -> str | int:
     if not (text.isascii() and text.isdigit()):
         raise UsageError(f"option starting_offset={text!r} is none", hint="write earliest, latest or a physical offset")
     return int(text)
+
+
+def _on_changed_log(text: str) -> str:
+    if text.lower() not in ON_CHANGED_LOG:
+        raise UsageError(f"option on_changed_log={text!r} is none", hint=f"write {', '.join(ON_CHANGED_LOG)}")
+    return text.lower()
 
 
 def _is_true(option: str, text: str) -> bool:
