@@ -29,7 +29,7 @@ from pipeline.source.options import SourceOptions
 from pipeline.source.position import Position, position_from_json
 from pipeline.source.tail import end_of_messages
 from pipeline.source.wanted import Wanted
-from pipeline.splits import Split, plan_splits
+from pipeline.splits import Split, files_between, plan_splits
 from store.files.mapped_file_queue import MappedFileQueue
 from store.store_files import StoreFiles
 
@@ -146,29 +146,42 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._resume(files.log, loss)
                 stop, mark = min(stop, loss.resume), None
             mark = mark if self._on_changed_log == "fail" else None
+            # a task opens the files that it was told of; where some may be missing it looks for itself
+            requires_all = self._options.fail_on_data_loss
+            marked = files_between(files.log, mark.begin, mark.end) if mark is not None else ()
             return [
-                StreamPartition(split, mark, requires_all=self._options.fail_on_data_loss)
+                StreamPartition(
+                    split._replace(files=tuple(dict.fromkeys(split.files + marked)) if requires_all else ()),
+                    mark,
+                    requires_all=requires_all,
+                )
                 for split in plan_splits(files, self._options.split_size, begin, stop)
             ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Batches of the schema. UnreadableError if the log was changed meanwhile."""
+        if not isinstance(partition, StreamPartition):
+            return
+        try:
+            yield from read_split(partition, self._schema, Wanted(), lambda files: self._require_mark(files, partition))
+        except UnreadableError:
+            # a file that is gone has a reason that says more
+            split = partition.split
+            with self._files() as files:
+                minimum = min(files.log.min_offset, split.end) if files.log.files else split.end
+                if split.begin < minimum:
+                    self._resume(files.log, removed(split.begin, minimum))
+                self._require_mark(files, partition)
+            raise
 
-        def check(files: StoreFiles) -> None:
-            if not isinstance(partition, StreamPartition):
-                return
-            begin = partition.split.begin
-            minimum = files.log.min_offset if files.log.files else partition.split.end
-            if partition.requires_all and begin < minimum:
-                self._resume(files.log, removed(begin, minimum))
-            if partition.mark is not None and not stands(files.log, partition.mark):
-                raise UnreadableError(
-                    f"the log was cut back or replaced while {begin} to {partition.split.end} was read: start the "
-                    "query again, which says more",
-                    file=self._options.path,
-                )
-
-        return read_split(partition, self._schema, Wanted(), check)
+    def _require_mark(self, files: StoreFiles, partition: StreamPartition) -> None:
+        """UnreadableError if the log is not the one that the batch was planned for."""
+        if partition.mark is not None and not stands(files.log, partition.mark):
+            raise UnreadableError(
+                f"the log was cut back or replaced while {partition.split.begin} to {partition.split.end} was read: "
+                "start the query again, which says more",
+                file=self._options.path,
+            )
 
     @property
     def _on_changed_log(self) -> str:

@@ -40,7 +40,11 @@ class MappedFileQueue:
 
     def load(self) -> None:
         """List the directories. Damage is collected in `problems`, never raised; nothing is changed."""
-        found = sorted(self._list(), key=lambda item: item[0].name)
+        self.take(self._list())
+
+    def take(self, listed: Iterable[tuple[Path, int]]) -> None:
+        """Take files with their sizes, as somebody listed them."""
+        found = sorted(listed, key=lambda item: item[0].name)
         if not self.file_size and found:
             sizes = Counter(size for _, size in found if size)
             self.file_size = max(sizes, key=lambda size: (sizes[size], size), default=0)
