@@ -23,12 +23,11 @@ from pyspark.sql.types import StructType
 
 from formats.errors import UnreadableError, UsageError
 from pipeline.source.continuity import Loss, loss_at, removed
-from pipeline.source.datasource import SplitPartition, read_split
+from pipeline.source.datasource import SplitPartition, read_split, split_size, subscribed
 from pipeline.source.history import Mark, behind_blank, marks_for, stands
 from pipeline.source.options import SourceOptions
 from pipeline.source.position import Position, position_from_json
-from pipeline.source.tail import end_of_messages
-from pipeline.source.wanted import Wanted
+from pipeline.source.tail import end_of_messages, offset_since
 from pipeline.splits import Split, files_between, plan_splits
 from store.files.mapped_file_queue import MappedFileQueue
 from store.store_files import StoreFiles
@@ -64,9 +63,12 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = self._options.starting_offset
         with self._files() as files:
             first = max(files.log.min_offset, 0)
-            if wanted == _EARLIEST:
+            if wanted == _EARLIEST and self._options.starting_timestamp is None:
                 return Position(first, marks_for(files.log, first, first)).as_json()
             end = end_of_messages(files.log, first)
+            since = self._options.starting_timestamp
+            if since is not None:
+                wanted = offset_since(files.log, since, end)
             offset = wanted if isinstance(wanted, int) else end
             if offset > end:
                 raise UsageError(
@@ -155,7 +157,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     mark,
                     requires_all=requires_all,
                 )
-                for split in plan_splits(files, self._options.split_size, begin, stop)
+                for split in plan_splits(files, split_size(self._options, files.log, begin, stop), begin, stop)
             ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -163,7 +165,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, StreamPartition):
             return
         try:
-            yield from read_split(partition, self._schema, Wanted(), lambda files: self._require_mark(files, partition))
+            wanted = subscribed(self._options)
+            yield from read_split(partition, self._schema, wanted, lambda files: self._require_mark(files, partition))
         except UnreadableError:
             # a file that is gone has a reason that says more
             split = partition.split

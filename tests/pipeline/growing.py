@@ -25,19 +25,19 @@ class Writer:
     def put(self, pause: float = 0.0, size: int | None = None) -> int:
         """Append a message; returns its physical offset. Each has another time, as under a clock."""
         number = len(self.offsets)
-        self._clock += 1
         body = b"x" * (number * 37 % 400 if size is None else size)
         made = frame(
             self.position,
             body,
             queue_offset=number,
             properties={"KEYS": f"k{number}"},
-            store_timestamp=self._clock,
+            store_timestamp=self._clock + 1,
         )
         left = FILE_SIZE - self.position % FILE_SIZE
         if len(made) + 8 > left:
             self._write(blank(left), 0)
             return self.put(pause, size)
+        self._clock += 1
         self.offsets.append(self.position)
         self._write(made, pause)
         return self.offsets[-1]

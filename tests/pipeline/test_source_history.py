@@ -394,3 +394,21 @@ def test_the_frame_before_a_position(writer: Writer) -> None:
 )
 def test_positions_survive_a_checkpoint(position: Position) -> None:
     assert position_from_json(_through_json(position.as_json())) == position
+
+
+def test_a_stream_may_begin_at_a_time(writer: Writer) -> None:
+    writer.put_many(200)
+    first = 1_700_000_000_001  # the writer's clock moves on by one with each message
+    for number in (0, 1, 77, 199):
+        query = Query(_reader(writer, starting_timestamp=str(first + number)))
+        assert query.go_on() == writer.offsets[number:]
+    assert Query(_reader(writer, starting_timestamp=str(first + 200))).go_on() == []
+    assert Query(_reader(writer, starting_timestamp="1")).go_on() == writer.offsets
+
+
+def test_a_stream_may_have_some_topics_only(writer: Writer) -> None:
+    writer.put_many(20)
+    assert Query(_reader(writer, subscribe="T,U")).go_on() == writer.offsets
+    assert Query(_reader(writer, subscribe="U")).go_on() == []
+    assert Query(_reader(writer, subscribePattern="[S-U]")).go_on() == writer.offsets
+    assert Query(_reader(writer, subscribePattern="")).go_on() == []
