@@ -39,10 +39,11 @@ class Writing:
 
     def put(self, count: int) -> list[str]:
         """Append so many messages of a kilobyte; returns their keys."""
-        made = []
+        made: list[str] = []
         for _ in range(count):
             key = f"k{len(self.keys)}-{len(made)}-{os.urandom(4).hex()}"
             result = self.store.put(Message(topic="T", body=b"b" * 1000, queue_id=0, properties={"KEYS": key}))
+            assert result.physical_offset is not None
             self.keys[result.physical_offset] = key
             made.append(key)
         return made
