@@ -6,6 +6,7 @@ serial walk: messages, blank frames and damaged spans (runs of messages may be c
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from store.commitlog.frame_search import FrameSearch
 from store.commitlog.walk import Blank, Damage, Empty, Progress, walk_files
 from store.config import StoreConfig
 from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
 from store.log_runs import Digest, RunRecord
 from store.store_files import StoreFiles
 
@@ -34,13 +36,17 @@ WHOLE_FILES = 0
 class Split(NamedTuple):
     """The records of a store that start in [begin, end), physical offsets; `begin` need not be a record's start.
 
-    `store` is an absolute path, the same on every machine. Picklable.
+    `store` is an absolute path, the same on every machine. `files` are those that somebody who reads the split needs,
+    as paths with their sizes: the one that it begins in or behind, and those up to the one behind it; without any, the
+    store is listed again. `file_size`: what the log's files have as a rule. Picklable.
     """
 
     store: str
     config: StoreConfig
     begin: int
     end: int
+    files: tuple[tuple[str, int], ...] = ()
+    file_size: int = 0
 
 
 class SplitEdgeError(RefusedError):
@@ -84,8 +90,17 @@ def plan_splits(
         stop = edges[number + 1] if number + 1 < len(edges) else last
         stop = stop if end is None else min(stop, end)
         if first < stop:
-            found.append(Split(store, files.config, first, stop))
+            needed = files_between(files.log, first, stop)
+            found.append(Split(store, files.config, first, stop, needed, files.log.file_size))
     return found
+
+
+def files_between(log: MappedFileQueue, begin: int, end: int) -> tuple[tuple[str, int], ...]:
+    """Paths and sizes of the files that a walk over [begin, end) takes notice of: with the last one that begins before,
+    behind which there may be a gap, and the first one behind, where the file before it ends at the latest."""
+    first = bisect_right(log.files, begin, key=lambda file: file.start_offset)
+    last = bisect_left(log.files, end, key=lambda file: file.start_offset)
+    return tuple((str(file.path), file.size) for file in log.files[max(first - 1, 0) : last + 1])
 
 
 def _without_empty(files: StoreFiles, edges: list[int], starts: set[int]) -> list[int]:
@@ -115,7 +130,10 @@ def _parts(files: StoreFiles) -> Iterator[_Part]:
 
 def open_split(split: Split) -> StoreFiles:
     """The store of a split, opened for reading; close it. NotAStoreError where this machine does not see it."""
-    return StoreFiles(Path(split.store), split.config)
+    files = StoreFiles(Path(split.store), split.config)
+    if split.files:
+        files.take_log([(Path(path), size) for path, size in split.files], split.file_size)
+    return files
 
 
 def first_record(files: StoreFiles, offset: int) -> int:

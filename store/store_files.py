@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -48,6 +49,12 @@ class StoreFiles:
         log = MappedFileQueue(self.layout.commitlog, self.config.mapped_file_size_commit_log, self.descriptors)
         log.load()
         return log
+
+    def take_log(self, listed: Iterable[tuple[Path, int]], file_size: int) -> None:
+        """Have these files, of `file_size` bytes as a rule, for the commitlog instead of listing its directories."""
+        log = MappedFileQueue(self.layout.commitlog, file_size, self.descriptors)
+        log.take(listed)
+        self.log = log
 
     @cached_property
     def queues(self) -> QueueTable:

@@ -7,7 +7,7 @@ each step of planning, so nothing here loads a compiler; that is left to the tas
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,11 @@ from pyspark.sql.types import StructType
 from formats.errors import UsageError
 from pipeline.source.options import SourceOptions, parse_options
 from pipeline.source.spark_types import view_schema
-from pipeline.source.wanted import Wanted, wanted_by
-from pipeline.splits import Split, open_split, plan_splits
+from pipeline.source.tail import end_of_messages
+from pipeline.source.wanted import Range, Wanted, wanted_by
+from pipeline.splits import WHOLE_FILES, Split, open_split, plan_splits
 from store.config import StoreConfig
+from store.files.mapped_file_queue import MappedFileQueue
 from store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ class RocketMQSource(DataSource):
         options = _with_columns(parse_options(self.options), schema)
         if options.view != "messages":
             raise UsageError(f"{options.view} cannot be streamed", hint="only messages can")
+        if options.ending_offset is not None:
+            raise UsageError("a stream has no ending_offset", hint="leave it out")
         return MessageStreamReader(options, schema)
 
 
@@ -103,7 +107,7 @@ class MessageReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._wanted = Wanted()
+        self._wanted = subscribed(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """A task for each split that may hold something wanted."""
@@ -111,8 +115,11 @@ class MessageReader(DataSourceReader):
 
         options = self._options
         with StoreFiles(Path(options.path), options.store_config()) as files:
-            splits = plan_splits(files, options.split_size)
-            kept = kept_splits(files.log, splits, self._wanted, options.clock_tolerance)
+            begin, end = _asked_for(options, files)
+            splits = plan_splits(files, split_size(options, files.log, begin, end), begin, end)
+            kept = kept_splits(
+                files.log, splits, self._wanted, options.clock_tolerance, clips=options.split_size != WHOLE_FILES
+            )
         return [SplitPartition(split) for split in kept] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -125,12 +132,41 @@ class PushingMessageReader(MessageReader):
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
         """Take notice of what can be wanted. All filters are still Spark's to apply: they only save reading here."""
-        self._wanted = wanted_by(filters)
+        self._wanted = wanted_by(filters, subscribed(self._options))
         return filters
 
 
-def read_split(partition: InputPartition, schema: StructType, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """The messages of a split as batches that match `schema` exactly; none for a partition without a split."""
+def subscribed(options: SourceOptions) -> Wanted:
+    """What the options ask for. Rows that it does not want are not in the result: nobody else leaves them out."""
+    since = options.starting_timestamp
+    times = Range() if since is None else Range(low=since)
+    return Wanted(store_times=times, topics=options.topics, topic_pattern=options.topic_pattern)
+
+
+def _asked_for(options: SourceOptions, files: StoreFiles) -> tuple[int | None, int | None]:
+    """From which physical offset to which one a query without a stream reads; None: from or to the end of the log."""
+    begin = options.starting_offset
+    if begin == "latest":
+        begin = end_of_messages(files.log, max(files.log.min_offset, 0))
+    return (begin if isinstance(begin, int) else None), options.ending_offset
+
+
+def split_size(options: SourceOptions, log: MappedFileQueue, begin: int | None, end: int | None) -> int:
+    """Bytes of a split of [begin, end) of the log, None for its ends: few enough for as many tasks as are wanted."""
+    if options.min_partitions is None or options.split_size == WHOLE_FILES:
+        return options.split_size
+    first = max(log.min_offset, 0) if begin is None else begin
+    length = max((log.max_offset if end is None else end) - first, 1)
+    return max(min(options.split_size, -(-length // options.min_partitions)), 1)
+
+
+def read_split(
+    partition: InputPartition, schema: StructType, wanted: Wanted, check: Callable[[StoreFiles], None] = lambda _: None
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a split as batches that match `schema` exactly; none for a partition without a split.
+
+    `check` is called with the store when all was read, to raise where it is not the one that was planned for.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from pipeline.source.fitting import fitted
@@ -142,6 +178,7 @@ def read_split(partition: InputPartition, schema: StructType, wanted: Wanted) ->
     with open_split(partition.split) as files:
         for batch in message_batches(files, partition.split, schema.names, wanted):
             yield fitted(dict(zip(batch.schema.names, batch.columns, strict=True)), arrow_schema)
+        check(files)
 
 
 class TableSourceReader(DataSourceReader):

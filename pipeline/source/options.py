@@ -20,9 +20,17 @@ OPTIONS: dict[str, str] = {
     "split_size": "bytes of commitlog a task, as 134217728 or 128m; 0: one task a file",
     "clock_tolerance": "how far the broker's clock was ever set back, as 90s or 1h: a filter by store_timestamp skips "
     "parts of the log that lie further away; none: it skips nothing",
-    "starting_offset": "streams: earliest, latest or a physical offset; only for a query without a checkpoint",
+    "starting_offset": "earliest, latest or a physical offset: where to begin; streams: only without a checkpoint",
+    "starting_timestamp": "ms since 1970, instead of starting_offset: from the first message stored then or later on",
+    "ending_offset": "latest or a physical offset, before which reading ends; not of streams",
+    "subscribe": "only messages of these topics, separated by commas",
+    "subscribe_pattern": "only messages of topics that match this regular expression, as Python has it, as a whole",
+    "min_partitions": "about so many tasks at least: makes split_size smaller",
     "max_bytes": "streams: bytes of commitlog a micro-batch, as 512m; all there is if not given",
-    "fail_on_data_loss": "streams: whether messages that were removed before they were read end the query; true",
+    "fail_on_data_loss": "streams: whether messages that were removed before they were read end the query, or a log "
+    "that was cut back or replaced; true",
+    "on_changed_log": "streams: what to do where the log was cut back or replaced: fail, or go on from fork (the last "
+    "place known to be the same), earliest or latest; fail, and fork with fail_on_data_loss=false",
 }
 """Every option with its meaning, for documents and for the error about an unknown one."""
 
@@ -32,6 +40,15 @@ CLOCK_TOLERANCE = _HOUR
 
 _ALIASES = {"store": "path", "splitsize": "split_size", "clocktolerance": "clock_tolerance"}
 _ALIASES |= {"startingoffset": "starting_offset", "maxbytes": "max_bytes", "failondataloss": "fail_on_data_loss"}
+_ALIASES |= {"onchangedlog": "on_changed_log", "endingoffset": "ending_offset", "minpartitions": "min_partitions"}
+# as the source `kafka` of Spark calls them
+_ALIASES |= {"startingoffsets": "starting_offset", "endingoffsets": "ending_offset"}
+_ALIASES |= {"subscribepattern": "subscribe_pattern", "startingtimestamp": "starting_timestamp"}
+_NOT_OURS = {
+    "maxoffsetspertrigger": 'a micro-batch is measured in bytes of the log: .option("max_bytes", "128m")',
+    "assign": 'write .option("subscribe", TOPIC) and where("queue_id = 0")',
+}
+ON_CHANGED_LOG = ("fail", "fork", "earliest", "latest")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"ms": 1, "s": 1000, "m": 60_000, "h": _HOUR, "d": 24 * _HOUR}
 
@@ -48,6 +65,12 @@ class SourceOptions(NamedTuple):
     starting_offset: str | int = "earliest"
     max_bytes: int | None = None
     fail_on_data_loss: bool = True
+    on_changed_log: str | None = None
+    ending_offset: int | None = None
+    topics: frozenset[str] | None = None
+    topic_pattern: str | None = None
+    min_partitions: int | None = None
+    starting_timestamp: int | None = None
 
     def store_config(self) -> StoreConfig:
         """Settings of the broker.conf, RocketMQ's defaults without. Read where it lies: on the driver."""
@@ -59,11 +82,15 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     values: dict[str, str] = {}
     for name, text in given.items():
         known = _ALIASES.get(name.lower(), name.lower())
+        if known in _NOT_OURS:
+            raise UsageError(f"the data source has no option {name!r}", hint=_NOT_OURS[known])
         if known not in OPTIONS:
             raise UsageError(f"the data source has no option {name!r}", hint=f"its options are {', '.join(OPTIONS)}")
         values[known] = text.strip()
     if not values.get("path"):
         raise UsageError("no store is named", hint='give .option("path", DIR) or .load(DIR)')
+    if {"starting_offset", "starting_timestamp"} <= values.keys():
+        raise UsageError("there are both starting_offset and starting_timestamp", hint="give one of them")
     view = values.get("view", "messages").lower()
     if view not in TABLES:
         raise UsageError(f"there is no view {view!r}", hint=f"the views are {', '.join(TABLES)}")
@@ -77,6 +104,11 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         _starting_offset(values.get("starting_offset", "earliest")),
         _size("max_bytes", values["max_bytes"]) or None if "max_bytes" in values else None,
         _is_true("fail_on_data_loss", values.get("fail_on_data_loss", "true")),
+        _on_changed_log(values["on_changed_log"]) if "on_changed_log" in values else None,
+        _ending_offset(values.get("ending_offset", "latest")),
+        *_subscribed(values.get("subscribe"), values.get("subscribe_pattern")),
+        _count("min_partitions", values["min_partitions"]) if "min_partitions" in values else None,
+        _count("starting_timestamp", values["starting_timestamp"]) if "starting_timestamp" in values else None,
     )
 
 
@@ -115,6 +147,39 @@ def _starting_offset(text: str) -> str | int:
     if not (text.isascii() and text.isdigit()):
         raise UsageError(f"option starting_offset={text!r} is none", hint="write earliest, latest or a physical offset")
     return int(text)
+
+
+def _ending_offset(text: str) -> int | None:
+    if text.lower() == "latest":
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"option ending_offset={text!r} is none", hint="write latest or a physical offset")
+    return int(text)
+
+
+def _subscribed(topics: str | None, pattern: str | None) -> tuple[frozenset[str] | None, str | None]:
+    if topics is not None and pattern is not None:
+        raise UsageError("there are both subscribe and subscribe_pattern", hint="give one of them")
+    names = None if topics is None else frozenset(name.strip() for name in topics.split(",") if name.strip())
+    if names is not None and not names:
+        raise UsageError("option subscribe names no topic")
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise UsageError(f"option subscribe_pattern={pattern!r} is no regular expression: {error}") from error
+    return names, pattern
+
+
+def _count(option: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise UsageError(f"option {option}={text!r} is no number of 1 or more")
+    return int(text)
+
+
+def _on_changed_log(text: str) -> str:
+    if text.lower() not in ON_CHANGED_LOG:
+        raise UsageError(f"option on_changed_log={text!r} is none", hint=f"write {', '.join(ON_CHANGED_LOG)}")
+    return text.lower()
 
 
 def _is_true(option: str, text: str) -> bool:

@@ -12,9 +12,10 @@ ones. Only a clock that went wrong by more than the tolerance and was put right 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from pipeline.resync import LOOK_BACK
 from pipeline.source.wanted import Range, Wanted
 from pipeline.splits import Split
 from store.files.mapped_file_queue import MappedFileQueue
@@ -29,16 +30,44 @@ _LARGEST_WINDOW = 8 * 1024 * 1024
 
 
 def kept_splits(
-    log: MappedFileQueue, splits: Sequence[Split], wanted: Wanted, clock_tolerance: int | None
+    log: MappedFileQueue, splits: Sequence[Split], wanted: Wanted, clock_tolerance: int | None, *, clips: bool = True
 ) -> list[Split]:
-    """The splits that may hold wanted messages. Reads a few KB a split, and only if store times are asked for.
+    """The parts of splits that may hold wanted messages. Reads a few KB a split, and only if store times are asked for.
 
-    `clock_tolerance` in ms; None: store times leave nothing out.
+    `clock_tolerance` in ms; None: store times leave nothing out. Without `clips` splits are kept whole: somebody wants
+    no task to begin in the middle of a file.
     """
     offsets = wanted.physical_offsets
     kept = [split for split in splits if split.begin <= offsets.high and split.end > offsets.low]
-    if clock_tolerance is None or wanted.store_times.is_all or not kept:
-        return kept
+    if not wanted.store_times.is_all and clock_tolerance is not None:
+        kept = _in_time(log, kept, wanted, clock_tolerance)
+    return _clipped(kept, wanted) if clips else kept
+
+
+def _clipped(splits: Sequence[Split], wanted: Wanted) -> list[Split]:
+    """What of splits has the offsets: a task walks no further, and goes back only to be certain where to begin."""
+    spans = [wanted.physical_offsets] if wanted.places is None else list(_spans(wanted.places))
+    return [
+        split._replace(begin=max(split.begin, span.low), end=min(split.end, span.high + 1))
+        for split in splits
+        for span in spans
+        if split.begin <= span.high and split.end > span.low
+    ]
+
+
+def _spans(places: Iterable[int]) -> Iterator[Range]:
+    """Ranges that hold all of the places; near ones together, as each range costs a look back."""
+    span: Range | None = None
+    for place in sorted(places):
+        if span is not None and place - span.high > LOOK_BACK:
+            yield span
+            span = None
+        span = Range(place if span is None else span.low, place)
+    if span is not None:
+        yield span
+
+
+def _in_time(log: MappedFileQueue, kept: list[Split], wanted: Wanted, clock_tolerance: int) -> list[Split]:
     times = [first_store_time(log, split) for split in kept]
     return [
         split for split, is_kept in zip(kept, _kept(times, wanted.store_times, clock_tolerance), strict=True) if is_kept

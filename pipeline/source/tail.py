@@ -1,4 +1,5 @@
-"""Where the messages of a log that may still be growing end: behind the last one that is complete."""
+"""Where the messages of a log that may still be growing end: behind the last one that is complete. And where those of a
+time begin."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from formats.message import StoredMessage
+from pipeline.source.history import mark_before
 from store.commitlog.frame_search import FrameSearch
 from store.commitlog.walk import Blank, walk_file
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reading import end_of_nonzero
+from store.read.frames import store_time_at
 
 _TAIL = 4 * 1024 * 1024
 # seconds: a frame is copied into the page cache in far less
@@ -49,6 +52,25 @@ def end_of_messages(log: MappedFileQueue, begin: int, pause: Callable[[float], N
     if last.may_lack_bytes or file.read(last.begin, last.end - last.begin) != seen:
         return file.start_offset + last.begin
     return file.start_offset + last.end
+
+
+def offset_since(log: MappedFileQueue, time: int, end: int) -> int:
+    """Physical offset behind the last message before `end` that was stored before `time`, in ms; the log's beginning if
+    there is none. Halves the log again and again, so it goes by store times that rise, as they do unless a clock is set
+    back."""
+    low, high = max(log.min_offset, 0), end
+    while low < high:
+        middle = (low + high + 1) // 2
+        found = mark_before(log, middle, end)
+        if found is None or found.begin < low:
+            low = middle
+            continue
+        stored = store_time_at(log, found.begin)
+        if stored is None or stored < time:
+            low = max(middle, min(found.end, high))
+        else:
+            high = found.begin
+    return low
 
 
 def _last_record(file: MappedFile, first: int) -> _Last | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,18 +37,36 @@ class Range(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A message outside of any of these cannot be in the result; one inside may be. Times in ms, None: any."""
+    """A message outside of any of these cannot be in the result; one inside may be. Times in ms, None: any.
+
+    `places`: the only physical offsets, where these are few; `topic_pattern`: what a whole topic has to match.
+    """
 
     physical_offsets: Range = Range()
     store_times: Range = Range()
     queue_ids: Range = Range()
     topics: frozenset[str] | None = None
+    places: frozenset[int] | None = None
+    topic_pattern: str | None = None
 
     @property
     def needs(self) -> Columns:
         """What `rows` needs of the walk."""
         needs = Columns.NONE if self.store_times.is_all and self.queue_ids.is_all else Columns.HEAD
-        return needs if self.topics is None else needs | Columns.TOPIC
+        return needs if self.topics is None and self.topic_pattern is None else needs | Columns.TOPIC
+
+    def has_topic(self, name: str) -> bool:
+        """Whether messages of a topic may be wanted."""
+        if self.topics is not None and name not in self.topics:
+            return False
+        return self.topic_pattern is None or re.fullmatch(self.topic_pattern, name) is not None
+
+    def at(self, places: Iterable[int]) -> Wanted:
+        """What of this has one of these physical offsets."""
+        offsets = frozenset(places)
+        kept = offsets if self.places is None else offsets & self.places
+        bounds = (min(kept), max(kept)) if kept else (0, -1)
+        return self._replace(places=kept, physical_offsets=self.physical_offsets.narrowed(*bounds))
 
     def rows(self, batch: MessageColumns) -> Int64s | None:
         """The rows that may be wanted, ascending; None for all of them."""
@@ -59,14 +79,17 @@ class Wanted(NamedTuple):
             )
             if not wanted.is_all
         ]
-        if self.topics is not None:
+        if self.topics is not None or self.topic_pattern is not None:
             names = batch.topics.names
-            ids = [number for number, name in enumerate(names[: len(names)]) if name in self.topics]
+            ids = [number for number, name in enumerate(names[: len(names)]) if self.has_topic(name)]
             masks.append(np.isin(batch.topic_id, ids))
         if not masks:
             return None
         mask = np.logical_and.reduce(masks)
         return None if mask.all() else np.flatnonzero(mask)
+
+
+_ALL = Wanted()
 
 
 def _inside(values: Any, wanted: Range) -> Flags:
@@ -75,9 +98,8 @@ def _inside(values: Any, wanted: Range) -> Flags:
     return flags
 
 
-def wanted_by(filters: Iterable[spark.Filter]) -> Wanted:
-    """What filters that all have to hold leave over. What is not understood narrows nothing."""
-    wanted = Wanted()
+def wanted_by(filters: Iterable[spark.Filter], wanted: Wanted = _ALL) -> Wanted:
+    """What filters that all have to hold leave over of `wanted`. What is not understood narrows nothing."""
     for one in filters:
         wanted = _narrowed(wanted, one)
     return wanted
@@ -94,8 +116,10 @@ def _narrowed(wanted: Wanted, one: spark.Filter) -> Wanted:
             return wanted
         return wanted._replace(topics=topics if wanted.topics is None else wanted.topics & topics)
     if name == "msg_id":
-        found = _id_range(_texts(one))
-        return wanted._replace(physical_offsets=wanted.physical_offsets.narrowed(*found)) if found else wanted
+        texts = _texts(one)
+        return wanted if texts is None else wanted.at(_id_offsets(texts))
+    if name == "physical_offset" and isinstance(one, spark.In) and all(map(_number_bounds, one.value)):
+        return wanted.at(one.value)
     field = {"physical_offset": "physical_offsets", "store_timestamp": "store_times", "queue_id": "queue_ids"}.get(name)
     bounds = _bounds(one, _time_bounds if name == "store_timestamp" else _number_bounds)
     if field is None or bounds is None:
@@ -114,17 +138,11 @@ def _texts(one: spark.Filter) -> frozenset[str] | None:
     return frozenset(values) if all(isinstance(value, str) for value in values) else None
 
 
-def _id_range(ids: frozenset[str] | None) -> Range | None:
+def _id_offsets(ids: frozenset[str]) -> Iterator[int]:
     """The physical offsets that message ids speak of. What is no message id matches no message."""
-    if ids is None:
-        return None
-    offsets = []
     for text in ids:
-        try:
-            offsets.append(parse_offset_message_id(text)[1])
-        except UsageError:
-            continue
-    return Range(min(offsets), max(offsets)) if offsets else Range(0, -1)
+        with contextlib.suppress(UsageError):
+            yield parse_offset_message_id(text)[1]
 
 
 def _bounds(one: spark.Filter, bounds_of: Any) -> Range | None:

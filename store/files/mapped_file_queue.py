@@ -52,7 +52,11 @@ class MappedFileQueue:
 
     def load(self) -> None:
         """List the directories. Damage is collected in `problems`, never raised; nothing is changed."""
-        found = self._list(self.problems)
+        self.take(self._list(self.problems))
+
+    def take(self, listed: Iterable[tuple[Path, int]]) -> None:
+        """Take files with their sizes, as somebody listed them."""
+        found = sorted(listed, key=lambda item: item[0].name)
         if not self.file_size and found:
             sizes = Counter(size for _, size in found if size)
             self.file_size = max(sizes, key=lambda size: (sizes[size], size), default=0)
@@ -74,14 +78,14 @@ class MappedFileQueue:
         return MappedFile(path, int(path.name), size, self.descriptors, self._look_for_removed)
 
     def _list(self, problems: list[FileProblem]) -> list[tuple[Path, int]]:
-        """Files with their sizes, in order. Listed again if some were removed meanwhile: others may be, too."""
+        """Files with their sizes. Listed again if some were removed meanwhile: others may be, too."""
         for _ in range(_LISTINGS):
             noted: list[FileProblem] = []
             found, is_whole = self._list_once(noted)
             if is_whole:
                 break
         problems += noted
-        return sorted(found, key=lambda item: item[0].name)
+        return found
 
     def _list_once(self, problems: list[FileProblem]) -> tuple[list[tuple[Path, int]], bool]:
         found: list[tuple[Path, int]] = []

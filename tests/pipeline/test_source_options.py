@@ -30,13 +30,35 @@ def test_every_option_is_understood_in_any_case() -> None:
         "startingOffset": "1000",
         "max_bytes": "1 GiB",
         "fail_on_data_loss": "False",
+        "onChangedLog": "Fork",
+        "endingOffset": "5000",
+        "subscribe": "a, b,",
+        "minPartitions": "7",
     }
     wanted = SourceOptions(
-        "/s", "/broker.conf", "messages", ("topic", "queue_id"), 64 << 20, 90_000, 1000, 1 << 30, False
-    )
+        "/s", "/broker.conf", "messages", ("topic", "queue_id"), 64 << 20, 90_000, 1000, 1 << 30, False, "fork", 5000,
+        frozenset("ab"), None, 7,
+    )  # fmt: skip
     assert parse_options(given) == wanted
-    aliases = {name.lower().replace("_", "") for name in given}
-    assert aliases == {name.replace("_", "") for name in OPTIONS}
+    names = {name.lower().replace("_", "") for name in given} | {"subscribepattern", "startingtimestamp"}
+    assert names == {name.replace("_", "") for name in OPTIONS}
+
+
+def test_the_names_of_the_source_kafka_are_understood() -> None:
+    given = {
+        "startingOffsets": "latest",
+        "endingOffsets": "900",
+        "failOnDataLoss": "false",
+        "minPartitions": "3",
+        "subscribePattern": "Order.*",
+    }
+    options = parse_options({"path": "/s", **given})
+    assert (options.starting_offset, options.ending_offset, options.fail_on_data_loss) == ("latest", 900, False)
+    assert (options.min_partitions, options.topic_pattern, options.topics) == (3, "Order.*", None)
+    assert parse_options({"path": "/s", "startingTimestamp": "1795217376500"}).starting_timestamp == 1_795_217_376_500
+    with pytest.raises(UsageError) as raised:
+        parse_options({"path": "/s", "maxOffsetsPerTrigger": "1000"})
+    assert "max_bytes" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +93,13 @@ def test_values(option: str, text: str, value: object) -> None:
         ({"path": "/s", "clock_tolerance": "1"}, "is no time"),
         ({"path": "/s", "starting_offset": "first"}, "starting_offset"),
         ({"path": "/s", "fail_on_data_loss": "no"}, "neither true nor false"),
+        ({"path": "/s", "on_changed_log": "go on"}, "on_changed_log='go on' is none"),
+        ({"path": "/s", "ending_offset": "-1"}, "ending_offset"),
+        ({"path": "/s", "subscribe": " ,"}, "names no topic"),
+        ({"path": "/s", "subscribePattern": "("}, "no regular expression"),
+        ({"path": "/s", "subscribe": "a", "subscribePattern": "b"}, "both"),
+        ({"path": "/s", "startingOffsets": "7", "startingTimestamp": "8"}, "both"),
+        ({"path": "/s", "min_partitions": "0"}, "1 or more"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:

@@ -99,9 +99,20 @@ def test_splits_by_physical_offset() -> None:
     files = reader("clean").files
     splits = plan_splits(files, 65536)
     kept = kept_splits(files.log, splits, Wanted(Range(70_000, 140_000)), None)
-    assert [split.begin for split in kept] == [65536, 131072]
+    assert [(split.begin, split.end) for split in kept] == [(70_000, 131_072), (131_072, 140_001)]
     assert kept_splits(files.log, splits, Wanted(Range(0, -1)), None) == []
-    assert kept_splits(files.log, splits, Wanted(Range(65536, 65536)), None) == [splits[1]]
+    assert kept_splits(files.log, splits, Wanted(Range(65536, 65536)), None) == [splits[1]._replace(end=65_537)]
+    assert kept_splits(files.log, splits, Wanted(), None) == splits
+
+
+def test_few_offsets_are_looked_for_where_they_are() -> None:
+    """Far ones apart, near ones together: each beginning costs a look back."""
+    split = Split("/store", StoreConfig(), 0, 1 << 30)
+    log = reader("clean").files.log
+    places = (5, 9, 500_000_000, 500_001_000, 1 << 31)
+    kept = kept_splits(log, [split], Wanted().at(places), None)
+    assert [(one.begin, one.end) for one in kept] == [(5, 10), (500_000_000, 500_001_001)]
+    assert kept_splits(log, [split], Wanted().at(()), None) == []
 
 
 @pytest.mark.parametrize("name", ["clean", "features", "v4-features", "crc-flip-old"])

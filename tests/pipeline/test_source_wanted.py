@@ -30,7 +30,11 @@ NOON_MS = 1_795_176_000_001
             [spark.LessThan(("physical_offset",), 9), spark.LessThanOrEqual(("physical_offset",), 8)],
             Wanted(Range(high=8)),
         ),
-        ([spark.In(("physical_offset",), (9, 3, 5))], Wanted(Range(3, 9))),
+        ([spark.In(("physical_offset",), (9, 3, 5))], Wanted(Range(3, 9), places=frozenset((3, 5, 9)))),
+        (
+            [spark.In(("physical_offset",), (9, 3, 5)), spark.In(("physical_offset",), (5, 9, 11))],
+            Wanted(Range(5, 9), places=frozenset((5, 9))),
+        ),
         ([spark.In(("physical_offset",), (9, None))], Wanted()),
         ([spark.EqualTo(("queue_id",), 2)], Wanted(queue_ids=Range(2, 2))),
         ([spark.EqualTo(("topic",), "a")], Wanted(topics=frozenset("a"))),

@@ -26,6 +26,7 @@ from store.commitlog import frame_search
 from store.commitlog.walk import walk
 from store.config import StoreConfig
 from store.files import reading
+from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reading import Descriptors
 from store.log_runs import Digest, Run
 from store.store_files import StoreFiles
@@ -78,6 +79,22 @@ def test_goldens_in_splits_of_any_size(name: str, monkeypatch: pytest.MonkeyPatc
         for size, span in ((WHOLE_FILES, 90), (length // 7 + 1, 90), (length // 60 + 1, 1), (length // 25 + 1, 5000)):
             monkeypatch.setattr(resync, "_FIRST_SPAN", span)
             assert in_splits(files, plan_splits(files, size)) == expected
+
+
+@pytest.mark.parametrize("name", ["clean", "gap", "first-gone"])
+def test_a_task_opens_what_it_reads_and_lists_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with StoreFiles(store_path(name)) as files:
+        expected = plain(files)
+        planned = plan_splits(files, 50_000)
+        assert all(split.file_size == files.log.file_size for split in planned)
+        # the file that it reads, and its neighbours
+        assert max(len(split.files) for split in planned) <= 3
+
+        def refuse(_: object) -> None:
+            raise AssertionError("a directory of the commitlog is listed")
+
+        monkeypatch.setattr(MappedFileQueue, "load", refuse)
+        assert in_splits(files, planned) == expected
 
 
 def test_splits_cover_the_log_once(tmp_path: Path) -> None:

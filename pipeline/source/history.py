@@ -1,0 +1,159 @@
+"""Which history a position in the log belongs to: marks of frames before it that a log must still have to be the same.
+
+A store has no name of its own, and a log that was cut back grows over the same offsets again. What two histories never
+share is what was written where they differ: a frame holds its times, its queue offset and its checksum. So a position
+keeps the frame before it, and further ones at distances that grow by half from one to the next: the newest tells
+whether anything changed, in one small read, and the older ones up to where.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from formats.errors import UsageError
+from formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from formats.message import FrameDamage, decode_message
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+
+_MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2))
+_MAGIC_AT = FRAME_HEADS[0].offset("magic_code")
+_DIGEST_SIZE = 8
+_FIRST_WINDOW = 64 * 1024
+# frames are rarely larger than the 4 MiB of the broker's maxMessageSize; damage may be
+_LARGEST_WINDOW = 32 * 1024 * 1024
+_LARGEST_SAMPLE = 4 * 1024 * 1024
+_NEAREST = 4096
+_GROWTH = 1.5
+# how far from a distance a mark may be to serve for it: neighbours reach as far as one another
+_REACH = _GROWTH**0.5
+
+
+class Mark(NamedTuple):
+    """The `length` bytes of a frame at physical offset `begin`, and their digest (BLAKE2b, 8 bytes, in hex)."""
+
+    begin: int
+    length: int
+    digest: str
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the frame."""
+        return self.begin + self.length
+
+
+def stands(log: MappedFileQueue, mark: Mark) -> bool:
+    """Whether the log has the frame of the mark, byte by byte. Reads that frame."""
+    return _digest(log.read(mark.begin, mark.length)) == mark.digest
+
+
+def mark_before(log: MappedFileQueue, position: int, final: int, most: int = _LARGEST_WINDOW) -> Mark | None:
+    """The last good frame that begins before `position` and ends at or before `final`, behind which frames may still
+    be changing. None if there is none in the last `most` bytes of either of the two files there."""
+    before = [file for file in log.files if file.start_offset < position]
+    for file in before[:-3:-1]:
+        found = _last_in(file, position, final, most)
+        if found is not None:
+            return found
+    return None
+
+
+def _last_in(file: MappedFile, position: int, final: int, most: int) -> Mark | None:
+    stop = min(position, file.end_offset) - file.start_offset
+    window = min(_FIRST_WINDOW, most)
+    looked = stop
+    while True:
+        start = max(0, stop - window)
+        data = file.read(start, looked - start + _MAGIC_AT + 4)
+        for at in _places(data, looked - start):
+            found = _mark_at(file, start + at, final)
+            if found is not None:
+                return found
+        if not start or window >= most:
+            return None
+        looked, window = start, window * 8
+
+
+def _places(data: bytes, end: int) -> Iterator[int]:
+    """Where heads of messages may begin in [0, end) of the data, the last one first."""
+    while True:
+        at = max(data.rfind(magic, 0, end + _MAGIC_AT + 3) for magic in _MAGICS) - _MAGIC_AT
+        if at < 0:
+            return
+        yield at
+        end = at
+
+
+def _mark_at(file: MappedFile, place: int, final: int) -> Mark | None:
+    size = int.from_bytes(file.read(place, 4), "big", signed=True)
+    begin = file.start_offset + place
+    if not 0 < size <= min(final, file.end_offset) - begin:
+        return None
+    frame = file.read(place, size)
+    try:
+        decode_message(frame, 0, len(frame), begin)
+    except FrameDamage:
+        return None
+    return Mark(begin, size, _digest(frame))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=_DIGEST_SIZE).hexdigest()
+
+
+def marks_for(log: MappedFileQueue, position: int, final: int, known: Sequence[Mark] = ()) -> tuple[Mark, ...]:
+    """Marks for `position`, the last one first, from the log as it is and from those `known`, which stand in it.
+
+    `final` as in `mark_before`. A known mark serves as long as it is about as far away as one should be, so
+    that few are new when a position moves on by little; each new one takes a read of 64 KiB, or more between large
+    messages.
+    """
+    newest = mark_before(log, position, final)
+    found = set() if newest is None else {newest}
+    minimum = max(log.min_offset, 0)
+    distance = float(_NEAREST)
+    while distance < position - minimum:
+        near = [mark for mark in known if distance / _REACH < position - mark.begin <= distance * _REACH]
+        one = near[0] if near else mark_before(log, position - int(distance), final, _window(distance))
+        if one is not None:
+            found.add(one)
+        distance *= _GROWTH
+    return tuple(sorted(found, reverse=True))
+
+
+def _window(distance: float) -> int:
+    return min(max(_FIRST_WINDOW, int(distance)), _LARGEST_SAMPLE)
+
+
+def behind_blank(log: MappedFileQueue, position: int, final: int) -> int:
+    """The end of the blank frame that `position` is inside of, else `position`: files whose messages were all read may
+    be removed, so nobody is to stand there."""
+    mark = mark_before(log, position, final)
+    file = log.find(position)
+    if mark is None or file is None or mark.end >= position:
+        return position
+    head = log.read(mark.end, BLANK_FRAME.size)
+    if len(head) < BLANK_FRAME.size:
+        return position
+    size, magic = BLANK_FRAME.unpack_from(head, 0)[:2]
+    return file.end_offset if magic == BLANK_MAGIC and mark.end + size == file.end_offset else position
+
+
+def marks_as_json(marks: Iterable[Mark]) -> dict[str, str]:
+    """Marks as an offset of Spark's has them: `{"BEGIN": "LENGTH:DIGEST"}`."""
+    return {str(mark.begin): f"{mark.length}:{mark.digest}" for mark in marks}
+
+
+def marks_from_json(content: object) -> tuple[Mark, ...]:
+    """The same back, the last one first; UsageError for anything else."""
+    if not isinstance(content, Mapping):
+        raise UsageError(f"the history of an offset is {content!r}, not marks of frames")
+    found = []
+    for begin, text in content.items():
+        length, _, digest = str(text).partition(":")
+        if not (str(begin).isdigit() and length.isdigit() and digest):
+            raise UsageError(f"the history of an offset has a mark {begin!r}: {text!r}")
+        found.append(Mark(int(begin), int(length), digest))
+    return tuple(sorted(found, reverse=True))

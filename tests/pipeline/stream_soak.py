@@ -1,0 +1,111 @@
+"""A stream whose driver is killed again and again over a store that is written to, cleaned, cut back and recovered.
+
+`python -m tests.pipeline.stream_soak FOLDER ROUNDS` for a proof by hand: every round costs a JVM. It ends with an error
+if a message is missing, or came twice although nothing was cut off.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from pipeline.session import spark_session
+from store.message_store import MessageStore
+from tests.pipeline.test_stream_changed import Query, Writing
+from tests.store.writing import SMALL
+
+_PATIENCE = 240
+
+
+def _query(folder: Path, *, available_now: bool) -> None:
+    with spark_session("local[2]") as session:
+        running = Query(session, folder).start(available_now=available_now, on_changed_log="fork")
+        running.awaitTermination(_PATIENCE)
+        if available_now:
+            for key, times in Query(session, folder).read().items():
+                print(key, times)
+
+
+def _command(folder: Path, what: str) -> list[str]:
+    return [sys.executable, "-m", "tests.pipeline.stream_soak", str(folder), what]
+
+
+def _commits(folder: Path) -> int:
+    return sum(path.name.isdigit() for path in (folder / "checkpoint" / "commits").glob("*"))
+
+
+def _killed_in_mid_batch(folder: Path, dice: random.Random) -> int:
+    """Run a driver until it has committed something, and kill it and its JVM; returns how many batches it did."""
+    before = _commits(folder)
+    process = subprocess.Popen(_command(folder, "run"), start_new_session=True)
+    try:
+        deadline = time.monotonic() + _PATIENCE
+        while _commits(folder) <= before + 1 and time.monotonic() < deadline:
+            assert process.poll() is None, "the driver ended by itself"
+            time.sleep(0.1)
+        time.sleep(dice.random() * 3)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return _commits(folder) - before
+
+
+def _crash(writing: Writing, root: Path) -> None:
+    """Half a frame at the end of the log, and a recovery that cuts it off."""
+    writing.store.close()
+    last = max(writing.keys)
+    for path in sorted((root / "commitlog").iterdir()):
+        start = int(path.name)
+        if start <= last < start + path.stat().st_size:
+            data = bytearray(path.read_bytes())
+            size = int.from_bytes(data[last - start : last - start + 4], "big")
+            torn = bytes(data[last - start : last - start + size // 2])
+            data[last - start + size : last - start + size + len(torn)] = torn
+            path.write_bytes(data[: path.stat().st_size])
+    (root / "abort").touch()
+    with MessageStore.open(root, "r", SMALL) as store:
+        store.recover(cut=True)
+    writing.store = MessageStore.open(root, "rw", SMALL)
+
+
+def main(folder: Path, rounds: int) -> None:
+    """Do that."""
+    dice = random.Random(rounds)
+    writing = Writing(folder / "store")
+    gone: set[str] = set()
+    for number in range(rounds):
+        with writing:
+            batches = _killed_in_mid_batch(folder, dice)
+        what = ("nothing", "crash", "cut")[number % 3 if number >= rounds // 2 else number % 2]
+        if what == "crash":
+            _crash(writing, folder / "store")
+        elif what == "cut":
+            gone |= set(writing.cut(dice.randrange(5, 40)))
+            writing.put(60)
+        print(f"round {number}: {batches} batches, {len(writing.keys)} messages, then {what}", flush=True)
+    writing.store.close()
+    done = subprocess.run(_command(folder, "rest"), capture_output=True, text=True, check=True, timeout=_PATIENCE)
+    found = Counter({key: int(times) for key, times in (line.split() for line in done.stdout.splitlines())})
+    missing = set(writing.keys.values()) - found.keys()
+    unknown = found.keys() - set(writing.keys.values()) - gone
+    twice = sum(times > 1 for times in found.values())
+    print(
+        f"{len(writing.keys)} messages, {len(missing)} missing, {len(unknown)} unknown, {twice} twice, {len(gone)} cut"
+    )
+    assert not missing
+    assert not unknown
+    assert not twice or gone
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    if sys.argv[2] in ("run", "rest"):
+        _query(target, available_now=sys.argv[2] == "rest")
+    else:
+        main(target, int(sys.argv[2]))
