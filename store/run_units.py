@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from formats.layouts import CONSUMEQUEUE_UNIT
 from store.columns.batch import Flags, Int32s, Int64s
-from store.columns.engine import engine
 from store.columns.tried import Kernels, tried_kernels
 
 Units = NDArray[np.void]
@@ -50,7 +49,7 @@ def units_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[Qu
     """The units of all parts by topic and queue, in ascending order of their numbers; queue ids are not negative."""
     if not parts:
         return
-    kernels = None if with_rows or engine().walk_window is None else _load()
+    kernels = None if with_rows else _load()
     highest = max(int(part.queue_ids[part.taken].max(initial=0)) for part in parts)
     topics = max(int(part.topic_ids.max(initial=0)) for part in parts) + 1
     if kernels is None or topics * (highest + 1) > _MOST_CODES:
@@ -107,13 +106,7 @@ def _by_queue_compiled(
 
 @functools.cache
 def _load() -> Kernels | None:
-    return tried_kernels(_compiled, _is_right)
-
-
-def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
-    from store.kernel_run_units import count_units, place_units
-
-    return count_units, place_units
+    return tried_kernels("store.kernel_run_units", _is_right)
 
 
 def _is_right(kernels: Kernels) -> bool:
