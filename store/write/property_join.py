@@ -22,7 +22,7 @@ def joined_properties(names: Any, values: Any, rows: int, each: int) -> tuple[He
 
     None where nothing is compiled, where rows have other names than the first, or where a value holds a separator.
     """
-    join = _load()
+    join = join_kernel()
     return None if join is None else _joined(join, names, values, rows, each)
 
 
@@ -47,7 +47,8 @@ def _texts(array: Any) -> tuple[int, Any]:
 
 
 @functools.cache
-def _load() -> Join | None:
+def join_kernel() -> Join | None:
+    """The compiled one, None where nothing is compiled."""
     found = tried_kernels("store.write.kernel_join", lambda tried: _is_right(tried[0]))
     return None if found is None else found[0]
 
