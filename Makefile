@@ -29,12 +29,14 @@ help:
 	@echo "make format    let ruff format the sources and mend what it can"
 	@echo "make clean     remove .venv and all caches"
 
-# compiled here, because an environment may keep Python from caching what it compiles (PYTHONDONTWRITEBYTECODE)
+# compiled here, because an environment may keep Python from caching what it compiles (PYTHONDONTWRITEBYTECODE), and so
+# that no command has to wait for its kernels: some 10 seconds, once
 install: $(STAMP)
 	@$(BIN)/python -m compileall -q $(wildcard formats store pipeline rmqctl)
+	@$(BIN)/python -m store.warm_up
 
 # editable_mode=compat: a plain path entry, where the default is an import hook that every start of rmqctl waits for
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt setup.py store/write/fast_path.c formats/layouts.h
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: rmqctl needs Python 3.11 or newer, and '$(PYTHON)' is not." >&2; \
 		echo "      Install one (Debian: apt-get install python3 python3-venv) or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; \

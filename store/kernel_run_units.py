@@ -8,35 +8,39 @@ from formats.layouts import CONSUMEQUEUE_UNIT
 from store.columns.compiling import kernel
 from store.columns.kernel_words import swapped
 
-# Places of the fields in a unit, in words of 32 bits. Numbers, not names: numba's cache would not notice that an
-# imported constant changed.
-_OFFSET, _SIZE, _TAGS = 0, 2, 3
-assert [CONSUMEQUEUE_UNIT.offset(name) for name in ("physical_offset", "size", "tags_code")] == [0, 8, 12]
+# places of the fields in a unit, in words of 32 bits
+_OFFSET, _SIZE, _TAGS = (CONSUMEQUEUE_UNIT.offset(name) // 4 for name in ("physical_offset", "size", "tags_code"))
 
 
-@kernel
-def count_units(topic_ids: Any, queue_ids: Any, taken: Any, queues: int, counts: Any) -> None:
-    """Add to `counts` how many rows are taken for each pair of a topic and one of `queues` queue ids."""
-    for row in range(len(taken)):
-        if taken[row]:
-            counts[topic_ids[row] * queues + queue_ids[row]] += 1
+def make_kernels(stamp: int) -> tuple[Any, Any]:
+    """`count_units` and `place_units`; see `compiling.load_kernels`. Both return `stamp`."""
 
+    @kernel
+    def count_units(topic_ids: Any, queue_ids: Any, taken: Any, queues: int, counts: Any) -> int:
+        """Add to `counts` how many rows are taken for each pair of a topic and one of `queues` queue ids."""
+        for row in range(len(taken)):
+            if taken[row]:
+                counts[topic_ids[row] * queues + queue_ids[row]] += 1
+        return stamp
 
-@kernel
-def place_units(
-    topic_ids: Any, queue_ids: Any, slots: Any, physical_offsets: Any, sizes: Any, tags_codes: Any, taken: Any,
-    queues: int, places: Any, placed_slots: Any, words: Any,
-) -> None:  # fmt: skip
-    """Write the units that are taken, each at the next place of its queue: `placed_slots` and, as rows of 32-bit words,
-    their bytes."""
-    for row in range(len(taken)):
-        if taken[row]:
-            code = topic_ids[row] * queues + queue_ids[row]
-            at = places[code]
-            places[code] = at + 1
-            placed_slots[at] = slots[row]
-            words[at, _OFFSET] = swapped(physical_offsets[row] >> 32)
-            words[at, _OFFSET + 1] = swapped(physical_offsets[row])
-            words[at, _SIZE] = swapped(sizes[row])
-            words[at, _TAGS] = swapped(tags_codes[row] >> 32)
-            words[at, _TAGS + 1] = swapped(tags_codes[row])
+    @kernel
+    def place_units(
+        topic_ids: Any, queue_ids: Any, slots: Any, physical_offsets: Any, sizes: Any, tags_codes: Any, taken: Any,
+        queues: int, places: Any, placed_slots: Any, words: Any,
+    ) -> int:  # fmt: skip
+        """Write the units that are taken, each at the next place of its queue: `placed_slots` and, as rows of 32-bit
+        words, their bytes."""
+        for row in range(len(taken)):
+            if taken[row]:
+                code = topic_ids[row] * queues + queue_ids[row]
+                at = places[code]
+                places[code] = at + 1
+                placed_slots[at] = slots[row]
+                words[at, _OFFSET] = swapped(physical_offsets[row] >> 32)
+                words[at, _OFFSET + 1] = swapped(physical_offsets[row])
+                words[at, _SIZE] = swapped(sizes[row])
+                words[at, _TAGS] = swapped(tags_codes[row] >> 32)
+                words[at, _TAGS + 1] = swapped(tags_codes[row])
+        return stamp
+
+    return count_units, place_units

@@ -48,7 +48,7 @@ class MessageStore:
         self.files = files
         self.reader = StoreReader(files)
         self._writer = writer
-        self._ordinary = None if writer is None else writer.ordinary
+        self._put = None if writer is None else writer.put
 
     @classmethod
     def open(
@@ -110,12 +110,8 @@ class MessageStore:
         `as_stored`: a copy of a stored message that keeps its store time and host and its properties byte for byte;
         only what its place in this store decides is made anew: queue and physical offset, and properties with those.
         """
-        ordinary = self._ordinary
-        if ordinary is not None and not as_stored:
-            result = ordinary.put_compiled(message) or ordinary.put_plain(message)
-            if result is not None:
-                return result
-        return self._writing.put(message, as_stored)
+        put = self._put or self._writing.put
+        return put(message, as_stored)
 
     def put_many(
         self, messages: Sequence[Message], *, batch: bool = False, as_stored: bool = False

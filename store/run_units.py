@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from formats.layouts import CONSUMEQUEUE_UNIT
 from store.columns.batch import Flags, Int32s, Int64s
-from store.columns.engine import engine
 from store.columns.tried import Kernels, tried_kernels
 
 Units = NDArray[np.void]
@@ -50,13 +49,13 @@ def units_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[Qu
     """The units of all parts by topic and queue, in ascending order of their numbers; queue ids are not negative."""
     if not parts:
         return
-    kernels = None if with_rows or engine().walk_window is None else _load()
+    compiled = None if with_rows else kernels()
     highest = max(int(part.queue_ids[part.taken].max(initial=0)) for part in parts)
     topics = max(int(part.topic_ids.max(initial=0)) for part in parts) + 1
-    if kernels is None or topics * (highest + 1) > _MOST_CODES:
+    if compiled is None or topics * (highest + 1) > _MOST_CODES:
         yield from by_queue_plain(parts, with_rows)
     else:
-        yield from _by_queue_compiled(kernels, parts, topics, highest + 1)
+        yield from _by_queue_compiled(compiled, parts, topics, highest + 1)
 
 
 def by_queue_plain(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[QueueUnits]:
@@ -87,9 +86,9 @@ def by_queue_plain(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[Qu
 
 
 def _by_queue_compiled(
-    kernels: Kernels, parts: Sequence[UnitColumns], topics: int, queues: int
+    compiled: Kernels, parts: Sequence[UnitColumns], topics: int, queues: int
 ) -> Iterator[QueueUnits]:
-    count_units, place_units = kernels
+    count_units, place_units = compiled
     counts = np.zeros(topics * queues, np.int64)
     for part in parts:
         count_units(part.topic_ids, part.queue_ids, part.taken, queues, counts)
@@ -106,24 +105,19 @@ def _by_queue_compiled(
 
 
 @functools.cache
-def _load() -> Kernels | None:
-    return tried_kernels(_compiled, _is_right)
+def kernels() -> Kernels | None:
+    """The compiled ones, None where nothing is compiled."""
+    return tried_kernels("store.kernel_run_units", _is_right)
 
 
-def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
-    from store.kernel_run_units import count_units, place_units
-
-    return count_units, place_units
-
-
-def _is_right(kernels: Kernels) -> bool:
+def _is_right(tried: Kernels) -> bool:
     """Whether they do what the plain form does, tried on a few rows."""
     rows = np.arange(7)
     part = UnitColumns(
         (rows % 2).astype(np.int32), (rows % 3).astype(np.int32), rows << 33, (rows << 40) + 5,
         (rows * 99991).astype(np.int32), rows - (3 << 40), rows != 2,
     )  # fmt: skip
-    found = _by_queue_compiled(kernels, [part, part], 2, 3)
+    found = _by_queue_compiled(tried, [part, part], 2, 3)
     return _as_lists(found) == _as_lists(by_queue_plain([part, part], False))
 
 

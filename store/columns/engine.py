@@ -61,7 +61,7 @@ def _load(no_numba: bool, no_isal: bool) -> Engine:
         missing = isinstance(error, ModuleNotFoundError) and error.name in ("numba", "llvmlite")
         why = "numba is not installed" if missing else f"numba does not work here ({error})"
         return Engine(None, 0, f"whole logs are read slowly because {why}: {_INSTALL}")
-    function, slower = (None, f"{NO_ISAL}=1 is set") if no_isal else _isal_crc()
+    function, slower = (None, f"{NO_ISAL}=1 is set") if no_isal else isal_crc()
     try:
         return kernels.load(function, slower, say_compiling)
     except Exception as error:  # noqa: BLE001 - numba and LLVM raise anything; the plain rung does the same work
@@ -70,7 +70,7 @@ def _load(no_numba: bool, no_isal: bool) -> Engine:
         return Engine(None, 0, f"whole logs are read slowly because {why}")
 
 
-def _isal_crc() -> tuple[Any, str | None]:
+def isal_crc() -> tuple[Any, str | None]:
     """The CRC inside the isal wheel as a ctypes function, or why there is none.
 
     It chooses instructions that the CPU has by itself. No wheel promises to export it, so it is looked for and tried.

@@ -15,7 +15,7 @@ from formats.message import Message, frame_bytes, prepare_frame
 from store.columns.batch import Int64s
 from store.columns.engine import engine
 from store.columns.frame_columns import Frame, Span
-from store.columns.tried import Kernels, tried_kernels
+from store.columns.tried import tried_kernels
 
 Bytes = NDArray[np.uint8]
 
@@ -84,21 +84,13 @@ def topic_fields(topics: list[bytes]) -> tuple[Held, Int64s]:
 
 def frame_writer() -> FrameWriter | None:
     """The compiled kernels, None where nothing is compiled: then messages are put one by one."""
-    used = engine()
-    return None if used.walk_window is None else _load(used.crc_function)
+    return _load(engine().crc_function)
 
 
 @functools.cache
 def _load(crc_function: int) -> FrameWriter | None:
-    found = tried_kernels(_compiled, lambda tried: _is_right(FrameWriter(tried[0], tried[1], crc_function)))
-    return None if found is None else FrameWriter(found[0], found[1], crc_function)
-
-
-def _compiled() -> Kernels:
-    from store.columns.compiling import source_stamp
-    from store.columns.kernel_frames import make_frame_kernels
-
-    return make_frame_kernels(source_stamp())
+    found = tried_kernels("store.columns.kernel_frames", lambda tried: _is_right(FrameWriter(*tried, crc_function)))
+    return None if found is None else FrameWriter(*found, crc_function)
 
 
 def _is_right(writer: FrameWriter) -> bool:

@@ -90,8 +90,8 @@ def _write_first_bytes(target: int, columns: Any, begin: int, end: int) -> None:
         at += columns[_SIZE, row]
 
 
-def make_frame_kernels(stamp: int) -> tuple[Any, Any]:
-    """`write_frames` and `write_first_bytes`; `stamp` is `compiling.source_stamp()`. Both return it."""
+def make_kernels(stamp: int) -> tuple[Any, Any]:
+    """`write_frames` and `write_first_bytes`; see `compiling.load_kernels`. Both return `stamp`."""
 
     @kernel
     def write_frames(

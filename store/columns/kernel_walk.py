@@ -119,8 +119,8 @@ def has_good_crc(at: int, body: int, body_length: int, properties: int, crc_func
     return crc_by_address(crc_function, at, tail - at) & CRC_MASK == value
 
 
-def make_walk_window(stamp: int) -> Any:
-    """The kernel; `stamp` is `compiling.source_stamp()`."""
+def make_kernels(stamp: int) -> tuple[Any]:
+    """`walk_window`; see `compiling.load_kernels`."""
 
     @kernel
     def walk_window(
@@ -129,7 +129,7 @@ def make_walk_window(stamp: int) -> Any:
         state[_STAMP] = stamp
         return _walk(state, longs, ints, key_hash, key_row, slots, entries, scratch)
 
-    return walk_window
+    return (walk_window,)
 
 
 @inner

@@ -14,7 +14,6 @@ from store.columns import compiling
 from store.columns.batch import INTS, LONGS, Columns
 from store.columns.engine import Engine, is_crc32
 from store.columns.kernel_crc import compile_crc_by_tables
-from store.columns.kernel_walk import make_walk_window
 from store.columns.state import PADDING, SCRATCH_SHAPE, STATE_SIZE, STOPPED, State
 from store.columns.topics import TopicTable
 
@@ -24,27 +23,24 @@ def load(isal_crc: Any, isal_notice: str | None, announce: Callable[[], None]) -
 
     Raises whatever numba raises, and AssertionError for code that gives wrong answers.
     """
-    with compiling.listening(announce):
-        if isal_crc is not None:
-            function, owner, notice = ctypes.cast(isal_crc, ctypes.c_void_p).value or 0, isal_crc, isal_notice
-        else:
-            owner = compile_crc_by_tables()
-            function, notice = owner.address, f"CRCs are computed slowly because {isal_notice}"
-            if not is_crc32(lambda address, length: int(owner.ctypes(0, address, length))):
-                raise AssertionError("the compiled CRC gives wrong results")
-        walk_window = make_walk_window(compiling.source_stamp())
-        try:
-            try_out(walk_window, function)
-        except Exception:  # noqa: BLE001 - a damaged cache or a full disk: what can be done without a cache is done
-            walk_window = compiling.uncached(walk_window)
-            try_out(walk_window, function)
+    if isal_crc is not None:
+        function, owner, notice = ctypes.cast(isal_crc, ctypes.c_void_p).value or 0, isal_crc, isal_notice
+    else:
+        with compiling.listening(announce):
+            owner = compile_crc_by_tables(compiling.source_stamp("store.columns.kernel_crc"))
+        function, notice = owner.address, f"CRCs are computed slowly because {isal_notice}"
+        if not is_crc32(lambda address, length: int(owner.ctypes(0, address, length))):
+            raise AssertionError("the compiled CRC gives wrong results")
+    (walk_window,) = compiling.load_kernels(
+        "store.columns.kernel_walk", lambda kernels: is_right(kernels[0], function), announce
+    )
     if notice is None and not compiling.is_kept(walk_window):
         notice = "compiled code cannot be kept for the next command: set NUMBA_CACHE_DIR to a writable directory"
     return Engine(walk_window, function, notice, owner)
 
 
-def try_out(walk_window: Callable[..., int], crc_function: int) -> None:
-    """Walk over two messages, the second one damaged; AssertionError if that is not what comes out."""
+def is_right(walk_window: Callable[..., int], crc_function: int) -> bool:
+    """Whether it walks as it should over two messages, the second one damaged."""
     topics = TopicTable()
     topics.id_of(b"Topic")
     message = Message("Topic", b"body" * 20, properties={"KEYS": "a b", "TAGS": "Tag", "UNIQ_KEY": "0A" * 16})
@@ -63,5 +59,4 @@ def try_out(walk_window: Callable[..., int], crc_function: int) -> None:
     scratch = np.zeros(SCRATCH_SHAPE, np.int64)
     status = walk_window(state, longs, ints, key_hash, key_row, topics.slots, topics.entries, scratch)
     found = status, int(state[State.POSITION]), int(state[State.ROW]), int(state[State.KEYS]), int(longs[1, 0])
-    if found != (STOPPED, len(first), 1, 3, 7):
-        raise AssertionError(f"the compiled walk gives wrong results: {found}")
+    return found == (STOPPED, len(first), 1, 3, 7)

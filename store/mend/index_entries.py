@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from formats.layouts import INDEX_ENTRY
 from store.columns.batch import Int32s, Int64s
-from store.columns.engine import engine
 from store.columns.tried import tried_kernels
 
 ENTRY = INDEX_ENTRY.dtype()
@@ -78,19 +77,13 @@ _PLAIN = IndexKernels(link_plain, pack_plain)
 
 def kernels() -> IndexKernels:
     """The fastest there are. Loads numba if it is used at all: ask when bulk work begins."""
-    return _PLAIN if engine().walk_window is None else _load()
+    return _load()
 
 
 @functools.cache
 def _load() -> IndexKernels:
-    found = tried_kernels(_compiled, lambda tried: _is_right(IndexKernels(*tried)))
+    found = tried_kernels("store.mend.kernel_index", lambda tried: _is_right(IndexKernels(*tried)))
     return _PLAIN if found is None else IndexKernels(*found)
-
-
-def _compiled() -> IndexKernels:
-    from store.mend.kernel_index import link_compiled, pack_compiled
-
-    return IndexKernels(link_compiled, pack_compiled)
 
 
 def _is_right(compiled: IndexKernels) -> bool:

@@ -116,8 +116,8 @@ def split_keys(at: int, length: int, data: int, offsets: Any, keys: int) -> int:
     return keys
 
 
-def make_split_properties(stamp: int) -> Any:
-    """The kernel; `stamp` is `compiling.source_stamp()`, so that code of an older source is never taken."""
+def make_kernels(stamp: int) -> tuple[Any]:
+    """`split_properties`; see `compiling.load_kernels`."""
 
     @kernel
     def split_properties(
@@ -172,4 +172,4 @@ def make_split_properties(stamp: int) -> Any:
                 stored_offsets[row + 1] = stored
         return DONE
 
-    return split_properties
+    return (split_properties,)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from store.columns.batch import Bytes, Flags, Int32s
-from store.columns.engine import engine
-from store.columns.tried import Kernels, tried_kernels
+from store.columns.tried import tried_kernels
 from store.scan.arrays import Texts
 from store.scan.property_columns import PropertyColumns, Wanted, plain_columns
 
 Compiled = Callable[[Bytes, Int32s, Int32s, Wanted], PropertyColumns | None]
 
-_loading = threading.Lock()
 _SAMPLES = (
     b"",
     b"KEYS\x01a  b\x02TAGS\x01t\x02UNIQ_KEY\x010A\x02",
@@ -28,23 +25,15 @@ _SAMPLES = (
 
 def compiled_columns() -> Compiled | None:
     """The compiled twin; it gives None for what it leaves to the plain one. None where nothing can be compiled."""
-    if engine().walk_window is None:
-        return None
-    with _loading:
-        return _load()
+    return _load()
 
 
 @functools.cache
 def _load() -> Compiled | None:
-    found = tried_kernels(_split, lambda tried: _is_right(functools.partial(_columns, tried[0])))
+    found = tried_kernels(
+        "store.scan.kernel_properties", lambda tried: _is_right(functools.partial(_columns, tried[0]))
+    )
     return None if found is None else functools.partial(_columns, found[0])
-
-
-def _split() -> Kernels:
-    from store.columns.compiling import source_stamp
-    from store.scan.kernel_properties import make_split_properties
-
-    return (make_split_properties(source_stamp()),)
 
 
 def _is_right(compiled: Compiled) -> bool:

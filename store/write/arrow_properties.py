@@ -18,7 +18,7 @@ from store.columns.frames import Held
 from store.write.property_join import joined_properties
 from store.write.property_text import STORED_UNUSUAL, property_template
 
-# beyond so many pairs of a message and a name it is not looked for names that come twice: the whole way takes all
+# beyond so many pairs of a message and a name it is not looked for names that come twice: the slow path takes all
 _LARGEST_TABLE = 1 << 26
 _ARE_BYTES = (
     pa.types.is_binary,

@@ -29,7 +29,7 @@ _NUMBERS = {
     Frame.PREPARED: "prepared_transaction_offset",
 }
 _HOST_BITS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
-# a host of IPv6, which sends a row the whole way
+# a host of IPv6, which sends a row to the slow path
 _NO_HOST = -1
 
 
@@ -121,7 +121,7 @@ def _hosts(batch: pa.RecordBatch, name: str, missing: Host | None) -> tuple[list
 
 
 class _Messages:
-    """Single rows as messages, for those that go the whole way."""
+    """Single rows as messages, for those that take the slow path."""
 
     def __init__(self, batch: pa.RecordBatch, columns: Int64s, topics: list[str], is_copy: bool) -> None:
         self._batch = batch

@@ -1,4 +1,4 @@
-"""Puts rows of ordinary messages as whole stretches of the log; all others go the whole way, in their place."""
+"""Puts rows of ordinary messages as whole stretches of the log; all others take the slow path, in their place."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def put_one_by_one(rows: BulkRows, put_many: Callable[[list[Message]], Sequence[
 
 
 class BulkPuts:
-    """Puts rows for one store. `put_one` is the way of a single message, the whole one if need be."""
+    """Puts rows for one store. `put_one` puts a single message, on the slow path if need be."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class BulkPuts:
         self._kernels.judge(rows, services.config.max_message_size, self._file_size)
         copied = CopiedHosts(rows.columns[Frame.STORE_HOST], rows.hosts) if rows.is_copy else None
         result = ColumnsResult.of(len(rows), copied)
-        work = _Work(rows, services.ordinary.known_topics, self._kernels)
+        work = _Work(rows, services.known.topics, self._kernels)
         hosts = list(rows.hosts)
-        hosts[HOST_TABLE] = services.ordinary.packed_host
+        hosts[HOST_TABLE] = services.known.packed_store_host
         spans = rows.starts, rows.ends, rows.bodies, rows.properties
         source = FrameSource(rows.columns, *spans, *work.topics, packed_hosts(hosts))
         row = 0
@@ -91,13 +91,13 @@ class BulkPuts:
 
     def _stretch(self, work: _Work, source: FrameSource, begin: int, end: int, result: ColumnsResult) -> int:
         """Append some of the rows [begin, end), all of which are ready; where those end that were. `begin` if there is
-        no way now but the whole one, which also tells why."""
-        services, ordinary = self._services, self._services.ordinary
+        no path now but the slow one, which also tells why."""
+        services, puts = self._services, self._services.puts
         services.headroom.settle(services.appender.end_offset)
-        with ordinary.lock:
+        with puts.lock:
             if not services.state.is_writeable or services.headroom.is_over_ratio:
                 return begin
-            now = ordinary.begin_in_lock = self._clock()
+            now = puts.begin_in_lock = self._clock()
             try:
                 file = services.appender.last_file
                 left = file.size - file.wrote_position if file is not None else self._file_size
@@ -105,7 +105,7 @@ class BulkPuts:
                 if stop == begin:
                     stop = work.fitting(begin, end, min(self._file_size - BLANK_FRAME.size, _STRETCH))
                 size = work.size(begin, stop)
-                if not work.is_copy and now < ordinary.last_timestamp:
+                if not work.is_copy and now < puts.last_timestamp:
                     return begin
                 if stop == begin or not services.headroom.admit_ordinary(size):
                     return begin
@@ -115,7 +115,7 @@ class BulkPuts:
                     return begin  # fewer may still fit
                 self._append(room, work, source, begin, stop, now, result)
             finally:
-                ordinary.begin_in_lock = None
+                puts.begin_in_lock = None
         services.on_append()
         return stop
 
@@ -146,14 +146,14 @@ class BulkPuts:
             if room.file.wrote_position == position + size:
                 for entry, count in taken:
                     entry.value += count
-        services.ordinary.last_timestamp = last
+        services.puts.last_timestamp = last
         result.queue_offset[begin:end] = source.columns[Frame.QUEUE_OFFSET, begin:end]
         result.physical_offset[begin:end] = places
         services.appender.leave(room)
 
     def _lower_checkpoint(self, times: Int64s, places: Int64s) -> None:
         """Before messages with these store times come to stand at `places`: what goes back in time among them."""
-        back = np.diff(times, prepend=self._services.ordinary.last_timestamp) < 0
+        back = np.diff(times, prepend=self._services.puts.last_timestamp) < 0
         if back.any():
             self._services.checkpoint.lower(int(times[back].min()), int(places[back][-1]))
 
@@ -192,7 +192,7 @@ class _Work:
         return row + (int(np.argmin(left)) if not left.all() else len(left))
 
     def learn(self, row: int) -> None:
-        """A row has gone the whole way: its queue may be known now."""
+        """A row has taken the slow path: its queue may be known now."""
         queue = int(self._queues[row])
         if self._entries[queue] is None:
             self._entries[queue] = self._entry(row)

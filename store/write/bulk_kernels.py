@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from store.columns.batch import Int64s
-from store.columns.engine import engine
 from store.columns.frame_columns import Frame, Span
 from store.columns.frames import Held
-from store.columns.tried import Kernels, tried_kernels
+from store.columns.tried import tried_kernels
 from store.write.bulk_rows import NO_TIME, BulkRows
 
 
@@ -38,20 +37,13 @@ class BulkKernels(NamedTuple):
 
 def bulk_kernels() -> BulkKernels | None:
     """The compiled kernels, None where nothing is compiled."""
-    return None if engine().walk_window is None else _load()
+    return _load()
 
 
 @functools.cache
 def _load() -> BulkKernels | None:
-    found = tried_kernels(_compiled, lambda tried: _is_right(BulkKernels(*tried)))
+    found = tried_kernels("store.write.kernel_bulk", lambda tried: _is_right(BulkKernels(*tried)))
     return None if found is None else BulkKernels(*found)
-
-
-def _compiled() -> Kernels:
-    from store.columns.compiling import source_stamp
-    from store.write.kernel_bulk import make_bulk_kernels
-
-    return make_bulk_kernels(source_stamp())
 
 
 def _is_right(kernels: BulkKernels) -> bool:

@@ -29,7 +29,7 @@ class CopiedHosts(NamedTuple):
 class ColumnsResult(NamedTuple):
     """How a put of rows ended. -1 stands in both columns of offsets where a row is not stored; `refused` says why.
 
-    `answers`: by row, those of messages that went the whole way. `copied_hosts`: of copies.
+    `answers`: by row, those of messages that took the slow path. `copied_hosts`: of copies.
     """
 
     queue_offset: Int64s

@@ -16,8 +16,7 @@ from formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
 from store.columns.batch import Flags, Int64s
 from store.columns.frame_columns import Frame, Span
 from store.columns.frames import Held
-from store.write.known import OVERHEAD, UNUSUAL_FLAGS, packed_host
-from store.write.ordinary import OrdinaryPuts
+from store.write.known import OVERHEAD, UNUSUAL_FLAGS, Known, packed_host
 from store.write.property_text import joined_alike, property_template, usual_stored
 from store.write.put_checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
 
@@ -32,7 +31,7 @@ class BulkRows:
     and `ends` by `Span`: bytes of `bodies` and `properties`. A topic's and a host's number is its place in `topics`
     and `hosts` (packed; the store's own stands at HOST_TABLE, whatever is there).
 
-    `usual`: rows that may go to the log as columns. `message(row)`: any row as a message, for the whole way.
+    `usual`: rows that may go to the log as columns. `message(row)`: any row as a message, for the slow path.
     `is_copy`: they are put as stored.
     """
 
@@ -64,7 +63,7 @@ class BulkRows:
         return np.array(list(map(len, self.encoded_topics())), np.int64)
 
     def judge(self, largest_body: int, file_size: int) -> None:
-        """Fill in SIZE, and let rows go the whole way that fields or files cannot hold, or that are unusual by their
+        """Fill in SIZE, and let rows take the slow path that fields or files cannot hold, or that are unusual by their
         numbers."""
         columns, lengths = self.columns, self.lengths
         topic_sizes = self.topic_sizes()[columns[Frame.TOPIC]]
@@ -85,9 +84,9 @@ class BulkRows:
             self.usual &= (columns[name] >= -_INT) & (columns[name] < _INT)
 
 
-def rows_of_messages(messages: Sequence[Message], ordinary: OrdinaryPuts, is_copy: bool = False) -> BulkRows | None:
+def rows_of_messages(messages: Sequence[Message], known: Known, is_copy: bool = False) -> BulkRows | None:
     """Rows of `messages`, of which there is one at least; None where a number does not fit into 64 bits or is none,
-    which the whole way tells."""
+    which the slow path tells."""
     count = len(messages)
     columns = np.zeros((len(Frame), count), np.int64)
     usual = np.ones(count, np.bool_)
@@ -123,7 +122,7 @@ def rows_of_messages(messages: Sequence[Message], ordinary: OrdinaryPuts, is_cop
         if given.count(None) < count:
             usual &= np.array([value is None for value in given], np.bool_)
     starts, ends = np.zeros((len(Span), count), np.int64), np.zeros((len(Span), count), np.int64)
-    encoded, ends[Span.PROPERTIES] = _properties(properties, stored_properties, ordinary, usual)
+    encoded, ends[Span.PROPERTIES] = _properties(properties, stored_properties, known, usual)
     np.cumsum(np.fromiter(map(len, bodies), np.int64, count), out=ends[Span.BODY])
     starts[:, 1:] = ends[:, :-1]
     return BulkRows(
@@ -171,7 +170,7 @@ def _hosts(hosts: tuple[Host | None, ...]) -> tuple[list[bytes], int | list[int]
 
 
 def _properties(
-    properties: tuple[Mapping[str, str], ...], given: tuple[bytes | None, ...], ordinary: OrdinaryPuts, usual: Flags
+    properties: tuple[Mapping[str, str], ...], given: tuple[bytes | None, ...], known: Known, usual: Flags
 ) -> tuple[bytes, Int64s]:
     """The stored properties one behind the other, and where each end; rows with unusual ones are no longer `usual`.
     Those `given` as bytes replace the others."""
@@ -180,15 +179,15 @@ def _properties(
             found = _alike(cast(tuple[dict[str, str], ...], properties))
             if found is not None:
                 return found
-        encoded = [ordinary.properties_of(one) for one in properties]
+        encoded = [known.properties_of(one) for one in properties]
     else:
         encoded = [
-            ordinary.properties_of(one) if stored is None else usual_stored(stored)
+            known.properties_of(one) if stored is None else usual_stored(stored)
             for one, stored in zip(properties, given, strict=True)
         ]
     usual &= np.array([one is not None for one in encoded], np.bool_)
-    known = [one or b"" for one in encoded]
-    return b"".join(known), np.cumsum(np.fromiter(map(len, known), np.int64, len(known)))
+    usual_ones = [one or b"" for one in encoded]
+    return b"".join(usual_ones), np.cumsum(np.fromiter(map(len, usual_ones), np.int64, len(usual_ones)))
 
 
 def _alike(properties: tuple[dict[str, str], ...]) -> tuple[bytes, Int64s] | None:

@@ -25,8 +25,8 @@ _NO_TIME, _TIMES_END, _INTS = NO_TIME, STORE_TIMES.stop, 1 << 31
 _SPREAD = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
-def make_bulk_kernels(stamp: int) -> tuple[Any, Any, Any]:
-    """`judge_rows`, `number_queues` and `give_offsets`; `stamp` is `compiling.source_stamp()`."""
+def make_kernels(stamp: int) -> tuple[Any, Any, Any]:
+    """`judge_rows`, `number_queues` and `give_offsets`; see `compiling.load_kernels`."""
 
     @short_kernel
     def judge_rows(

@@ -13,14 +13,12 @@ from store.columns.kernel_memory import copy_bytes, store_word
 from store.columns.kernel_text import find_byte, same_bytes
 
 SPARE = 8
-# numbers, not names: numba's cache would not notice that an imported constant changed
 _NAME_END, _PROPERTY_END = 1, 2
 _PROPERTY_ENDS = 0x0202020202020202
 
 
-def make_join_properties(stamp: int) -> Any:
-    """`join_properties`; `stamp` is `compiling.source_stamp()`, without which a kept kernel would outlive a change of
-    what it calls."""
+def make_kernels(stamp: int) -> tuple[Any]:
+    """`join_properties`; see `compiling.load_kernels`."""
 
     @kernel
     def join_properties(
@@ -59,4 +57,4 @@ def make_join_properties(stamp: int) -> Any:
         places[rows] = at - target
         return (at - target) if stamp else 0
 
-    return join_properties
+    return (join_properties,)

@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from store.columns.batch import Int64s
-from store.columns.engine import engine
 from store.columns.frames import Held
-from store.columns.tried import Kernels, tried_kernels
+from store.columns.tried import tried_kernels
 
 Join = Callable[..., int]
 
@@ -23,7 +22,7 @@ def joined_properties(names: Any, values: Any, rows: int, each: int) -> tuple[He
 
     None where nothing is compiled, where rows have other names than the first, or where a value holds a separator.
     """
-    join = None if engine().walk_window is None else _load()
+    join = join_kernel()
     return None if join is None else _joined(join, names, values, rows, each)
 
 
@@ -48,16 +47,10 @@ def _texts(array: Any) -> tuple[int, Any]:
 
 
 @functools.cache
-def _load() -> Join | None:
-    found = tried_kernels(_compiled, lambda tried: _is_right(tried[0]))
+def join_kernel() -> Join | None:
+    """The compiled one, None where nothing is compiled."""
+    found = tried_kernels("store.write.kernel_join", lambda tried: _is_right(tried[0]))
     return None if found is None else found[0]
-
-
-def _compiled() -> Kernels:
-    from store.columns.compiling import source_stamp
-    from store.write.kernel_join import make_join_properties
-
-    return (make_join_properties(source_stamp()),)
 
 
 def _is_right(join: Join) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from formats import properties as names
 
-# what makes a message take the whole way
+# what makes a message take the slow path
 UNUSUAL_PROPERTIES = frozenset(
     (
         names.DELAY,

@@ -1,4 +1,4 @@
-"""Putting messages: checks, encoding, queue offsets and the append under the put lock (CommitLog#asyncPutMessage)."""
+"""The slow path of a put: checks, encoding, queue offsets and the append under the lock (CommitLog#asyncPutMessage)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from store.queues.offset_table import OffsetTable, QueueKey
 from store.status import PutStatus
 from store.write.checkpoint_keeper import CheckpointKeeper
 from store.write.headroom import UNIT_COST, Headroom
-from store.write.ordinary import OrdinaryPuts
+from store.write.known import Known
 from store.write.prepare import Preparation, Prepared
 from store.write.put_checks import Refusal, StoreCondition, check_batch, check_fits_file, check_store, check_topic
+from store.write.put_state import PutState
 from store.write.result import PutResult, put_until_failure
 from store.write.running_state import RunningState
 
@@ -41,7 +42,8 @@ class PutServices(NamedTuple):
     headroom: Headroom
     flush: FlushService
     checkpoint: CheckpointKeeper
-    ordinary: OrdinaryPuts
+    puts: PutState
+    known: Known
     on_append: Callable[[], None]
 
 
@@ -53,11 +55,11 @@ class Putter:
         self._services = services
         self._file_size = file_size
         self._clock = clock
-        self._ordinary = services.ordinary
-        services.state.on_failure(self._ordinary.close_window)
+        self._puts = services.puts
+        services.state.on_failure(self._puts.close_window)
 
     def put(self, message: Message, as_stored: bool) -> PutResult:
-        """Put one message the whole way, and wait for the disk if it asks for that."""
+        """Put one message on the slow path, and wait for the disk if it asks for that."""
         return self._wait(self._put_all([message], as_stored, is_batch=False))[0]
 
     def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> list[PutResult]:
@@ -86,8 +88,8 @@ class Putter:
 
     def finish(self) -> None:
         """Wait for the put that is under way; the store must be marked closed, so that none follows."""
-        with self._ordinary.lock:
-            self._ordinary.close_window()
+        with self._puts.lock:
+            self._puts.close_window()
 
     def _wait(self, outcome: _Outcome) -> list[PutResult]:
         flush = self._services.flush
@@ -105,7 +107,7 @@ class Putter:
         ]
 
     def _condition(self) -> StoreCondition:
-        state, begin = self._services.state, self._ordinary.begin_in_lock
+        state, begin = self._services.state, self._puts.begin_in_lock
         busy = None if begin is None else self._clock() - begin
         return StoreCondition(state.is_closed, state.failure is None, busy)
 
@@ -123,36 +125,36 @@ class Putter:
                 )
         if isinstance(prepared, Refusal):
             return self._refused(prepared, len(messages))
-        ordinary = self._ordinary
-        with ordinary.lock:
-            ordinary.begin_in_lock = self._clock()
+        puts = self._puts
+        with puts.lock:
+            puts.begin_in_lock = self._clock()
             try:
                 stored = self._append(prepared)
                 if not is_batch and isinstance(stored, _Outcome):
                     self._learn(messages[0], prepared[0])
             finally:
-                ordinary.begin_in_lock = None
+                puts.begin_in_lock = None
         if isinstance(stored, Refusal):
             return self._refused(stored, len(messages))
         services.on_append()
         return stored
 
     def _learn(self, message: Message, prepared: Prepared) -> None:
-        """A message has gone the whole way: if it was an ordinary one, those that follow may go the short way."""
-        ordinary, services = self._ordinary, self._services
-        if not ordinary.is_possible:
+        """A message has taken the slow path: if it was an ordinary one, those that follow may take the fast path."""
+        puts, known, services = self._puts, self._services.known, self._services
+        if not known.is_possible:
             return
         key = (message.topic, message.queue_id)
         # a copy may have a topic that new messages may not have
         may_follow = not prepared.is_copy or check_topic(message.topic) is None
-        # what waits in the topic of delayed messages must have a delay, which only the whole way looks at
+        # what waits in the topic of delayed messages must have a delay, which only the slow path looks at
         if prepared.key == key and prepared.is_simple and may_follow and message.topic != SCHEDULE_TOPIC:
-            ordinary.learn(*key, services.offsets.entry(key))
+            known.learn(*key, services.offsets.entry(key))
         file = services.appender.last_file
-        if file is not None and services.headroom.admit_ordinary(ordinary.window_of(file)):
-            ordinary.open_window(file)
+        if file is not None and services.headroom.admit_ordinary(puts.room_of(file)):
+            puts.open_window(file)
         if not services.state.is_writeable or services.headroom.is_over_ratio:
-            ordinary.close_window()
+            puts.close_window()
 
     def _refused(self, refusal: Refusal, count: int) -> _Outcome:
         failure = self._services.state.failure
@@ -204,7 +206,7 @@ class Putter:
             services.appender.cancel(room)
             raise
         try:
-            services.appender.append(room, data, self._ordinary.last_timestamp)
+            services.appender.append(room, data, self._puts.last_timestamp)
         finally:
             # whatever interrupts us: a message that is in the log has used up its offset
             if services.appender.end_offset >= outcome.end_offset:
@@ -243,9 +245,9 @@ class Putter:
         results: list[PutResult] = []
         for item, (parts, queue_offset) in zip(prepared, assigned, strict=True):
             timestamp = now if item.store_timestamp is None else item.store_timestamp
-            if timestamp < self._ordinary.last_timestamp:
+            if timestamp < self._puts.last_timestamp:
                 self._services.checkpoint.lower(timestamp, physical_offset)
-            self._ordinary.last_timestamp = timestamp
+            self._puts.last_timestamp = timestamp
             frames.append(frame_bytes(parts, queue_offset, physical_offset, timestamp))
             results.append(PutResult(PutStatus.PUT_OK, queue_offset, physical_offset, "", parts.store_host))
             physical_offset += parts.total_size

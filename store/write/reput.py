@@ -62,8 +62,6 @@ class Follower:
         self._state = state
         self._queues = QueueAppender(files.queues, queue_flusher, is_batch_topic)
         self._columns: ColumnDispatch | None = None
-        # called whenever so much is dispatched that compiled code is used for it
-        self.on_columns: Callable[[], None] = lambda: None
         self._columns_from = position + _COLUMNS_AFTER
         self._condition = threading.Condition()
         self.thread = Background("reput", self.dispatch_all, _INTERVAL_MS, state.fail, linger_ms=_LINGER_MS)
@@ -112,7 +110,6 @@ class Follower:
                 self._columns_from = _NEVER
                 return self._dispatch_chunk(end)
             self._columns = ColumnDispatch(self._files, self._queues)
-        self.on_columns()
         start = self.position
         for reached in self._columns.dispatch(start, min(end, self.position + _COLUMNS_AT_ONCE)):
             self.index_timestamp = reached.index_timestamp or self.index_timestamp

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from formats.errors import RefusedError
 from formats.hosts import Host
 from formats.message import Message
+from store.columns.notices import notice
 from store.commitlog.append import DirectSink, LogAppender, PooledSink, Sink
 from store.commitlog.flush import FlushService, LogFlusher
 from store.files import io
@@ -16,11 +17,14 @@ from store.files.allocate import Allocator
 from store.queues.flush import QueueFlusher
 from store.queues.offset_table import OffsetTable
 from store.write.checkpoint_keeper import CheckpointKeeper
+from store.write.extension import fast_path, why_slow
 from store.write.headroom import Headroom
+from store.write.known import Known
 from store.write.open_for_writing import OpenedStore, unmark
-from store.write.ordinary import OrdinaryPuts
+from store.write.ordinary import OrdinaryPuts, Put
 from store.write.prepare import Preparation
 from store.write.put import PutServices, Putter
+from store.write.put_state import PutState
 from store.write.queue_flush_service import QueueFlushService
 from store.write.reput import Follower
 from store.write.result import PutResult, put_until_failure
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
     from store.write.bulk_result import ColumnsResult
     from store.write.bulk_rows import BulkRows
     from store.write.clean_service import CleanService
-    from store.write.message_rows import FillRows
 
 # the most that a transient pool keeps in memory before a put writes it by itself
 _POOL_BYTES = 64 * 1024 * 1024
@@ -83,14 +86,11 @@ class StoreWriter:
         offsets = OffsetTable()
         offsets.load(files.queues.all())
         most_used = config.disk_space_warning_level_ratio if obey_disk_ratio else None
-        ordinary = OrdinaryPuts(config, store_host, clock, end.last_timestamp, self._follower.thread)
-        # the short way, to be tried first with whatever is no copy
-        self.ordinary = ordinary
-        self._follower.on_columns = ordinary.use_compiled_if_worth_it
+        self._puts = PutState(end.last_timestamp)
+        self._known = known = Known(config, store_host)
         self._store_host = store_host
         self._clock = clock
         self._bulk: BulkPuts | None = None
-        self._fill_rows: FillRows | None = None
         self._put_many = 0
         self._clean: CleanService | None = None
         self._services = services = PutServices(
@@ -102,10 +102,16 @@ class StoreWriter:
             Headroom(files.root, self._wait_for, most_used),
             self._flush,
             self._checkpoint,
-            ordinary,
+            self._puts,
+            known,
             self._follower.wake,
         )
         self._putter = Putter(services, log.file_size, clock)
+        # the compiled fast path if there is one, then the plain one; what neither of them takes, takes the slow path
+        busy_after, thread = config.os_page_cache_busy_time_out_mills, self._follower.thread
+        self._plain = plain = OrdinaryPuts(known, self._puts, clock, busy_after, thread, self._putter.put)
+        self._fast = fast_path(known, self._puts, thread, clock, plain.put)
+        self.put: Put = plain.put if self._fast is None else self._fast.put
         self._flush.listener = self._follower.wake
         self._flush.start()
         self._follower.start()
@@ -118,17 +124,13 @@ class StoreWriter:
     def _wait_for(self, offset: int) -> None:
         self._follower.wait_for(offset)
 
-    def put(self, message: Message, as_stored: bool) -> PutResult:
-        """See MessageStore.put."""
-        return self._putter.put(message, as_stored)
-
     def check(self, message: Message, as_stored: bool) -> PutResult | None:
         """See MessageStore.check_message."""
         return self._putter.check(message, as_stored)
 
     def advance_queue(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """See MessageStore.advance_queue."""
-        with self.ordinary.lock:
+        with self._puts.lock:
             entry = self._services.offsets.entry((topic, queue_id))
             if queue_offset < entry.value:
                 raise RefusedError(f"queue {topic}/{queue_id} is at {entry.value} already, behind {queue_offset}")
@@ -136,14 +138,16 @@ class StoreWriter:
 
     def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> Sequence[PutResult]:
         """See MessageStore.put_many."""
-        if is_batch or not self.ordinary.is_possible:
+        if is_batch or not self._known.is_possible:
             return self._putter.put_many(messages, as_stored, is_batch)
         self._put_many += len(messages)
+        if self._put_many >= _BULK_AFTER and (slow := why_slow()) is not None:
+            notice(slow)
         if len(messages) >= _BULK_FROM and self._put_many >= _BULK_AFTER and (bulk := self._bulk_puts()) is not None:
             rows = self._rows(messages, as_stored)
             if rows is not None:
                 return bulk.put(rows).results(self._store_host)
-        return put_until_failure(messages, lambda message: self._put(message, as_stored))
+        return put_until_failure(messages, lambda message: self.put(message, as_stored))
 
     def put_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> ColumnsResult:
         """See MessageStore.put_columns."""
@@ -151,7 +155,7 @@ class StoreWriter:
         from store.write.bulk import put_one_by_one
 
         rows = rows_of_batch(batch, as_stored)
-        bulk = self._bulk_puts() if self.ordinary.is_possible else None
+        bulk = self._bulk_puts() if self._known.is_possible else None
         if bulk is not None:
             return bulk.put(rows)
         return put_one_by_one(rows, lambda messages: self.put_many(messages, as_stored, is_batch=False))
@@ -165,7 +169,7 @@ class StoreWriter:
         # where fields have other types than a message has, the check of each one says so
         with contextlib.suppress(AttributeError, TypeError, ValueError):
             if len(messages) >= _BULK_FROM:
-                rows = rows_of_messages(messages, self.ordinary, as_stored)
+                rows = rows_of_messages(messages, self._known, as_stored)
         if rows is not None:
             return self._refused_rows(rows)
         return refused_messages(range(len(messages)), messages.__getitem__, lambda one: self.check(one, as_stored))
@@ -179,30 +183,22 @@ class StoreWriter:
     def _refused_rows(self, rows: BulkRows) -> dict[int, str]:
         from store.write.bulk_check import refused_rows
 
-        if self.ordinary.is_possible:
+        if self._known.is_possible:
             rows.judge(self._opened.files.config.max_message_size, self._opened.files.log.file_size)
         else:
             rows.usual[:] = False
         return refused_rows(rows, lambda message: self.check(message, rows.is_copy))
 
-    def _put(self, message: Message, as_stored: bool) -> PutResult:
-        ordinary = self.ordinary
-        short = None if as_stored else ordinary.put_compiled(message) or ordinary.put_plain(message)
-        return short or self.put(message, as_stored)
-
     def _rows(self, messages: Sequence[Message], as_stored: bool) -> BulkRows | None:
-        """Rows of some messages for `_bulk_puts`; None where only the whole way can tell what is wrong with them."""
+        """Rows of some messages for `_bulk_puts`; None where only the slow path can tell what is wrong with them."""
         from store.write.bulk_rows import rows_of_messages
-        from store.write.message_rows import compiled_rows_of_messages, fill_rows
+        from store.write.message_rows import compiled_rows_of_messages
 
         try:
             # a list begins as it goes on: copies, or messages with properties in stored form
-            is_new = not as_stored and messages[0].property_bytes is None
-            if self._fill_rows is None and is_new:
-                self._fill_rows = fill_rows(self.ordinary)
-            if self._fill_rows is None or not is_new:
-                return rows_of_messages(messages, self.ordinary, as_stored)
-            return compiled_rows_of_messages(messages, self.ordinary, self._fill_rows)
+            if self._fast is None or as_stored or messages[0].property_bytes is not None:
+                return rows_of_messages(messages, self._known, as_stored)
+            return compiled_rows_of_messages(messages, self._known, self._fast)
         except (AttributeError, TypeError, ValueError):
             return None  # fields of other types than a message has
 
@@ -217,7 +213,7 @@ class StoreWriter:
             if writer is None or kernels is None:
                 return None
             file_size = self._opened.files.log.file_size
-            self._bulk = BulkPuts(self._services, file_size, self._clock, writer, kernels, self._put)
+            self._bulk = BulkPuts(self._services, file_size, self._clock, writer, kernels, self.put)
         return self._bulk
 
     def wait_for_dispatch(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from formats.hosts import Host
 from formats.message import Message
 from store.config import StoreConfig
 from store.message_store import MessageStore
+from store.write.extension import FastPath, fast_path
+from store.write.ordinary import OrdinaryPuts
 from store.write.result import PutResult
 from tests.formats.frames import new_message
 from tests.store.writing import files_below
@@ -34,13 +37,14 @@ Way = Callable[[MessageStore, Sequence[Message]], list[PutResult]]
 
 
 def one_by_one(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
-    """The whole way, message by message; a UsageError counts as an answer."""
-    store._ordinary = None
+    """The slow path, message by message; a UsageError counts as an answer."""
+    assert store._writer is not None
+    store._put = store._writer._putter.put
     return by_put(store, messages)
 
 
 def by_put(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
-    """Whatever way a put takes."""
+    """Whatever path a put takes."""
     results = []
     for message in messages:
         try:
@@ -50,11 +54,26 @@ def by_put(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
     return results
 
 
-def by_compiled_put(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
-    """The compiled way of single messages wherever it can be taken."""
-    assert store._ordinary is not None
-    store._ordinary.use_compiled()
+def by_plain_put(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
+    """The plain fast path wherever it can be taken."""
+    store._put = plain_of(store).put
     return by_put(store, messages)
+
+
+def plain_of(store: MessageStore) -> OrdinaryPuts:
+    """The plain fast path of a store that is open for writing."""
+    assert store._writer is not None
+    return store._writer._plain
+
+
+def fast_of(store: MessageStore, otherwise: Callable[[Message, bool], Any] = lambda *_: None) -> FastPath:
+    """The compiled fast path of such a store, which this machine must have. `otherwise` gets what it leaves: by default
+    nobody does, and the answer is None."""
+    writer = store._writer
+    assert writer is not None
+    found = fast_path(writer._known, writer._puts, writer._follower.thread, writer._clock, otherwise)
+    assert found is not None
+    return found
 
 
 def files_after(root: Path, messages: Sequence[Message], way: Way, config: StoreConfig) -> dict[str, object]:

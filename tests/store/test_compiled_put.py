@@ -6,21 +6,24 @@ import gc
 import mmap
 import sys
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import pytest
 
 from formats.hosts import LOCAL_HOST, Host
 from formats.message import Message
-from store.columns import native
-from store.columns.engine import engine
+from store.columns.notices import tell_notices
 from store.files import io
 from store.message_store import MessageStore
-from store.write import compiled_put
-from store.write.ordinary import OrdinaryPuts
+from store.write import extension
+from store.write.extension import FastPath
+from store.write.put_state import PutState
 from store.write.result import PutResult
+from tests.store.same_files import fast_of, plain_of
 from tests.store.writing import SMALL, message, stored_messages, wait_until
 
 HOST = Host(b"\x0a\0\0\x01", 77)
@@ -29,21 +32,21 @@ LIKE = message(properties={"KEYS": "a b", "TAGS": "ä"}, born_host=HOST)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MessageStore]:
-    """A store that has put LIKE the whole way and the plain one, and puts compiled from then on."""
+    """A store that has put LIKE on the slow path and on the plain fast one, and so knows all of it."""
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as opened:
-        opened.put(LIKE)
-        opened.put(LIKE)
-        ordinary_of(opened).use_compiled()
+        assert plain_of(opened).put(LIKE, False).queue_offset == 0
+        assert plain_of(opened).put(LIKE, False).queue_offset == 1
         yield opened
 
 
-def ordinary_of(store: MessageStore) -> OrdinaryPuts:
-    assert store._ordinary is not None
-    return store._ordinary
-
-
 def put(store: MessageStore, one: Message = LIKE) -> PutResult | None:
-    return ordinary_of(store).put_compiled(one)
+    """Put by the compiled fast path; None for what it leaves."""
+    return fast_of(store).put(one, False)
+
+
+def state_of(store: MessageStore) -> PutState:
+    assert store._writer is not None
+    return store._writer._puts
 
 
 def test_it_puts(store: MessageStore, tmp_path: Path) -> None:
@@ -85,8 +88,11 @@ class Text(str):
         {"prepared_transaction_offset": b""},
         {"body": "text"},
         {"body": bytes(65_500)},
-        {"born_host": LOCAL_HOST},
         {"born_host": None},
+        {"born_host": Host(bytes(16), 77)},
+        {"born_host": Host(bytearray(4), 77)},
+        {"born_host": Host(bytes(4), 1 << 31)},
+        {"born_host": (bytes(4), 77)},
         {"properties": {"OTHER": ""}},
         {"properties": {"KEYS": "\x02"}},
         {"properties": {"KEYS": "\ud800"}},
@@ -137,7 +143,7 @@ def test_no_properties(store: MessageStore, tmp_path: Path) -> None:
 
 
 def test_whoever_holds_the_lock_excludes_it(store: MessageStore) -> None:
-    with ordinary_of(store).lock:
+    with state_of(store).lock:
         assert put(store) is None
     assert put(store) is not None
 
@@ -151,24 +157,23 @@ def test_observed_writes_go_the_way_that_tells_of_them(store: MessageStore, monk
 
 
 def test_a_file_that_is_closed_is_not_written_to(store: MessageStore) -> None:
-    ordinary = ordinary_of(store)
-    window = ordinary.window
+    state = state_of(store)
+    window = state.window
     assert window is not None
     with open(window.file.path, "r+b") as file:
         closed = mmap.mmap(file.fileno(), 4096)
     closed.close()
-    ordinary.window = window._replace(mapped=closed)
+    state.window = window._replace(mapped=closed)
     assert put(store) is None
-    ordinary.window = window._replace(mapped=b"read only" * 99)
+    state.window = window._replace(mapped=b"read only" * 99)
     assert put(store) is None
-    ordinary.window = window
+    state.window = window
     assert put(store) is not None
 
 
 def test_a_closed_store_has_no_window(tmp_path: Path) -> None:
     store = MessageStore.open(tmp_path / "s", "rw", SMALL, create=True)
     store.put(LIKE)
-    ordinary_of(store).use_compiled()
     store.close()
     assert put(store) is None
 
@@ -176,15 +181,15 @@ def test_a_closed_store_has_no_window(tmp_path: Path) -> None:
 def test_it_wakes_the_follower_and_hands_on_what_that_raises(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ordinary = ordinary_of(store)
+    assert store._writer is not None
+    follower = store._writer._follower.thread
     store.wait_for_dispatch()
-    wait_until(lambda: ordinary._follower.is_idle)
+    wait_until(lambda: follower.is_idle)
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ordinary._follower, "wake", interrupted)
-    ordinary.use_compiled()
+    monkeypatch.setattr(follower, "wake", interrupted)
     with pytest.raises(KeyboardInterrupt):
         put(store)
     monkeypatch.undo()
@@ -197,16 +202,18 @@ def test_no_reference_is_lost_or_kept(store: MessageStore) -> None:
     one = Message(LIKE.topic, body, 0, 70_000, {key: value}, born_timestamp=10**12, born_host=HOST)
     refused = [one._replace(**changes) for changes in ({"flag": 1 << 40}, {"sys_flag": 4}, {"body": bytes(65_500)})]
     refused.append(one._replace(properties={key: value, "OTHER": value}))
-    ordinary = ordinary_of(store)
-    function: Any = ordinary.put_compiled
+    assert store._writer is not None
+    known, fast = store._writer._known, fast_of(store)
+    window = state_of(store).window
+    assert window is not None
     watched = [
         *(one, key, value, body, HOST, one.properties, one.flag, one.born_timestamp, None, True, "", PutResult),
-        *(ordinary, ordinary.window, ordinary.known_topics, ordinary._store_host, function.__self__),
+        *(state_of(store), window, window.file, known.topics, known.names, known.store_host, fast),
     ]
-    assert put(store, one) is not None
+    assert fast.put(one, False) is not None
     gc.collect()
     before = list(map(sys.getrefcount, watched))
-    answers = [put(store, one) for _ in range(200)]
+    answers = [fast.put(one, False) for _ in range(200)]
     assert all(answers)
     last = answers[-1]
     assert last is not None
@@ -214,7 +221,7 @@ def test_no_reference_is_lost_or_kept(store: MessageStore) -> None:
     assert references == 2  # the tuple's, and that of the call
     del answers, last
     for _ in range(200):
-        assert not any(put(store, bad) for bad in refused)
+        assert not any(fast.put(bad, False) for bad in refused)
     gc.collect()
     # other threads use the ones that everybody uses
     changes = [abs(after - count) for count, after in zip(before, map(sys.getrefcount, watched), strict=True)]
@@ -247,39 +254,117 @@ def test_a_file_that_is_full_is_rolled(store: MessageStore, tmp_path: Path) -> N
     assert len(list((tmp_path / "s" / "commitlog").iterdir())) > 3
 
 
-def test_where_python_is_another_one_there_is_none(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled_put._load.cache_clear()
+def test_a_path_that_is_let_go_lets_go_of_everything(store: MessageStore) -> None:
+    class Watched:
+        """Something that a fast path is part of, and that is part of it."""
+
+        path: FastPath
+
+        def put(self, message: Message, as_stored: bool) -> None:
+            raise AssertionError("nobody puts")
+
+    watched = Watched()
+    watched.path = fast_of(store, watched.put)
+    gone = weakref.ref(watched)
+    del watched
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_is_left_is_handed_on(store: MessageStore) -> None:
+    given: list[tuple[Message, bool]] = []
+    fast = fast_of(store, lambda *arguments: given.append(arguments))
+    other = LIKE._replace(topic="Other")
+    assert fast.put(other, False) is None
+    assert fast.put(LIKE, True) is None
+    assert given == [(other, False), (LIKE, True)]
+
+    def fails(*_: object) -> None:
+        raise ValueError("from the slow path")
+
+    with pytest.raises(ValueError, match="from the slow path"):
+        fast_of(store, fails).put(other, False)
+    wrong: list[tuple[Any, ...]] = [(), (LIKE,), (LIKE, False, 1)]
+    for arguments in wrong:
+        with pytest.raises(TypeError):
+            fast.put(*arguments)
+
+
+@pytest.mark.parametrize("change", ["columns", "starts", "ends", "usual", "begin", "end", "text", "messages"])
+def test_tables_of_another_size_are_refused(store: MessageStore, change: str) -> None:
+    given: dict[str, Any] = {
+        "messages": (LIKE, LIKE), "begin": 0, "end": 2, "skipped": -1, "topics": {}, "hosts": {None: 0},
+        "columns": bytearray(12 * 16), "starts": bytearray(32), "ends": bytearray(32), "usual": bytearray(2),
+        "text": bytearray(100),
+    }  # fmt: skip
+    fast = fast_of(store)
+    assert fast.fill_rows(*given.values()) == 2
+    wrong = {"begin": -1, "end": 3, "text": bytes(100), "messages": [LIKE, LIKE]}
+    given[change] = wrong.get(change, bytearray(len(given[change]) - 1) if change not in wrong else None)
+    with pytest.raises((ValueError, TypeError, BufferError)):
+        fast.fill_rows(*given.values())
+
+
+def test_a_topic_whose_comparison_is_code_is_never_known(store: MessageStore) -> None:
+    class Told(str):
+        __slots__ = ()
+
+    assert store.put(LIKE._replace(topic=Told("TopicB"))).queue_offset == 0
+    assert put(store, LIKE._replace(topic="TopicB")) is None
+    assert store._writer is not None
+    assert {type(topic) for topic in store._writer._known.topics} == {str}
+
+
+@pytest.fixture
+def loaded_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    extension._load.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    extension._load.cache_clear()
+
+
+REASONS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    "asked": ("RMQCTL_NO_EXTENSION=1", lambda patch: patch.setenv("RMQCTL_NO_EXTENSION", "1")),
+    "no GIL": ("without GIL", lambda patch: patch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)),
+    "not there": ("not compiled", lambda patch: patch.setitem(sys.modules, "store.write.fast_path", None)),
+    "another source": ("another source", lambda patch: patch.setattr(extension, "_source", lambda: "0badc0de")),
+    "wrong": ("wrong results", lambda patch: patch.setattr(extension, "_is_right", lambda _: False)),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_without_it_everything_works_and_it_is_told_why(
+    loaded_anew: pytest.MonkeyPatch, tmp_path: Path, reason: str
+) -> None:
+    words, change = REASONS[reason]
+    if reason == "not there":
+        from store import write
+
+        loaded_anew.delattr(write, "fast_path", raising=False)
+    change(loaded_anew)
+    said: list[str] = []
+    tell_notices(said.append)
     try:
-        monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-        assert not native.is_possible()
-        ordinary_of(store).use_compiled()
-        assert put(store) is None
-        assert store.put(LIKE).queue_offset == 2
+        with MessageStore.open(tmp_path / "s", "rw", create=True) as store:
+            assert store._writer is not None
+            assert store._writer._fast is None
+            assert [one.queue_offset for one in store.put_many([message()] * 12_000)][-1] == 11_999
+            store.put_many([message()] * 100)
     finally:
-        monkeypatch.undo()
-        compiled_put._load.cache_clear()
-    ordinary_of(store).use_compiled()
-    assert put(store) is not None
+        tell_notices(None)
+    assert [words in one for one in said if "put more slowly" in one] == [True]
 
 
-def test_a_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    crc_function = engine().crc_function
-    assert compiled_put._load.__wrapped__(crc_function) is not None
-    monkeypatch.setattr(compiled_put, "_is_right", lambda *_: False)
-    assert compiled_put._load.__wrapped__(crc_function) is None
+def test_one_that_is_wrong_is_noticed() -> None:
+    module = extension._load()[0]
+    assert module is not None
+    assert extension._is_right(module)
 
+    class Wrong:
+        """Puts what it should, but for one byte of the frame."""
 
-def test_many_puts_turn_it_on(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "s", "rw", create=True) as store:
-        one = message(1000)
-        store.put_many([one] * 1900)
-        store.wait_for_dispatch()
-        assert put(store, one) is None
+        @staticmethod
+        def FastPath(parts: tuple[Any, ...], *others: Any) -> Any:  # noqa: N802 - as the extension has it
+            return module.FastPath(parts, b"\x01" + others[0][1:], *others[1:])
 
-        def is_on() -> bool:
-            for _ in range(100):
-                store.put(one)
-            store.wait_for_dispatch()
-            return put(store, one) is not None
-
-        wait_until(is_on, 60)
+    assert not extension._is_right(cast(ModuleType, Wrong))

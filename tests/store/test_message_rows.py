@@ -7,7 +7,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -22,20 +22,27 @@ from store.message_store import MessageStore
 from store.write import bulk_kernels, message_rows
 from store.write.bulk_kernels import BulkKernels
 from store.write.bulk_rows import BulkRows, rows_of_messages
-from store.write.message_rows import compiled_rows_of_messages, fill_rows
-from store.write.ordinary import OrdinaryPuts
-from tests.store.same_files import MESSAGES
+from store.write.extension import FastPath
+from store.write.known import Known
+from store.write.message_rows import compiled_rows_of_messages
+from tests.store.same_files import MESSAGES, fast_of
 from tests.store.writing import SMALL, message
 
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
+class Open(NamedTuple):
+    """A store that is open for writing: what it knows of ordinary messages, and its compiled fast path."""
+
+    known: Known
+    fast: FastPath
+
+
 @pytest.fixture(scope="module")
-def ordinary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OrdinaryPuts]:
-    """What a store knows of ordinary messages."""
-    with MessageStore.open(tmp_path_factory.mktemp("rows") / "s", "rw", SMALL, create=True) as store:
-        assert store._ordinary is not None
-        yield store._ordinary
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    with MessageStore.open(tmp_path_factory.mktemp("rows") / "s", "rw", SMALL, create=True) as opened:
+        assert opened._writer is not None
+        yield Open(opened._writer._known, fast_of(opened))
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +53,8 @@ def kernels() -> BulkKernels:
     return found
 
 
-def compiled(messages: list[Message], ordinary: OrdinaryPuts) -> BulkRows:
-    fill = fill_rows(ordinary)
-    assert fill is not None
-    return compiled_rows_of_messages(messages, ordinary, fill)
+def compiled(messages: list[Message], store: Open) -> BulkRows:
+    return compiled_rows_of_messages(messages, *store)
 
 
 def contents(rows: BulkRows, row: int) -> dict[str, Any]:
@@ -68,10 +73,10 @@ def contents(rows: BulkRows, row: int) -> dict[str, Any]:
 
 @COMMON
 @given(messages=MESSAGES.filter(bool))
-def test_both_ways_make_the_same_rows(ordinary: OrdinaryPuts, messages: list[Message]) -> None:
-    fast = compiled(messages, ordinary)
+def test_both_ways_make_the_same_rows(store: Open, messages: list[Message]) -> None:
+    fast = compiled(messages, store)
     for row, one in enumerate(messages):
-        plain = rows_of_messages([one], ordinary)
+        plain = rows_of_messages([one], store.known)
         # None is for numbers that no column holds; what is stored already goes the plain way or the whole one
         is_usual = plain is not None and bool(plain.usual[0]) and one.property_bytes is None
         assert bool(fast.usual[row]) == is_usual, one
@@ -143,29 +148,29 @@ def test_queues_are_numbered_as_a_dict_does(kernels: BulkKernels, pairs: list[tu
     assert next_offsets.tolist() == [number * 100 + seen[pair] for pair, number in numbers.items()]
 
 
-def test_more_rows_than_are_taken_at_once(ordinary: OrdinaryPuts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_rows_than_are_taken_at_once(store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_rows, "_ROWS_AT_ONCE", 7)
     messages = [
         message(number % 3, topic=f"T{number % 4}", properties={f"N{number % 9}": "v" * number})
         for number in range(300)
     ]
-    rows = compiled(messages, ordinary)
+    rows = compiled(messages, store)
     assert rows.usual.all()
     for row in range(0, 300, 41):
-        plain = rows_of_messages([messages[row]], ordinary)
+        plain = rows_of_messages([messages[row]], store.known)
         assert plain is not None
         assert contents(rows, row) == contents(plain, 0)
 
 
-def test_more_names_than_are_remembered(ordinary: OrdinaryPuts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.write.ordinary._REMEMBERED", 0)
-    rows = compiled([message(properties={"never seen": ""}), message()], ordinary)
+def test_more_names_than_are_remembered(store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.write.known._REMEMBERED", 0)
+    rows = compiled([message(properties={"never seen": ""}), message()], store)
     assert rows.usual.tolist() == [False, True]
 
 
-def test_rows_keep_alive_what_they_tell_the_places_of(ordinary: OrdinaryPuts) -> None:
+def test_rows_keep_alive_what_they_tell_the_places_of(store: Open) -> None:
     messages = [message(5000 + number, properties={"KEYS": f"{number}"}) for number in range(100)]
-    rows = compiled(messages, ordinary)
+    rows = compiled(messages, store)
     bodies = [bytes(one.body) for one in messages]
     messages.clear()
     gc.collect()
@@ -174,33 +179,30 @@ def test_rows_keep_alive_what_they_tell_the_places_of(ordinary: OrdinaryPuts) ->
     assert len(others) == 100
 
 
-def test_no_reference_is_lost_or_kept(ordinary: OrdinaryPuts) -> None:
+def test_no_reference_is_lost_or_kept(store: Open) -> None:
     host, value, body = Host(b"\x0a\0\0\x09", 7), "value" * 3, b"body" * 5
     messages = [Message("T", body, 70_000, 0, {"KEYS": value}, born_host=host) for _ in range(300)]
     messages.append(Message("T", body, None, born_host=host))  # type: ignore[arg-type]
-    compiled(messages, ordinary)
+    compiled(messages, store)
     gc.collect()
-    watched = [host, value, body, messages[0], messages[0].properties, messages[0].queue_id, None, ordinary.names]
+    watched = [host, value, body, messages[0], messages[0].properties, messages[0].queue_id, None, store.known.names]
     before = list(map(sys.getrefcount, watched))
     for _ in range(20):
-        compiled(messages, ordinary)
+        compiled(messages, store)
     gc.collect()
     changes = [abs(after - count) for count, after in zip(before, map(sys.getrefcount, watched), strict=True)]
     assert max(changes) < 100, changes
 
 
 def test_wrong_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert message_rows._load.__wrapped__() is not None
     assert bulk_kernels._load.__wrapped__() is not None
-    monkeypatch.setattr(message_rows, "_is_right", lambda *_: False)
     monkeypatch.setattr(bulk_kernels, "_is_right", lambda *_: False)
-    assert message_rows._load.__wrapped__() is None
     assert bulk_kernels._load.__wrapped__() is None
 
 
-def test_what_only_looks_like_a_message(ordinary: OrdinaryPuts) -> None:
+def test_what_only_looks_like_a_message(store: Open) -> None:
     others: list[Any] = [message(), tuple.__new__(Message, ("TopicA", b"")), (*message(),), None, "text"]
-    assert compiled(others, ordinary).usual.tolist() == [True, False, False, False, False]
+    assert compiled(others, store).usual.tolist() == [True, False, False, False, False]
 
 
 def test_nothing_but_unusual_messages(tmp_path: Path) -> None:

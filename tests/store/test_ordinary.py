@@ -1,4 +1,4 @@
-"""The short way of ordinary messages leaves what the whole way leaves, and is left where it must be."""
+"""The fast path of ordinary messages leaves what the slow path leaves, and is left where it must be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from store.files import io
 from store.message_store import MessageStore
 from store.status import PutStatus
 from store.write.property_text import property_template, property_writer
-from tests.store.same_files import MESSAGES, NOW, by_compiled_put, by_put, files_after, one_by_one
+from tests.store.same_files import MESSAGES, NOW, by_plain_put, by_put, fast_of, files_after, one_by_one, plain_of
 from tests.store.writing import SMALL, message, records, small, stored_messages, wait_until
 
 Taken = Callable[[MessageStore, Message], bool]
@@ -28,14 +28,14 @@ Taken = Callable[[MessageStore, Message], bool]
 
 @pytest.fixture(params=["plain", "compiled"])
 def taken(request: pytest.FixtureRequest) -> Taken:
-    """Whether the next put of a message goes the short way. Puts it."""
+    """Whether the next put of a message takes the fast path. Puts it if so."""
 
     def put(store: MessageStore, one: Message) -> bool:
-        ordinary = store._ordinary
-        assert ordinary is not None
-        if request.param == "compiled":
-            ordinary.use_compiled()
-        return (ordinary.put_compiled(one) or ordinary.put_plain(one)) is not None
+        plain = plain_of(store)
+        if request.param == "plain":
+            return plain.put_if_ordinary(one) is not None
+        # what is not known yet, or is observed, goes on to the plain one
+        return fast_of(store, lambda message, _: plain.put_if_ordinary(message)).put(one, False) is not None
 
     return put
 
@@ -47,14 +47,14 @@ def taken(request: pytest.FixtureRequest) -> Taken:
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(MESSAGES)
-def test_all_ways_leave_the_same_files(messages: list[Message]) -> None:
+def test_all_paths_leave_the_same_files(messages: list[Message]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        whole = files_after(Path(folder, "whole"), messages, one_by_one, SMALL)
-        assert files_after(Path(folder, "short"), messages, by_put, SMALL) == whole
-        assert files_after(Path(folder, "compiled"), messages, by_compiled_put, SMALL) == whole
+        slow = files_after(Path(folder, "slow"), messages, one_by_one, SMALL)
+        assert files_after(Path(folder, "plain"), messages, by_plain_put, SMALL) == slow
+        assert files_after(Path(folder, "compiled"), messages, by_put, SMALL) == slow
 
 
-def test_ordinary_messages_take_the_short_way(taken: Taken, tmp_path: Path) -> None:
+def test_ordinary_messages_take_the_fast_path(taken: Taken, tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
         ordinary = message(properties={"KEYS": "a b", "TAGS": "t"})
         assert not taken(store, ordinary)
@@ -80,10 +80,12 @@ def test_ordinary_messages_take_the_short_way(taken: Taken, tmp_path: Path) -> N
         {"enabled_append_prop_crc": True},
     ],
 )
-def test_stores_that_have_no_short_way(taken: Taken, tmp_path: Path, changes: dict[str, object]) -> None:
+def test_stores_that_have_no_fast_path(tmp_path: Path, changes: dict[str, object]) -> None:
     with MessageStore.open(tmp_path / "s", "rw", small(**changes), create=True) as store:
+        assert store._writer is not None
+        assert store._writer._fast is None
         store.put(message())
-        assert not taken(store, message())
+        assert plain_of(store).put_if_ordinary(message()) is None
 
 
 def test_a_closed_or_failed_store_has_none(taken: Taken, tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_a_closed_or_failed_store_has_none(taken: Taken, tmp_path: Path) -> None
         store.close()
 
 
-def test_a_clock_that_goes_back_takes_the_whole_way(taken: Taken, tmp_path: Path) -> None:
+def test_a_clock_that_goes_back_takes_the_slow_path(taken: Taken, tmp_path: Path) -> None:
     now = NOW
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, clock=lambda: now) as store:
         store.put(message())
@@ -113,7 +115,7 @@ def test_a_clock_that_goes_back_takes_the_whole_way(taken: Taken, tmp_path: Path
     assert [one.store_timestamp - NOW for one in stored_messages(tmp_path / "s")] == [0, 0, -1, -1]
 
 
-def test_a_short_write_that_fails_is_not_counted(taken: Taken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fast_put_that_fails_is_not_counted(taken: Taken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(operation: str, path: str, _offset: int, _length: int) -> None:
         if operation == "write" and "commitlog" in path:
             raise OSError(errno.EIO, "Input/output error")
@@ -127,7 +129,7 @@ def test_a_short_write_that_fails_is_not_counted(taken: Taken, tmp_path: Path, m
         assert store.put(message()).queue_offset == 1
 
 
-def test_several_threads_share_the_ways(tmp_path: Path) -> None:
+def test_several_threads_share_the_paths(tmp_path: Path) -> None:
     def put(number: int) -> None:
         for _ in range(300):
             assert store.put(message(number + 1, queue_id=number % 2)).status.is_stored
@@ -145,7 +147,7 @@ def test_several_threads_share_the_ways(tmp_path: Path) -> None:
     assert {kind for kind, _ in records(tmp_path / "s")} == {"StoredMessage", "Blank", "Empty"}
 
 
-def test_the_follower_is_woken_by_the_short_way(taken: Taken, tmp_path: Path) -> None:
+def test_the_follower_is_woken_by_the_fast_path(taken: Taken, tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
         store.put(message())
         store.wait_for_dispatch()

@@ -70,7 +70,7 @@ def test_the_kernel_is_used_and_leaves_what_is_not_uniform(monkeypatch: pytest.M
         made.append(result is not None)
         return result
 
-    property_join._load()
+    property_join.join_kernel()
     monkeypatch.setattr(property_join, "_joined", noted)
     same = [[("TAGS", "a"), ("KEYS", "b c")]] * 3
     for rows in (same, [*same, [("KEYS", "b"), ("TAGS", "a")]], [*same, [("TAGS", "\x02"), ("KEYS", "")]]):

@@ -6,7 +6,8 @@ import ctypes
 import functools
 import zlib
 from collections.abc import Callable
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -18,14 +19,23 @@ from formats.hashing import java_hash
 from store.columns.engine import engine, is_crc32
 from store.columns.topics import TopicTable
 
-pytest.importorskip("numba")
+numba = pytest.importorskip("numba")
 
-from store.columns import kernel_text as text
-from store.columns.kernel_crc import compile_crc_by_tables, crc_by_tables
-from store.columns.kernel_rows import find_topic
+from store.columns import kernel_rows, kernel_text
+from store.columns.kernel_crc import compile_crc_by_tables
 from store.columns.state import PADDING
 
 _Result = TypeVar("_Result")
+
+
+def _callable(function: Any) -> Any:
+    """A function that only kernels can call, compiled anew for Python."""
+    return numba.njit(_nrt=False)(function.py_func)
+
+
+_NAMES = "is_utf8", "find_byte", "as_int", "hash_on", "same_bytes"
+text = SimpleNamespace(**{name: _callable(getattr(kernel_text, name)) for name in _NAMES})
+find_topic = _callable(kernel_rows.find_topic)
 # pieces that lie on the edges of what UTF-8 allows
 EDGES = st.sampled_from(
     [
@@ -47,11 +57,11 @@ def at_address(data: bytes, asked: Callable[[int], _Result], rest: int = 0xBF) -
 
 
 def _is_utf8(length: int, address: int) -> bool:
-    return text.is_utf8(address, length)
+    return bool(text.is_utf8(address, length))
 
 
 def _find(topics: TopicTable, length: int, address: int) -> int:
-    return find_topic(address, length, topics.slots, topics.entries, topics.text.ctypes.data, topics.seed)
+    return int(find_topic(address, length, topics.slots, topics.entries, topics.text.ctypes.data, topics.seed))
 
 
 @given(BYTES, st.sampled_from([0, 0x41, 0x80, 0xBF, 0xFF]))
@@ -104,7 +114,7 @@ def test_find_byte(data: bytes, byte: int) -> None:
 
 
 def test_crc_of_every_rung() -> None:
-    compiled = compile_crc_by_tables()
+    compiled = compile_crc_by_tables(1)
     assert is_crc32(lambda address, length: int(compiled.ctypes(0, address, length)))
     assert engine().crc_function
     pointer = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64)
@@ -114,7 +124,7 @@ def test_crc_of_every_rung() -> None:
 
 @given(st.binary(max_size=1500), st.integers(0, 15))
 def test_crc_by_tables(data: bytes, skipped: int) -> None:
-    compiled = compile_crc_by_tables().ctypes
+    compiled = compile_crc_by_tables(1).ctypes
     held = ctypes.create_string_buffer(data, max(1, len(data)))
     rest = data[skipped:]
     found = compiled(0, ctypes.addressof(held) + min(skipped, len(data)), len(rest))
@@ -122,8 +132,7 @@ def test_crc_by_tables(data: bytes, skipped: int) -> None:
 
 
 def test_crc_continued() -> None:
-    assert crc_by_tables.__doc__
-    compiled = compile_crc_by_tables().ctypes
+    compiled = compile_crc_by_tables(1).ctypes
     seed = zlib.crc32(b"first")
     assert at_address(b"second" * 9, lambda address: compiled(seed, address, 54)) == zlib.crc32(b"second" * 9, seed)
 

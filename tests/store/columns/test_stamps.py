@@ -1,0 +1,116 @@
+"""Machine code that is kept is taken only as long as everything is as it was that was compiled into it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numba")
+
+from store.columns import compiling
+
+ROOT = Path(__file__).parents[3]
+KERNELS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "store").rglob("kernel_*.py")
+    if "def make_kernels(" in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources, to be changed."""
+    folder = tmp_path_factory.mktemp("sources")
+    for floor in ("formats", "store"):
+        shutil.copytree(ROOT / floor, folder / floor, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    return folder
+
+
+@pytest.fixture
+def stamp(copied: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int]:
+    """The stamp of a kernel module, of the sources as they are copied."""
+    monkeypatch.setattr(compiling, "_ROOT", copied)
+
+    def stamp_now(module: str) -> int:
+        compiling._source.cache_clear()
+        return compiling.source_stamp(module)
+
+    yield stamp_now  # type: ignore[misc]  # a fixture that tidies up
+    compiling._source.cache_clear()
+
+
+def test_there_are_kernels() -> None:
+    assert len(KERNELS) >= 6
+
+
+@pytest.mark.parametrize("module", KERNELS)
+def test_whatever_a_kernel_is_compiled_from_is_seen_to_change(
+    stamp: Callable[[str], int], copied: Path, module: str
+) -> None:
+    before = stamp(module)
+    assert stamp(module) == before
+    read = compiling.imported_by(module)
+    for name in sorted(read):
+        path = copied.joinpath(*name.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        source = path.read_text(encoding="utf-8")
+        path.write_text(source + "\nCHANGED = 1\n", encoding="utf-8")
+        assert stamp(module) != before, name
+        path.write_text(source, encoding="utf-8")
+    assert stamp(module) == before
+    other = copied / "store" / "message_store.py"
+    other.write_text("changed = 1", encoding="utf-8")
+    assert stamp(module) == before
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "constant"),
+    [
+        ("store.write.kernel_bulk", "formats/properties.py", "MAXIMUM_PROPERTIES_SIZE = "),
+        ("store.write.kernel_bulk", "store/write/put_checks.py", "MAXIMUM_TOPIC_SIZE = "),
+        ("store.columns.kernel_walk", "formats/checksums.py", "CRC_MASK = "),
+        ("store.columns.kernel_walk", "formats/message.py", "MINIMUM_FRAME_SIZE = "),
+        ("store.columns.kernel_walk", "store/columns/state.py", "KEYS_OF_A_ROW = "),
+        ("store.mend.kernel_index", "store/mend/index_entries.py", "LARGEST_DIFFERENCE = "),
+        ("store.kernel_run_units", "formats/layouts.py", "CONSUMEQUEUE_UNIT = "),
+    ],
+)
+def test_a_constant_that_changes(
+    stamp: Callable[[str], int], copied: Path, module: str, name: str, constant: str
+) -> None:
+    before = stamp(module)
+    path = copied / name
+    source = path.read_text(encoding="utf-8")
+    assert f"\n{constant}" in source
+    path.write_text(source.replace(f"\n{constant}", f"\n{constant}1 + ", 1), encoding="utf-8")
+    assert stamp(module) != before
+    path.write_text(source, encoding="utf-8")
+
+
+@pytest.mark.parametrize("module", KERNELS)
+def test_every_import_of_a_kernel_is_followed(module: str) -> None:
+    """Python's own parser against the search for imports, one step from every module that is read."""
+    read = compiling.imported_by(module)
+    for name in read:
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                homes = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+            elif isinstance(node, ast.Import):
+                homes = [one.name for one in node.names]
+            else:
+                continue
+            ours = [home for home in homes if home.split(".")[0] in ("formats", "store") and _is_module(home)]
+            assert set(ours) <= read, (name, ours)
+
+
+def _is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
