@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -24,18 +24,15 @@ class Piece(NamedTuple):
     """Some items of a source that follow one another: as messages, or still as the columns of a table.
 
     `numbers`: from 1, one for each item that is in here; `bytes`: what was read for them. `errors`: what is wrong with
-    items that could not be read, by their numbers.
+    items that could not be read, by their numbers. `plain`: of columns, all the piece was made of once more, as
+    messages, which takes longer and can say what is wrong with which of them.
     """
 
     numbers: Sequence[int]
     bytes: int
     content: list[Message] | pa.RecordBatch
     errors: dict[int, str]
-
-    @property
-    def messages(self) -> list[Message] | None:
-        """The messages; None where they are columns still."""
-        return self.content if isinstance(self.content, list) else None
+    plain: Callable[[], Piece] | None = None
 
     def without(self, places: dict[int, str]) -> Piece:
         """The piece without what stands at these places, which become errors."""
@@ -72,7 +69,7 @@ class MessageSource:
             from rmqctl.message_rows import pieces_of_table
 
             return pieces_of_table(self._stream, as_stored)
-        from rmqctl.message_input import pieces_of_lines
+        from rmqctl.line_pieces import pieces_of_lines
 
         return pieces_of_lines(self._stream, as_stored)
 

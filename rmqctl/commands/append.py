@@ -170,14 +170,14 @@ def _require_stored(result: PutResult, place: str = "") -> None:
 
 def _sorted_out(opened: MessageStore, piece: Piece, as_stored: bool) -> Piece:
     """The piece without what cannot be stored, which is among its errors then."""
-    if not isinstance(piece.content, list):
-        try:
-            return piece.without(opened.check_columns(piece.content, as_stored=as_stored))
-        except UsageError:
-            from rmqctl.message_rows import as_messages
-
-            piece = as_messages(piece, as_stored)  # which says what is wrong with which row
-    return piece.without(opened.check_many(piece.content, as_stored=as_stored))
+    if isinstance(piece.content, list):
+        return piece.without(opened.check_many(piece.content, as_stored=as_stored))
+    try:
+        return piece.without(opened.check_columns(piece.content, as_stored=as_stored))
+    except UsageError:
+        if piece.plain is None:
+            raise
+        return _sorted_out(opened, piece.plain(), as_stored)
 
 
 def _check_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output) -> int:
