@@ -9,7 +9,7 @@ import functools
 import string
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -116,18 +116,23 @@ def columns_of_lines(read: Read, text: bytes, as_stored: bool) -> LineColumns:
         line_of, odd, answer,
     )  # fmt: skip
     found = int(answer[ROWS])
+    # a column that no row has is left out
     columns: dict[str, pa.Array] = {}
     for place, name in enumerate(_NUMBERS):
-        columns[name] = _numbers(numbers[place, :found], has_number[place, :found])
+        if has_number[place, :found].any():
+            columns[name] = _numbers(numbers[place, :found], has_number[place, :found])
     for place, name in enumerate(_TEXTS):
-        kind = pa.binary() if name in _BYTES else pa.string()
-        columns[name] = texts(Texts(offsets[place, : found + 1], data[place], has_text[place, :found]), kind)
-    items = [
-        texts(Texts(list_offsets[place, : int(list_rows[min(place, 1), found]) + 1], data[len(_TEXTS) + place]))
-        for place in range(len(list_offsets))
-    ]
-    columns["keys"] = pa.ListArray.from_arrays(pa.array(list_rows[0, : found + 1]), items[0])
-    columns["properties"] = _maps(list_rows[1, : found + 1], has_map[:found], items[1], items[2])
+        if name in _NEEDED or has_text[place, :found].any():
+            kind = pa.binary() if name in _BYTES else pa.string()
+            columns[name] = texts(Texts(offsets[place, : found + 1], data[place], has_text[place, :found]), kind)
+    ends = list_rows[[0, 1, 1], found]
+    keys, names, values = (
+        texts(Texts(list_offsets[place, : end + 1], data[len(_TEXTS) + place])) for place, end in enumerate(ends)
+    )
+    if len(keys):
+        columns["keys"] = pa.ListArray.from_arrays(pa.array(list_rows[0, : found + 1]), keys)
+    if has_map[:found].any():
+        columns["properties"] = _maps(list_rows[1, : found + 1], has_map[:found], names, values)
     left = odd[:, : int(answer[ODD])]
     return LineColumns(
         pa.RecordBatch.from_pydict(columns), line_of[:found], list(zip(*left.tolist(), strict=True)), int(answer[LINES])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAXIMUM_LINE = 64 * 1024 * 1024
 # what is read at a time, and is a block if there are whole lines in it; or so many lines
-_BLOCK_BYTES = 4 * 1024 * 1024
+_BLOCK_BYTES = 8 * 1024 * 1024
 _BLOCK_LINES = 2048
 # a piece of messages has at most so many
 _PIECE_LINES = 2048

@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from formats.errors import UsageError
+from rmqctl.message_json import JSON_ORDER
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from formats.message import Message
 
 _SPOOL_IN_MEMORY = 64 * 1024 * 1024
-_LONGEST_MAGIC = 8
+# more than the longest line of names has, and than any magic number
+_LOOKED_AT = 1024
 PARQUET_MAGIC = b"PAR1"
 ARROW_MAGIC = b"ARROW1"
 
@@ -76,8 +80,17 @@ class MessageSource:
 
 @contextlib.contextmanager
 def message_source(stream: IO[bytes], once: bool) -> Iterator[MessageSource]:
-    """The messages of `stream`. Unless it is read only `once`, a stream that cannot go back is copied first."""
-    is_table = _begins_as_table(stream)
+    """The messages of `stream`. Unless it is read only `once`, a stream that cannot go back is copied first.
+
+    UsageError for CSV.
+    """
+    beginning = _beginning(stream)
+    if _is_csv(beginning):
+        raise UsageError(
+            "it is CSV, which append does not read: whether a field is a text, null or a list is not to be seen in it",
+            hint="append takes JSON Lines, Parquet and Arrow, and `rmqctl export` writes each of them",
+        )
+    is_table = beginning.startswith((PARQUET_MAGIC, ARROW_MAGIC))
     if stream.seekable() or (once and not is_table):
         yield MessageSource(stream, is_table)
         return
@@ -88,16 +101,21 @@ def message_source(stream: IO[bytes], once: bool) -> Iterator[MessageSource]:
         yield MessageSource(spool, is_table)
 
 
-def _begins_as_table(stream: IO[bytes]) -> bool:
+def _beginning(stream: IO[bytes]) -> bytes:
+    """What a stream begins with, as far as it can be looked at and still be read."""
     if stream.seekable():
         start = stream.tell()
-        beginning = stream.read(_LONGEST_MAGIC)
+        beginning = stream.read(_LOOKED_AT)
         stream.seek(start)
-    elif hasattr(stream, "peek"):
-        beginning = stream.peek(_LONGEST_MAGIC)
-    else:
-        return False
-    return beginning.startswith((PARQUET_MAGIC, ARROW_MAGIC))
+        return beginning
+    return bytes(stream.peek(_LOOKED_AT)) if hasattr(stream, "peek") else b""
+
+
+def _is_csv(beginning: bytes) -> bool:
+    """Whether the first line names fields of a message, topic or body among them, separated by commas."""
+    names = beginning.partition(b"\n")[0].decode("ascii", "replace").removeprefix("\ufeff").strip().split(",")
+    known = {name.strip().strip('"') for name in names} & set(JSON_ORDER)
+    return len(known) == len(names) and not known.isdisjoint(("topic", "body", "body_base64"))
 
 
 def _size_of(stream: IO[bytes]) -> int | None:

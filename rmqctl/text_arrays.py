@@ -1,8 +1,8 @@
 """Arrow columns as JSON or CSV texts, a whole column at a time: what `json` and `csv` write of each value by itself.
 
-Importing this module imports pyarrow. JSON texts are escaped and lines joined by kernels (`text_engine`); where nothing is
-compiled, and in CSV, values with anything in them that is to be escaped are escaped one by one, and all others, nearly
-all of most columns, are never touched as Python objects.
+Importing this module imports pyarrow. JSON texts are escaped and lines joined by kernels (`text_engine`). Where nothing
+is compiled, and in CSV, values with anything in them that is to be escaped are escaped one by one, and all others,
+nearly all of most columns, are never touched as Python objects.
 """
 
 from __future__ import annotations

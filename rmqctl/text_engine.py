@@ -1,4 +1,4 @@
-"""Loads and tries the kernels that write texts, and gives them their arrays: compiled twins of functions of `text_arrays`.
+"""Loads and tries the kernels that write texts, and gives them their arrays: twins of functions of `text_arrays`.
 
 Importing this module imports pyarrow.
 """
@@ -6,7 +6,6 @@ Importing this module imports pyarrow.
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -95,9 +94,10 @@ def _load() -> TextKernels | None:
 
 def _kernels() -> Kernels:
     from store.columns.compiling import source_stamp
-    from store.export.kernel_lines import make_line_kernels
+    from store.export.kernel_lines import make_escape, make_join
 
-    return make_line_kernels(source_stamp())
+    stamp = source_stamp()
+    return make_escape(stamp), make_join(stamp)
 
 
 def _is_right(tried: TextKernels) -> bool:
@@ -110,8 +110,13 @@ def _is_right(tried: TextKernels) -> bool:
 def _merged(parts: Sequence[str | pa.Array]) -> list[bytes | pa.Array]:
     """The parts without nulls, constants that follow one another as one."""
     merged: list[Any] = []
-    for is_constant, some in itertools.groupby(parts, lambda part: isinstance(part, str)):
-        merged += ["".join(some).encode("utf-8")] if is_constant else map(_filled, some)
+    for part in parts:
+        if not isinstance(part, str):
+            merged.append(_filled(part))
+        elif merged and isinstance(merged[-1], bytes):
+            merged[-1] += part.encode("utf-8")
+        else:
+            merged.append(part.encode("utf-8"))
     return merged
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import TYPE_CHECKING
 
 import click
 
-from formats.errors import NotFoundError
+from formats.errors import NotFoundError, UnsupportedError
 from rmqctl import exit_codes
 from rmqctl.damage import ToldDamage
 from rmqctl.options import (
@@ -97,13 +98,16 @@ def cat(
             messages = reader.messages(selection, order, on_damage=damage)
             count = print_messages(output, itertools.islice(messages, limit), stored_bodies)
         if count == 0:
-            _nothing(reader, topic, damage)
+            _nothing(reader, topic, queue_id, damage)
     return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
 
 
-def _nothing(reader: StoreReader, topic: str | None, damage: ToldDamage) -> None:
+def _nothing(reader: StoreReader, topic: str | None, queue_id: int | None, damage: ToldDamage) -> None:
     if topic is not None and reader.has_topic(topic) is False:
         raise NotFoundError(f"the store has no topic {topic!r}", hint="`rmqctl ls --topics` lists the topics")
+    if topic is not None and queue_id is not None and not damage.count:
+        with contextlib.suppress(UnsupportedError):  # queues in a RocksDB, which cannot be asked
+            reader.queue(topic, queue_id)
     missing = reader.files.missing_log()
     if missing is not None:
         raise NotFoundError(missing, hint="bring it back, or name its place: -c broker.conf with storePathCommitLog")

@@ -75,8 +75,8 @@ def set_escape(target: int, point: int) -> int:
     return 12
 
 
-def make_line_kernels(stamp: int) -> tuple[Any, Any]:
-    """The kernels escape and join; `stamp` is `compiling.source_stamp()`."""
+def make_escape(stamp: int) -> Any:
+    """The kernel; `stamp` is `compiling.source_stamp()`, so that code of an older source is never taken."""
 
     @kernel
     def escape(offsets: int, data: int, rows: int, short: Any, unsafe: Any, made: Any, target: int) -> int:
@@ -128,6 +128,12 @@ def make_line_kernels(stamp: int) -> tuple[Any, Any]:
                 made[row + 1] = used
         return used
 
+    return escape
+
+
+def make_join(stamp: int) -> Any:
+    """The kernel; `stamp` as for make_escape."""
+
     @kernel
     def join(offsets: Any, data: Any, lengths: Any, rows: int, made: Any, target: int) -> int:
         """Join texts and constants row by row to `target` and note in `made` where each row ends; the bytes written.
@@ -149,4 +155,4 @@ def make_line_kernels(stamp: int) -> tuple[Any, Any]:
             made[row + 1] = used
         return used
 
-    return escape, join
+    return join

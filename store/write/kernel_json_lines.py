@@ -1,8 +1,8 @@
 """The kernel that reads lines of JSON, one message each, into columns. Which fields there are is up to the caller.
 
 It takes what is written plainly and leaves every other line to who asked: what is no JSON, what a field cannot hold, a
-field that comes twice, a line of unknown fields. Importing this module imports numba. What is read and what is written to
-has `SPARE` bytes behind its end.
+field that comes twice, a line of unknown fields. Importing this module imports numba. What is read and what is written
+to has `SPARE` bytes behind its end.
 """
 
 from __future__ import annotations
@@ -10,10 +10,20 @@ from __future__ import annotations
 from typing import Any
 
 from store.columns.compiling import inner, kernel
-from store.columns.kernel_memory import byte_at, copy_bytes, set_byte, store_word, word_at, zeros_below
+from store.columns.kernel_memory import byte_at
 from store.columns.kernel_text import find_byte, is_utf8, same_bytes
+from store.write.kernel_json_values import (
+    SPARE,
+    base64_into,
+    is_null,
+    skip_spaces,
+    text_into,
+    value_end,
+    whole_number,
+)
 
-SPARE = 8
+__all__ = ["SPARE"]
+
 IGNORED, NUMBER, TEXT, BASE64, NULL, KEYS, MAP = range(7)
 """Kinds of fields. What is IGNORED may be any text, number, true, false or null."""
 
@@ -24,274 +34,21 @@ ROWS, LINES, ODD = range(3)
 """What the kernel answers: rows in the columns, lines seen, and lines that are left."""
 
 # numbers, not names: numba's cache would not notice that an imported constant changed
-_NUMBER, _TEXT, _BASE64, _NULL, _KEYS, _MAP = 1, 2, 3, 4, 5, 6
+_IGNORED, _NUMBER, _TEXT, _BASE64, _NULL, _KEYS, _MAP = range(7)
 _NEEDED, _NOT_EMPTY = 1, 2
-assert (_NUMBER, _TEXT, _BASE64, _NULL, _KEYS, _MAP) == (NUMBER, TEXT, BASE64, NULL, KEYS, MAP)
-assert (_NEEDED, _NOT_EMPTY) == (NEEDED, NOT_EMPTY)
-_HIGH_BITS = 0x8080808080808080 - (1 << 64)
-_ONES = 0x0101010101010101
-_SPACES, _QUOTES, _BACKSLASHES, _NEWLINES = 0x20 * _ONES, 0x22 * _ONES, 0x5C * _ONES, 0x0A * _ONES
-_SPACE, _TAB, _RETURN, _QUOTE, _BACKSLASH, _COLON, _COMMA, _MINUS, _PLUS, _POINT, _EQUALS = map(ord, ' \t\r"\\:,-+.=')
-_OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST, _ZERO, _NINE, _SMALL_E, _LARGE_E, _SMALL_U = map(ord, "{}[]09eEu")
-_FOUR_BYTES = (1 << 32) - 1
-_NULL_WORD, _TRUE_WORD, _FALSE_WORD = (int.from_bytes(word, "little") for word in (b"null", b"true", b"alse"))
-_MOST_DIGITS = 18
+_NEWLINES, _QUOTES = 0x0A * 0x0101010101010101, 0x22 * 0x0101010101010101
+_SPACE, _QUOTE, _COLON, _COMMA, _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = map(ord, ' ":,{}[]')
 # separators of the property string, which no part of it may hold
 _LAST_SEPARATOR = 2
 
 
 @inner
-def skip_spaces(at: int, end: int) -> int:
-    """Address of what follows blanks, tabs and carriage returns."""
-    while at < end:
-        byte = byte_at(at)
-        if byte not in (_SPACE, _TAB, _RETURN):
-            break
-        at += 1
-    return at
-
-
-@inner
-def hex_unit(at: int) -> int:
-    """The number of four hex digits, -1 where there are others."""
-    unit = 0
-    for place in range(4):
-        byte = byte_at(at + place)
-        if 48 <= byte <= 57:
-            digit = byte - 48
-        elif 97 <= byte <= 102:
-            digit = byte - 87
-        elif 65 <= byte <= 70:
-            digit = byte - 55
-        else:
-            return -1
-        unit = unit << 4 | digit
-    return unit
-
-
-@inner
-def text_end(at: int, end: int) -> tuple[int, bool]:
-    """Where the quote stands that ends the text from `at` on, -1 for no text of JSON; whether escapes are in it."""
-    escaped = False
-    while at < end:
-        word = word_at(at)
-        quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
-        found = (
-            (word - _SPACES) & ~word | (quote - _ONES) & ~quote | (backslash - _ONES) & ~backslash
-        ) & _HIGH_BITS
-        if not found:
-            at += 8
-            continue
-        at += zeros_below(found) >> 3
-        if at >= end:
-            return -1, escaped
-        byte = byte_at(at)
-        if byte == _QUOTE:
-            return at, escaped
-        if byte != _BACKSLASH or at + 1 >= end:
-            return -1, escaped
-        escaped = True
-        letter = byte_at(at + 1)
-        if letter == _SMALL_U:
-            if end - at < 6 or hex_unit(at + 2) < 0:
-                return -1, escaped
-            at += 6
-        elif plain_of(letter) >= 0:
-            at += 2
-        else:
-            return -1, escaped
-    return -1, escaped
-
-
-@inner
-def plain_of(letter: int) -> int:
-    """The byte that a letter behind a backslash stands for, -1 for none."""
-    if letter in (34, 92, 47):
-        return letter
-    if letter == 110:
-        return 10
-    if letter == 116:
-        return 9
-    if letter == 114:
-        return 13
-    if letter == 98:
-        return 8
-    return 12 if letter == 102 else -1
-
-
-@inner
-def unescaped(at: int, end: int, target: int) -> int:
-    """Write what a text that text_end has passed means, as UTF-8; its bytes, -1 for half a surrogate pair."""
-    used = 0
-    while at < end:
-        # most runs are short: the bytes behind them are copied along, and written over
-        word = word_at(at)
-        store_word(target + used, word)
-        backslash = word ^ _BACKSLASHES
-        found = (backslash - _ONES) & ~backslash & _HIGH_BITS
-        stop = min(at + (zeros_below(found) >> 3 if found else 8), end)
-        used += stop - at
-        if not found or stop == end:
-            at = stop
-            continue
-        letter = byte_at(stop + 1)
-        if letter != _SMALL_U:
-            set_byte(target + used, plain_of(letter))
-            used += 1
-            at = stop + 2
-            continue
-        point = hex_unit(stop + 2)
-        at = stop + 6
-        if 0xD800 <= point < 0xE000:
-            low = hex_unit(at + 2) if end - at >= 6 and byte_at(at) == _BACKSLASH and byte_at(at + 1) == _SMALL_U else 0
-            if point >= 0xDC00 or not 0xDC00 <= low < 0xE000:
-                return -1
-            point = 0x10000 + ((point & 0x3FF) << 10 | low & 0x3FF)
-            at += 6
-        used += set_utf8(target + used, point)
-    return used
-
-
-@inner
-def set_utf8(target: int, point: int) -> int:
-    """Write a code point; its bytes."""
-    if point < 0x80:
-        set_byte(target, point)
-        return 1
-    if point < 0x800:
-        set_byte(target, 0xC0 | point >> 6)
-        set_byte(target + 1, 0x80 | point & 0x3F)
-        return 2
-    if point < 0x10000:
-        set_byte(target, 0xE0 | point >> 12)
-        set_byte(target + 1, 0x80 | point >> 6 & 0x3F)
-        set_byte(target + 2, 0x80 | point & 0x3F)
-        return 3
-    set_byte(target, 0xF0 | point >> 18)
-    set_byte(target + 1, 0x80 | point >> 12 & 0x3F)
-    set_byte(target + 2, 0x80 | point >> 6 & 0x3F)
-    set_byte(target + 3, 0x80 | point & 0x3F)
-    return 4
-
-
-@inner
-def text_into(at: int, end: int, target: int) -> tuple[int, int]:
-    """The text whose first quote is at `at`, written to `target`: what follows its last quote, -1 where it is none or
-    means nothing; and its bytes."""
-    if at >= end or byte_at(at) != _QUOTE:
-        return -1, 0
-    stop, escaped = text_end(at + 1, end)
-    if stop < 0:
-        return -1, 0
-    if not escaped:
-        copy_bytes(target, at + 1, stop - at - 1)
-        return stop + 1, stop - at - 1
-    length = unescaped(at + 1, stop, target)
-    return (stop + 1, length) if length >= 0 else (-1, 0)
-
-
-@inner
 def has_separator(at: int, length: int) -> bool:
     """Whether a text holds a separator of the property string, which only an escape can have brought, or NUL."""
-    for place in range(length):
-        if byte_at(at + place) <= _LAST_SEPARATOR:
-            return True
-    return False
-
-
-@inner
-def base64_into(at: int, end: int, digits: Any, target: int) -> tuple[int, int]:
-    """The bytes that a text of base64 stands for, as text_into."""
-    if at >= end or byte_at(at) != _QUOTE:
-        return -1, 0
-    at += 1
-    stop = find_byte(at, end, _QUOTES)
-    length = stop - at
-    if stop == end or length & 3:
-        return -1, 0
-    padding = 0
-    while padding < 2 and padding < length and byte_at(stop - 1 - padding) == _EQUALS:
-        padding += 1
-    used = 0
-    for group in range(at, stop, 4):
-        word = wrong = 0
-        for place in range(4):
-            digit = digits[byte_at(group + place)]
-            if digit < 0 and group + place >= stop - padding:
-                digit = 0
-            wrong |= digit
-            word = word << 6 | digit
-        if wrong < 0:
-            return -1, 0
-        left = 3 - (padding if group + 4 == stop else 0)
-        for place in range(left):
-            set_byte(target + used + place, word >> (16 - 8 * place) & 0xFF)
-        if left < 3 and word & ((1 << (8 * (3 - left))) - 1):
-            return -1, 0
-        used += left
-    return stop + 1, used
-
-
-@inner
-def digits_end(at: int, end: int) -> int:
-    """Where digits from `at` on end."""
-    while at < end and _ZERO <= byte_at(at) <= _NINE:
+    end = at + length
+    while at < end and byte_at(at) > _LAST_SEPARATOR:
         at += 1
-    return at
-
-
-@inner
-def whole_number(at: int, end: int) -> tuple[int, int]:
-    """What follows the number at `at`, -1 where it is none, no whole one or a long one; and the number."""
-    begin = at + 1 if at < end and byte_at(at) == _MINUS else at
-    stop = digits_end(begin, end)
-    if stop == begin or stop - begin > _MOST_DIGITS or (stop - begin > 1 and byte_at(begin) == _ZERO):
-        return -1, 0
-    if stop < end and byte_at(stop) in (_POINT, _SMALL_E, _LARGE_E):
-        return -1, 0
-    number = 0
-    for place in range(begin, stop):
-        number = number * 10 + byte_at(place) - _ZERO
-    return stop, number if begin == at else -number
-
-
-@inner
-def value_end(at: int, end: int) -> int:
-    """What follows a text, a number, true, false or null; -1 for anything else."""
-    if at >= end:
-        return -1
-    first = byte_at(at)
-    if first == _QUOTE:
-        stop, _ = text_end(at + 1, end)
-        return stop + 1 if stop >= 0 else -1
-    word = word_at(at) & _FOUR_BYTES
-    if word in (_NULL_WORD, _TRUE_WORD):
-        return at + 4 if at + 4 <= end else -1
-    if first == 102:
-        return at + 5 if word_at(at + 1) & _FOUR_BYTES == _FALSE_WORD and at + 5 <= end else -1
-    begin = at + 1 if first == _MINUS else at
-    stop = digits_end(begin, end)
-    if stop == begin or (stop - begin > 1 and byte_at(begin) == _ZERO):
-        return -1
-    if stop < end and byte_at(stop) == _POINT:
-        begin = stop + 1
-        stop = digits_end(begin, end)
-        if stop == begin:
-            return -1
-    if stop < end and byte_at(stop) in (_SMALL_E, _LARGE_E):
-        begin = stop + 1
-        if begin < end and byte_at(begin) in (_PLUS, _MINUS):
-            begin += 1
-        stop = digits_end(begin, end)
-        if stop == begin:
-            return -1
-    return stop
-
-
-@inner
-def is_null(at: int, end: int) -> bool:
-    """Whether null stands there."""
-    return at + 4 <= end and word_at(at) & _FOUR_BYTES == _NULL_WORD
+    return at < end
 
 
 @inner
@@ -364,6 +121,45 @@ def field_of(at: int, length: int, expected: int, names: int, edges: Any) -> int
 
 
 @inner
+def number_into(at: int, end: int, row: int, slot: int, limits: Any, numbers: Any, has_number: Any) -> int:
+    """A number within its limits; what follows it, -1 where it is none."""
+    if limits[2, slot] and is_null(at, end):
+        return at + 4
+    at, number = whole_number(at, end)
+    if at < 0 or number < limits[0, slot] or number > limits[1, slot]:
+        return -1
+    numbers[slot, row], has_number[slot, row] = number, True
+    return at
+
+
+@inner
+def value_into(
+    at: int, end: int, row: int, kind: int, slot: int, digits: Any, rules: Any, tags: int,
+    offsets: Any, data: Any, has_text: Any, used: Any, has_map: Any, list_offsets: Any, list_data: Any,
+) -> int:  # fmt: skip
+    """A value of another kind than a number, null included; what follows it, -1 where it is not taken."""
+    if is_null(at, end):
+        return at + 4
+    if kind == _KEYS:
+        return keys_into(at, end, used, list_offsets, list_data)
+    if kind == _MAP:
+        has_map[row] = True
+        return map_into(at, end, used, list_offsets, list_data)
+    if kind == _NULL or has_text[slot, row]:
+        return -1
+    target = data[slot] + offsets[slot, row]
+    if kind == _TEXT:
+        at, length = text_into(at, end, target)
+    else:
+        at, length = base64_into(at, end, digits, target)
+    if at < 0 or (not length and rules[slot] & _NOT_EMPTY) or (slot == tags and has_separator(target, length)):
+        return -1
+    offsets[slot, row + 1] += length
+    has_text[slot, row] = True
+    return at
+
+
+@inner
 def object_into(
     at: int, end: int, row: int, names: int, edges: Any, fields: Any, limits: Any, digits: Any, rules: Any, tags: int,
     numbers: Any, has_number: Any, offsets: Any, data: Any, has_text: Any,
@@ -389,36 +185,14 @@ def object_into(
         at = skip_spaces(at + 1, end)
         kind, slot = fields[0, field], fields[1, field]
         if kind == _NUMBER:
-            if not (is_null(at, end) and limits[2, slot]):
-                at, number = whole_number(at, end)
-                if at < 0 or number < limits[0, slot] or number > limits[1, slot]:
-                    return -1
-                numbers[slot, row], has_number[slot, row] = number, True
-            else:
-                at += 4
-        elif kind not in (_TEXT, _BASE64, _NULL, _KEYS, _MAP):
+            at = number_into(at, end, row, slot, limits, numbers, has_number)
+        elif kind == _IGNORED:
             at = value_end(at, end)
-        elif is_null(at, end):
-            at += 4
-        elif kind == _KEYS:
-            at = keys_into(at, end, used, list_offsets, list_data)
-        elif kind == _MAP:
-            at = map_into(at, end, used, list_offsets, list_data)
-            has_map[row] = True
-        elif kind == _NULL or has_text[slot, row]:
-            return -1
         else:
-            target = data[slot] + offsets[slot, row]
-            if kind == _TEXT:
-                at, length = text_into(at, end, target)
-            else:
-                at, length = base64_into(at, end, digits, target)
-            if at < 0 or (not length and rules[slot] & _NOT_EMPTY):
-                return -1
-            if slot == tags and has_separator(target, length):
-                return -1
-            offsets[slot, row + 1] += length
-            has_text[slot, row] = True
+            at = value_into(
+                at, end, row, kind, slot, digits, rules, tags, offsets, data, has_text,
+                used, has_map, list_offsets, list_data,
+            )  # fmt: skip
         if at < 0:
             return -1
         at = skip_spaces(at, end)
@@ -443,10 +217,10 @@ def make_read_lines(stamp: int) -> Any:
 
         `edges`: of the fields' `names`; `fields`: by field its kind and its place in the columns of that kind;
         `limits`: by number the least, the most and whether it may be null; `digits`: by byte its value in base64, or
-        -1; `rules`: by text whether it is NEEDED or may be NOT_EMPTY; `tags`: the text that counts, as keys do, only
-        where there is no map; `needed_numbers`: what no row may lack. By number and text `numbers`, `offsets` into `data`,
-        and whether they are there; by keys and map `list_rows`, and offsets of keys, names and values into
-        `list_data`. `line_of`: by row its line; `odd`: line, begin and end of lines that are left. All from 0.
+        -1; `rules`: by text whether it is NEEDED or NOT_EMPTY; `tags`: the text that counts, as keys do, only where
+        there is no map; `needed_numbers`: what no row may lack. By number and text `numbers`, `offsets` into `data`,
+        and whether they are there; by keys and map `list_rows`, and offsets of keys, names and values into `list_data`.
+        `line_of`: by row its line; `odd`: line, begin and end of lines that are left. All from 0.
         """
         row = line = left = 0
         at, end = text, text + length
@@ -466,8 +240,8 @@ def make_read_lines(stamp: int) -> Any:
             good = is_utf8(at, stop - at)
             if good:
                 behind = object_into(
-                    begin, stop, row, names, edges, fields, limits, digits, rules, tags, numbers, has_number, offsets, data,
-                    has_text, used, has_map, list_offsets, list_data,
+                    begin, stop, row, names, edges, fields, limits, digits, rules, tags, numbers, has_number,
+                    offsets, data, has_text, used, has_map, list_offsets, list_data,
                 )  # fmt: skip
                 good = behind >= 0 and skip_spaces(behind, stop) == stop
             for slot in range(len(numbers)):
