@@ -114,8 +114,8 @@ def main() -> int:
     asked = parser.parse_args()
     # a terminated run removes its stores and ends its processes as an interrupted one does
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    for name, text in machine.described().items():
-        say(f"{name}: {text}")
+    for name, described in machine.described().items():
+        say(f"{name}: {described}")
     reason = "not wanted" if asked.no_rocketmq else rocketmq.missing()
     if reason is not None:
         say(f"skipped, the comparisons with RocketMQ: {reason}")

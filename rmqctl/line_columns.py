@@ -50,13 +50,13 @@ _SAMPLE = (
 class LineColumns(NamedTuple):
     """Messages of some lines in the columns of `store.scan.schema`; by row its line, counted from 0.
 
-    `odd`: line, begin and end of lines that are not among them; `count`: all lines, blank ones too.
+    `odd`: line, begin and end of lines that are not among them; `total`: all lines, blank ones too.
     """
 
     batch: pa.RecordBatch
     lines: Int32s
     odd: list[tuple[int, int, int]]
-    count: int
+    total: int
 
 
 def reader_of_lines() -> Read | None:
@@ -84,7 +84,7 @@ def _is_right(read: Read) -> bool:
     """Whether it reads a few lines as it must."""
     found = columns_of_lines(read, _SAMPLE, False)
     rows = [{name: value for name, value in row.items() if value} for row in found.batch.to_pylist()]
-    return (found.lines.tolist(), [line for line, _, _ in found.odd], found.count) == ([0, 3], [2], 4) and rows == [
+    return (found.lines.tolist(), [line for line, _, _ in found.odd], found.total) == ([0, 3], [2], 4) and rows == [
         {"queue_id": 3, "topic": "Té", "body": b"a\n", "tags": "t", "keys": ["k", "l"]},
         {"born_timestamp": -7, "topic": "U", "body": b"\xff", "properties": [("a", "b"), ("c", "d")]},
     ]

@@ -104,7 +104,8 @@ def _is_right(tried: TextKernels) -> bool:
     """Whether they give what is expected of a few texts."""
     escaped = tried.escaped(pa.array(["left out", *_SAMPLE], pa.string()).slice(1))
     joined = tried.joined(["<", ">", escaped, "|"])
-    return escaped.to_pylist() == _ESCAPED and joined.to_pylist() == [f"<>{text or ''}|" for text in _ESCAPED]
+    expected = [f"<>{text or ''}|" for text in _ESCAPED]
+    return bool(escaped.to_pylist() == _ESCAPED and joined.to_pylist() == expected)
 
 
 def _merged(parts: Sequence[str | pa.Array]) -> list[bytes | pa.Array]:

@@ -111,7 +111,7 @@ def test_all_that_cat_prints_is_taken(name: str) -> None:
     assert not [text[begin:end] for _, begin, end in found.odd if b'"body_error"' not in text[begin:end]]
 
 
-def appended(store: Path, lines: Path, *more: object) -> tuple[int, str, str, dict[str, bytes]]:
+def appended(store: Path, lines: Path, *more: object) -> tuple[int, str, str, dict[str, str]]:
     done = run("append", "-s", store, "--create", "--from", lines, "--json", *more).without_notices
     return done.code, done.out, done.err, {
         path: state[2] for path, state in tree_state(store).items() if not path.startswith("checkpoint")

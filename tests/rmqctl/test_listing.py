@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow")
 from bench.stores import write_store
 from rmqctl import exit_codes, listing
 from store.columns.engine import NO_NUMBA
+from store.read.selection import PLAIN_BYTES
 from tests.goldens import truth
 from tests.opened import store_path
 from tests.rmqctl.looking import Done, run
@@ -93,8 +94,8 @@ def test_an_offset_deep_in_a_large_file(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_reader_that_goes_away(tmp_path: Path) -> None:
-    store = write_store(tmp_path, "large", listing.PLAIN_BYTES + (1 << 20))
-    command = [sys.executable, "-m", "rmqctl", "cat", "-s", store.path, "--json"]
+    store = write_store(tmp_path, "large", PLAIN_BYTES + (1 << 20))
+    command = [sys.executable, "-m", "rmqctl", "cat", "-s", str(store.path), "--json"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
