@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import append, child, growth, lookup, machine, memory, rebuild, recover, rocketmq, spark, walk
+from bench import append, child, growth, lookup, machine, memory, rebuild, recover, rocketmq, spark, text, walk
 from bench.measure import Measurement, say, table, tell
 from bench.stores import BODIES, GIGABYTE, BenchStore, write_store
 
@@ -67,6 +67,10 @@ class Bench:
         yield from append.one_at_a_time(self.folder, self.scale, self.with_rocketmq)
         yield from append.in_bulk(self.folder, self.scale, self.with_rocketmq)
 
+    def text(self) -> Iterator[Measurement]:
+        """Messages as lines of JSON."""
+        yield from text.lines_of_json(self.folder, self.scale)
+
     def lookup(self) -> Iterator[Measurement]:
         """Short commands."""
         yield from lookup.short_commands(
@@ -93,6 +97,7 @@ THEMES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
     "recover": Bench.recover,
     "rebuild": Bench.rebuild,
     "append": Bench.append,
+    "text": Bench.text,
     "memory": Bench.memory,
     "spark": Bench.spark,
     "growth": Bench.growth,
@@ -109,8 +114,8 @@ def main() -> int:
     asked = parser.parse_args()
     # a terminated run removes its stores and ends its processes as an interrupted one does
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    for name, text in machine.described().items():
-        say(f"{name}: {text}")
+    for name, described in machine.described().items():
+        say(f"{name}: {described}")
     reason = "not wanted" if asked.no_rocketmq else rocketmq.missing()
     if reason is not None:
         say(f"skipped, the comparisons with RocketMQ: {reason}")

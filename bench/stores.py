@@ -24,6 +24,9 @@ TOPIC = "BenchTopic"
 QUEUES = 8
 BODIES = {"small": 172, "large": 1024}
 """Body sizes in bytes; the frames have about 340 bytes and 1.2 KB."""
+_ORDER = '{"order": 4711, "customer": "Jürgen", "state": "paid", "note": "'
+TEXT_BODY = (_ORDER.encode() + b"to be sent soon; " * 20)[:298] + b'"}'
+"""300 bytes as many producers send them: JSON, not all of it ASCII."""
 
 _START_MS = 1_700_000_000_000
 _ROWS = 20_000
@@ -91,8 +94,9 @@ def columns(first: int, count: int, body: bytes) -> pyarrow.RecordBatch:
     )
 
 
-def write_store(folder: Path, kind: str, size: int, name: str | None = None) -> BenchStore:
-    """A store of about `size` bytes of messages of a kind of BODIES, in files of RocketMQ's default size."""
+def write_store(folder: Path, kind: str, size: int, name: str | None = None, body: bytes | None = None) -> BenchStore:
+    """A store of about `size` bytes of messages of a kind of BODIES, or with this body, in files of RocketMQ's default
+    size."""
     path = folder / (name or kind)
     (path / "commitlog").mkdir(parents=True)
     random = np.random.default_rng(1)
@@ -104,7 +108,7 @@ def write_store(folder: Path, kind: str, size: int, name: str | None = None) -> 
             file.truncate(FILE_SIZE)
             position = 0
             while written < size:
-                frame = _frame(number, random.bytes(BODIES[kind]))
+                frame = _frame(number, random.bytes(BODIES[kind]) if body is None else body)
                 fitting = (FILE_SIZE - position - BLANK_FRAME.size) // len(frame)
                 rows = min(_ROWS, fitting, -(-(size - written) // len(frame)))
                 if rows <= 0:

@@ -35,7 +35,7 @@ def export_here(
     message where there is no pyarrow, and of so few messages that loading it takes longer. UsageError for names that
     are none, else as `store.export.export`."""
     is_large = walked_bytes(files, selection) > PLAIN_BYTES
-    if is_large and target.format not in TABLES and not _has_arrow():
+    if is_large and target.format not in TABLES and not has_arrow():
         output.talk(f"messages are written one by one because pyarrow is not installed: {INSTALL}")
         is_large = False
     if target.format in TABLES or is_large:
@@ -43,7 +43,8 @@ def export_here(
     return _plain_lines(files, selection, names, target, damage)
 
 
-def _has_arrow() -> bool:
+def has_arrow() -> bool:
+    """Whether there is pyarrow."""
     from store.scan.schema import require_pyarrow
 
     try:

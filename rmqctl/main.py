@@ -94,7 +94,10 @@ class VerbGroup(click.Group):
         """The command that `args` name; a usage error with the nearest verb if there is none."""
         name = args[0]
         if name in self.verbs or name.startswith("-") or ctx.resilient_parsing:
-            return super().resolve_command(ctx, args)
+            found = super().resolve_command(ctx, args)
+            if found[1] is not None and not ctx.resilient_parsing:
+                _refuse_repeated(ctx, found[1], found[2])
+            return found
         from difflib import get_close_matches
 
         nearest = get_close_matches(name.lower(), self.verbs, n=1, cutoff=0.5)
@@ -120,6 +123,21 @@ class VerbGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _refuse_repeated(parent: click.Context, command: click.Command, arguments: list[str]) -> None:
+    """A usage error for an option with a value that is given twice: click would take the last one in silence."""
+    context = click.Context(command, info_name=command.name, parent=parent)
+    try:
+        _, _, given = command.make_parser(context).parse_args(list(arguments))
+    except click.UsageError:
+        return  # told where the command itself is parsed
+    options = [option for option in given if isinstance(option, click.Option)]
+    for option in options:
+        is_one = not (option.multiple or option.is_flag or option.count)
+        if is_one and sum(other is option for other in options) > 1:
+            names = "' / '".join(option.opts)
+            raise click.UsageError(f"'{names}' is given more than once, and only one can be meant", context)
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

@@ -1,12 +1,12 @@
-"""Messages to be stored, from JSON Lines (what `cat --json` prints) or from the flags of `append`."""
+"""Messages to be stored, each from a line of JSON (what `cat --json` prints), a row, or the flags of `append`."""
 
 from __future__ import annotations
 
 import binascii
 import functools
 import json
-from collections.abc import Iterator, Mapping
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from formats import properties as names
 from formats.compression import compress
@@ -15,59 +15,18 @@ from formats.hosts import LOCAL_HOST, Host, parse_host
 from formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
 from formats.message import Message
 from formats.sys_flag import compression_type
-from rmqctl.message_json import ALL_COLUMNS
-from rmqctl.message_source import Piece
+from rmqctl.message_json import JSON_ORDER
 
 if TYPE_CHECKING:
     from rmqctl.unique_ids import UniqueIds
 
-MAXIMUM_LINE = 64 * 1024 * 1024
-# a piece has at most so many lines, and ends with the line that makes it this large
-_PIECE_LINES = 2048
-_PIECE_BYTES = 4 * 1024 * 1024
 # what json.loads ends in, without looking for an encoding
 _decode = json.JSONDecoder().raw_decode
-_FIELDS = frozenset((*ALL_COLUMNS, "properties_base64", "stored_body_base64", "body_error"))
+_FIELDS = frozenset(JSON_ORDER)
 _HOST_BITS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _LONG = (-(1 << 63), (1 << 63) - 1)
 _INT = (-(1 << 31), (1 << 31) - 1)
 _known_host = functools.lru_cache(4096)(parse_host)
-
-
-def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """(line number, line) of every line that is not blank. UsageError for a line of more than 64 MiB."""
-    number = 0
-    while line := stream.readline(MAXIMUM_LINE + 1):
-        number += 1
-        if len(line) > MAXIMUM_LINE:
-            raise UsageError(f"line {number} is longer than {MAXIMUM_LINE} bytes", hint="one message a line")
-        if line.strip():
-            yield number, line
-
-
-def pieces_of_lines(stream: IO[bytes], as_stored: bool, ids: UniqueIds | None = None) -> Iterator[Piece]:
-    """The messages of all lines that are not blank, in pieces. UsageError for a line of more than 64 MiB.
-
-    `ids`: what gives unique ids to new messages.
-    """
-    lines = numbered_lines(stream)
-    while True:
-        numbers: list[int] = []
-        messages: list[Message] = []
-        errors: dict[int, str] = {}
-        size = 0
-        for number, line in lines:
-            size += len(line)
-            try:
-                messages.append(message_from_line(line, as_stored, ids))
-                numbers.append(number)
-            except UsageError as error:
-                errors[number] = error.message
-            if len(numbers) + len(errors) >= _PIECE_LINES or size >= _PIECE_BYTES:
-                break
-        if not size:
-            return
-        yield Piece(numbers, size, messages, errors)
 
 
 def message_from_line(line: bytes, as_stored: bool, ids: UniqueIds | None = None) -> Message:

@@ -58,6 +58,17 @@ ALL_COLUMNS = (
 )
 EXACT_COLUMNS = ("properties_base64", "stored_body_base64", "body_error")
 """Fields that only some messages have: what an exact copy needs, and why a body could not be unpacked."""
+STORED_BODY = "stored_body_base64"
+JSON_ORDER = (
+    *ALL_COLUMNS[: ALL_COLUMNS.index("properties") + 1],
+    "properties_base64",
+    "body_size",
+    "body",
+    "body_base64",
+    "body_error",
+    STORED_BODY,
+)
+"""All fields in the order in which `message_json` adds them."""
 _PREVIEW_BYTES = 120
 
 
@@ -100,7 +111,7 @@ def message_json(message: StoredMessage, *, stored_body: bool = False) -> dict[s
         record["properties_base64"] = _base64(message.property_bytes)
     _add_body(record, message)
     if stored_body and compression_name(message.sys_flag) is not None:
-        record["stored_body_base64"] = _base64(message.body)
+        record[STORED_BODY] = _base64(message.body)
     return record
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqctl import text_arrays as text
-from rmqctl.message_json import ALL_COLUMNS, EXACT_COLUMNS
+from rmqctl.message_json import ALL_COLUMNS, EXACT_COLUMNS, JSON_ORDER
 
 
 class _Messages:
@@ -132,16 +132,6 @@ _FIELDS: dict[str, _Field] = {
     "body_error": _text("body_error", may_be_absent=True),
     "stored_body_base64": _base64("stored_body"),
 }
-# the order in which message_json adds them
-_JSON_ORDER = (
-    *ALL_COLUMNS[: ALL_COLUMNS.index("properties") + 1],
-    "properties_base64",
-    "body_size",
-    "body",
-    "body_base64",
-    "body_error",
-    "stored_body_base64",
-)
 
 
 class MessageLines:
@@ -150,7 +140,7 @@ class MessageLines:
     def __init__(self, names: Sequence[str] | None, *, is_json: bool) -> None:
         """`names`: fields of `message_json`, none of them twice; None: all. CSV unless `is_json`."""
         self._is_json = is_json
-        self._names = tuple(names or (_JSON_ORDER if self._is_json else (*ALL_COLUMNS, *EXACT_COLUMNS)))
+        self._names = tuple(names or (JSON_ORDER if self._is_json else (*ALL_COLUMNS, *EXACT_COLUMNS)))
         self.needs = tuple(dict.fromkeys(need for name in self._names for need in _FIELDS[name].needs))
         self.header = "" if self._is_json else ",".join(self._names) + "\n"
 

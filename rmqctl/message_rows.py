@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from formats.errors import UsageError
@@ -53,29 +54,29 @@ def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[Piece]:
     number = 1
     try:
         for batch in _batches(source):
-            piece = Piece(range(number, number + batch.num_rows), batch.nbytes, batch, {})
+            numbers = range(number, number + batch.num_rows)
+            plain = functools.partial(_as_messages, batch, numbers, as_stored)
             number += batch.num_rows
-            yield as_messages(piece, as_stored) if as_stored and _lacks_store_times(batch) else piece
+            lacking = as_stored and _lacks_store_times(batch)
+            yield plain() if lacking else Piece(numbers, batch.nbytes, batch, {}, plain)
     except (pa.ArrowException, OSError) as error:
         first = str(error).partition("\n")[0]
         raise UsageError(f"the file cannot be read as Parquet or Arrow behind row {number - 1}: {first}") from error
 
 
-def as_messages(piece: Piece, as_stored: bool) -> Piece:
-    """A piece of columns as messages, row by row: the plain way, which can say what is wrong with which row."""
+def _as_messages(batch: pa.RecordBatch, all_numbers: Sequence[int], as_stored: bool) -> Piece:
+    """Row by row: the plain way, which can say what is wrong with which row."""
     numbers: list[int] = []
     messages: list[Message] = []
-    errors = dict(piece.errors)
-    batch = piece.content
-    assert not isinstance(batch, list)
+    errors: dict[int, str] = {}
     records = (record for begin in range(0, batch.num_rows, _ROWS) for record in _records(batch.slice(begin, _ROWS)))
-    for number, record in zip(piece.numbers, records, strict=True):
+    for number, record in zip(all_numbers, records, strict=True):
         try:
             messages.append(_message(record, as_stored))
             numbers.append(number)
         except UsageError as error:
             errors[number] = error.message
-    return Piece(numbers, piece.bytes, messages, errors)
+    return Piece(numbers, batch.nbytes, messages, errors)
 
 
 def _lacks_store_times(batch: pa.RecordBatch) -> bool:

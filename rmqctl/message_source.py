@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
+
+from formats.errors import UsageError
+from rmqctl.message_json import JSON_ORDER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,7 +18,8 @@ if TYPE_CHECKING:
     from formats.message import Message
 
 _SPOOL_IN_MEMORY = 64 * 1024 * 1024
-_LONGEST_MAGIC = 8
+# more than the longest line of names has, and than any magic number
+_LOOKED_AT = 1024
 PARQUET_MAGIC = b"PAR1"
 ARROW_MAGIC = b"ARROW1"
 
@@ -24,18 +28,15 @@ class Piece(NamedTuple):
     """Some items of a source that follow one another: as messages, or still as the columns of a table.
 
     `numbers`: from 1, one for each item that is in here; `bytes`: what was read for them. `errors`: what is wrong with
-    items that could not be read, by their numbers.
+    items that could not be read, by their numbers. `plain`: of columns, all the piece was made of once more, as
+    messages, which takes longer and can say what is wrong with which of them.
     """
 
     numbers: Sequence[int]
     bytes: int
     content: list[Message] | pa.RecordBatch
     errors: dict[int, str]
-
-    @property
-    def messages(self) -> list[Message] | None:
-        """The messages; None where they are columns still."""
-        return self.content if isinstance(self.content, list) else None
+    plain: Callable[[], Piece] | None = None
 
     def without(self, places: dict[int, str]) -> Piece:
         """The piece without what stands at these places, which become errors."""
@@ -74,7 +75,7 @@ class MessageSource:
             from rmqctl.message_rows import pieces_of_table
 
             return pieces_of_table(self._stream, as_stored)
-        from rmqctl.message_input import pieces_of_lines
+        from rmqctl.line_pieces import pieces_of_lines
 
         if not self._unique_keys:
             return pieces_of_lines(self._stream, as_stored)
@@ -85,8 +86,17 @@ class MessageSource:
 
 @contextlib.contextmanager
 def message_source(stream: IO[bytes], once: bool, unique_keys: bool) -> Iterator[MessageSource]:
-    """The messages of `stream`. Unless it is read only `once`, a stream that cannot go back is copied first."""
-    is_table = _begins_as_table(stream)
+    """The messages of `stream`. Unless it is read only `once`, a stream that cannot go back is copied first.
+
+    UsageError for CSV.
+    """
+    beginning = _beginning(stream)
+    if _is_csv(beginning):
+        raise UsageError(
+            "it is CSV, which append does not read: whether a field is a text, null or a list is not to be seen in it",
+            hint="append takes JSON Lines, Parquet and Arrow, and `rmqctl export` writes each of them",
+        )
+    is_table = beginning.startswith((PARQUET_MAGIC, ARROW_MAGIC))
     if stream.seekable() or (once and not is_table):
         yield MessageSource(stream, is_table, unique_keys)
         return
@@ -97,16 +107,21 @@ def message_source(stream: IO[bytes], once: bool, unique_keys: bool) -> Iterator
         yield MessageSource(spool, is_table, unique_keys)
 
 
-def _begins_as_table(stream: IO[bytes]) -> bool:
+def _beginning(stream: IO[bytes]) -> bytes:
+    """What a stream begins with, as far as it can be looked at and still be read."""
     if stream.seekable():
         start = stream.tell()
-        beginning = stream.read(_LONGEST_MAGIC)
+        beginning = stream.read(_LOOKED_AT)
         stream.seek(start)
-    elif hasattr(stream, "peek"):
-        beginning = stream.peek(_LONGEST_MAGIC)
-    else:
-        return False
-    return beginning.startswith((PARQUET_MAGIC, ARROW_MAGIC))
+        return beginning
+    return bytes(stream.peek(_LOOKED_AT)) if hasattr(stream, "peek") else b""
+
+
+def _is_csv(beginning: bytes) -> bool:
+    """Whether the first line names fields of a message, topic or body among them, separated by commas."""
+    names = beginning.partition(b"\n")[0].decode("ascii", "replace").removeprefix("\ufeff").strip().split(",")
+    known = {name.strip().strip('"') for name in names} & set(JSON_ORDER)
+    return len(known) == len(names) and not known.isdisjoint(("topic", "body", "body_base64"))
 
 
 def _size_of(stream: IO[bytes]) -> int | None:

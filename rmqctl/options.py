@@ -150,6 +150,9 @@ def output_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def printing(*args: Any, as_json: bool, output_format: Any, **options: Any) -> Any:
+        source = click.get_current_context().get_parameter_source("output_format")
+        if as_json and output_format != "json" and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--json and --format {output_format} contradict each other: give one of them")
         output = Output(as_json, output_format)
         result = command(*args, output=output, **options)
         output.flush()

@@ -68,6 +68,15 @@ class Output:
             return self._csv(all_columns or columns, rows)
         return self._table(columns, rows, droppable)
 
+    def lines(self, text: memoryview) -> None:
+        """Print further lines of a list: JSON or CSV in UTF-8 that is sanitised already (message_lines)."""
+        stream = self._stream or sys.stdout
+        if stream is None or not hasattr(stream, "buffer"):
+            self._write(str(text, "utf-8"))
+            return
+        _guarded(stream.flush)
+        _guarded(lambda: stream.buffer.write(text))
+
     def record(self, record: Row) -> None:
         """Print one object: a listing for people with nested objects indented, one JSON object, or one CSV row.
 

@@ -13,7 +13,7 @@ import re
 # Unicode categories Cc, Cf, Cs, Co, Zl and Zp, the noncharacters, and what Unicode calls default-ignorable (Hangul
 # fillers, variation selectors, tags): all that has no glyph of its own or acts on its neighbours. A test compares
 # this with the interpreter's own Unicode tables.
-_UNSAFE_RANGES = (
+UNSAFE_RANGES = (
     (0x0000, 0x001F),
     (0x007F, 0x009F),
     (0x00AD, 0x00AD),
@@ -57,7 +57,7 @@ def _character_class(ranges: tuple[tuple[int, int], ...]) -> str:
 def _unsafe(keep_newlines: bool = False) -> re.Pattern[str]:
     """One unsafe character. Compiled when the first text needs it: plain ASCII never does."""
     spared = "(?!\n)" if keep_newlines else ""
-    return re.compile(f"{spared}[{_character_class(_UNSAFE_RANGES)}]")
+    return re.compile(f"{spared}[{_character_class(UNSAFE_RANGES)}]")
 
 
 _SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}

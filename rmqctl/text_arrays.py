@@ -1,7 +1,8 @@
 """Arrow columns as JSON or CSV texts, a whole column at a time: what `json` and `csv` write of each value by itself.
 
-Importing this module imports pyarrow. Values with anything in them that is to be escaped are escaped one by one; all
-others, nearly all of most columns, are never touched as Python objects.
+Importing this module imports pyarrow. JSON texts are escaped and lines joined by kernels (`text_engine`). Where nothing
+is compiled, and in CSV, values with anything in them that is to be escaped are escaped one by one, and all others,
+nearly all of most columns, are never touched as Python objects.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqctl.sanitise import visible, visible_json
+from rmqctl.text_engine import text_kernels
 from rmqctl.times import format_time
 from store.scan.arrays import fixed_texts
 
@@ -76,6 +78,9 @@ def _escaped(values: pa.Array, unclean: NDArray[np.bool_], escape: Escape) -> pa
     """Values that are not clean as `escape` writes them. A dictionary is escaped, not what points to it."""
     if pa.types.is_dictionary(values.type):
         return _escaped(values.dictionary, unclean, escape).take(values.indices)
+    compiled = text_kernels() if escape is _json_text else None
+    if compiled is not None:
+        return compiled.escaped(values)
     places = _places_of(values, unclean)
     if not len(places):
         return values
@@ -202,5 +207,8 @@ def numbers(values: pa.Array) -> pa.Array:
 
 
 def joined(parts: Sequence[Any]) -> pa.Array:
-    """Columns and constants of each row, one behind the other; a null is nothing."""
+    """Columns and constants of each row, one behind the other; a null is nothing. One of them is a column at least."""
+    compiled = text_kernels()
+    if compiled is not None:
+        return compiled.joined(parts)
     return pc.binary_join_element_wise(*parts, "", null_handling="skip")

@@ -20,6 +20,8 @@ HINT = (
 
 _EPOCH = datetime(1970, 1, 1)
 _LARGEST = (1 << 63) - 1
+# in seconds from 2001 to 2286, in milliseconds a few months of 1970
+_SECONDS = range(10**9, 10**10)
 _UNITS = {
     **dict.fromkeys(("ms",), 1),
     **dict.fromkeys(("s", "sec", "second", "seconds"), 1000),
@@ -44,7 +46,7 @@ def parse_time(text: str, now: int | None = None) -> int:
     """
     cleaned = text.strip().lower()
     if cleaned.isascii() and cleaned.isdigit():
-        return _checked(int(cleaned) if len(cleaned) < 20 else _LARGEST + 1, text)
+        return _checked(_number(int(cleaned), text) if len(cleaned) < 20 else _LARGEST + 1, text)
     base = now_ms() if now is None else now
     if cleaned == "now":
         return base
@@ -92,6 +94,16 @@ def _parse_span(span: str, text: str) -> int:
     if total > _LARGEST:
         raise UsageError(f"'{text}' is out of range", hint="milliseconds since 1970 from 0 to 2^63-1")
     return round(total)
+
+
+def _number(milliseconds: int, text: str) -> int:
+    """A bare number; refused where it looks like seconds: no message is as old as it says in milliseconds."""
+    if not _SECONDS.start <= milliseconds < _SECONDS.stop:
+        return milliseconds
+    raise UsageError(
+        f"'{text}' is {format_time(milliseconds)} in milliseconds, which is what times are in here",
+        hint=f"if seconds are meant ({format_time(milliseconds * 1000)}), write {milliseconds}000",
+    )
 
 
 def _parse_iso(iso: str, text: str) -> int:

@@ -105,7 +105,7 @@ def append(
                 f"{bad} bad {messages.item}s: nothing was written",
                 hint="mend them, or leave them out with --keep-going",
             )
-        return _put_all(opened, messages, as_stored, output)
+        return _put_all(opened, messages, as_stored, output, is_checked=not keep_going)
 
 
 def _one_message(
@@ -196,14 +196,14 @@ def _require_stored(result: PutResult, place: str = "") -> None:
 
 def _sorted_out(opened: MessageStore, piece: Piece, as_stored: bool) -> Piece:
     """The piece without what cannot be stored, which is among its errors then."""
-    if not isinstance(piece.content, list):
-        try:
-            return piece.without(opened.check_columns(piece.content, as_stored=as_stored))
-        except UsageError:
-            from rmqctl.message_rows import as_messages
-
-            piece = as_messages(piece, as_stored)  # which says what is wrong with which row
-    return piece.without(opened.check_many(piece.content, as_stored=as_stored))
+    if isinstance(piece.content, list):
+        return piece.without(opened.check_many(piece.content, as_stored=as_stored))
+    try:
+        return piece.without(opened.check_columns(piece.content, as_stored=as_stored))
+    except UsageError:
+        if piece.plain is None:
+            raise
+        return _sorted_out(opened, piece.plain(), as_stored)
 
 
 def _check_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output) -> int:
@@ -228,15 +228,15 @@ def _tell(output: Output, item: str, errors: dict[int, str], before: int) -> int
     return before + len(errors)
 
 
-def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output) -> int:
-    """Put all that is good."""
+def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output, *, is_checked: bool) -> int:
+    """Put all that is good; `is_checked`: all of it is."""
     from rmqctl.progress import progress
 
     summary: dict[str, Any] = {"stored": 0, "bad_lines": 0, "first_physical_offset": None, "end_physical_offset": None}
     try:
         with progress("storing", source.size, "bytes") as bar:
             for piece in source.pieces(as_stored):
-                good = _sorted_out(opened, piece, as_stored)
+                good = piece if is_checked else _sorted_out(opened, piece, as_stored)
                 summary["bad_lines"] = _tell(output, source.item, good.errors, summary["bad_lines"])
                 if good.numbers:
                     _put_piece(opened, good, as_stored, source.item, summary, output)
@@ -259,7 +259,13 @@ def _put_piece(
         refused = {place: result for place, result in enumerate(results) if not result.status.is_stored}
         first = next((result.physical_offset for result in results if result.status.is_stored), None)
     else:
-        result = opened.put_columns(piece.content, as_stored=as_stored)
+        try:
+            result = opened.put_columns(piece.content, as_stored=as_stored)
+        except UsageError:  # before any of it was stored
+            if piece.plain is None:
+                raise
+            _put_piece(opened, piece.plain(), as_stored, item, summary, output)
+            return
         refused, first = result.refused, result.first_physical_offset
     summary["stored"] += len(piece.numbers) - len(refused)
     if summary["first_physical_offset"] is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from formats.errors import NotFoundError
+from formats.errors import NotFoundError, UnsupportedError
 from rmqctl import exit_codes
 from rmqctl.damage import ToldDamage
 from rmqctl.options import (
@@ -26,7 +26,6 @@ from rmqctl.options import (
 )
 
 if TYPE_CHECKING:
-    from formats.message import StoredMessage
     from rmqctl.output import Output
     from store.read.reader import StoreReader
     from store.read.selection import Order
@@ -81,6 +80,7 @@ def cat(
 
     A table shows the start of each body; --json prints whole messages, one a line, as they are read.
     """
+    from rmqctl.listing import print_log, print_messages
     from rmqctl.opening import open_store
     from store.read.message_filter import Criteria
     from store.read.reader import StoreReader
@@ -92,27 +92,22 @@ def cat(
     damage = ToldDamage(output)
     with open_store(store) as files:
         reader = StoreReader(files)
-        messages = reader.messages(selection, order, on_damage=damage)
-        count = _print(output, itertools.islice(messages, limit), stored_bodies)
+        if order == "log":
+            count = print_log(output, files, selection, limit, stored_bodies, damage)
+        else:
+            messages = reader.messages(selection, order, on_damage=damage)
+            count = print_messages(output, itertools.islice(messages, limit), stored_bodies)
         if count == 0:
-            _nothing(reader, topic, damage)
+            _nothing(reader, topic, queue_id, damage)
     return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
 
 
-def _print(output: Output, messages: Iterator[StoredMessage], stored_bodies: bool) -> int:
-    from rmqctl.message_json import ALL_COLUMNS, DROPPABLE_COLUMNS, TABLE_COLUMNS, message_json, message_row
-
-    rows: Iterator[dict[str, Any]]
-    if output.format == "table":
-        rows = map(message_row, messages)
-    else:
-        rows = (message_json(message, stored_body=stored_bodies) for message in messages)
-    return output.rows(TABLE_COLUMNS, rows, all_columns=ALL_COLUMNS, droppable=DROPPABLE_COLUMNS)
-
-
-def _nothing(reader: StoreReader, topic: str | None, damage: ToldDamage) -> None:
+def _nothing(reader: StoreReader, topic: str | None, queue_id: int | None, damage: ToldDamage) -> None:
     if topic is not None and reader.has_topic(topic) is False:
         raise NotFoundError(f"the store has no topic {topic!r}", hint="`rmqctl ls --topics` lists the topics")
+    if topic is not None and queue_id is not None and not damage.count:
+        with contextlib.suppress(UnsupportedError):  # queues in a RocksDB, which cannot be asked
+            reader.queue(topic, queue_id)
     missing = reader.files.missing_log()
     if missing is not None:
         raise NotFoundError(missing, hint="bring it back, or name its place: -c broker.conf with storePathCommitLog")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from formats.errors import CorruptError
@@ -49,33 +49,56 @@ def in_log_order(
     A `begin` that is no frame's start is taken as: from the next message on. To find it, the file is walked from its
     start, so that nothing inside a body can be taken for a message.
     """
-    file = log.find(selection.begin)
-    start = file.start_offset if file is not None else selection.begin
-    plain_end = max(selection.begin, start) + PLAIN_BYTES
+    rest = yield from plain_start(log, selection, PLAIN_BYTES, on_damage, progress)
+    if rest is not None:
+        start = rest.begin if rest is not selection else _walk_start(log, selection)
+        yield from _on_columns(log, rest, start, on_damage, progress)
+
+
+def plain_start(
+    log: MappedFileQueue,
+    selection: Selection,
+    most: int,
+    on_damage: OnDamage,
+    progress: Progress | None = None,
+) -> Generator[StoredMessage, None, Selection | None]:
+    """The messages of in_log_order among the first `most` bytes, read one by one; returned is what is left of the
+    selection, None if that is nothing. Nothing is read so where the way to the first one is longer than that."""
+    start = _walk_start(log, selection)
+    if selection.begin - start > PLAIN_BYTES:
+        return selection
+    plain_end = max(selection.begin, start) + most
     for record in walk(log, start, progress=progress):
         if selection.end is not None and record.physical_offset >= selection.end:
-            return
+            return None
         if isinstance(record, StoredMessage):
             if record.physical_offset >= plain_end:
-                yield from _on_columns(log, selection, record.physical_offset, on_damage, progress)
-                return
+                return replace(selection, begin=record.physical_offset)
             if record.physical_offset >= selection.begin and selection.criteria.matches(record):
                 yield record
         elif isinstance(record, Damage) and record.end > selection.begin:
             on_damage(damage_error(record))
+    return None
+
+
+def _walk_start(log: MappedFileQueue, selection: Selection) -> int:
+    """Where the first frame of the file begins that the selection begins in."""
+    file = log.find(selection.begin)
+    return file.start_offset if file is not None else selection.begin
 
 
 def _on_columns(
-    log: MappedFileQueue, selection: Selection, begin: int, on_damage: OnDamage, progress: Progress | None
+    log: MappedFileQueue, selection: Selection, start: int, on_damage: OnDamage, progress: Progress | None
 ) -> Iterator[StoredMessage]:
-    """The rest of in_log_order from the message at `begin` on: what does not match never becomes an object."""
+    """As in_log_order, with a walk from `start` on; what does not match never becomes an object."""
     from store.columns import Columns, MessageColumns, walk_columns
     from store.read.choose_rows import RowChooser
 
-    chooser = RowChooser(selection.criteria)
-    for record in walk_columns(log, begin, selection.end, columns=chooser.needs | Columns.HEAD, progress=progress):
+    chooser = RowChooser(selection.criteria, selection.begin)
+    for record in walk_columns(log, start, selection.end, columns=chooser.needs | Columns.HEAD, progress=progress):
         if isinstance(record, Damage):
-            on_damage(damage_error(record))
+            if record.end > selection.begin:
+                on_damage(damage_error(record))
         elif isinstance(record, MessageColumns):
             rows = chooser.rows(record)
             for row in range(record.rows) if rows is None else rows.tolist():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from formats.errors import CorruptError
@@ -70,7 +70,9 @@ class Scan:
         """That of the batches."""
         return self._maker.schema
 
-    def batches(self, on_damage: OnDamage | None = None, progress: Progress | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, on_damage: OnDamage | None = None, progress: Progress | None = None
+    ) -> Generator[pa.RecordBatch, None, None]:
         """The batches, none of them empty. Damaged spans are told to `on_damage` and passed; without it the first of
         them is raised in its place. `progress` is told the bytes passed."""
         file = self._log.find(self._begin)

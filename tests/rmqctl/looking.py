@@ -18,6 +18,12 @@ class Done(NamedTuple):
     err: str
 
     @property
+    def without_notices(self) -> Done:
+        """The same without what is said of compiling, which depends on what ran before."""
+        lines = self.err.splitlines(keepends=True)
+        return self._replace(err="".join(line for line in lines if not line.startswith("compiling ")))
+
+    @property
     def objects(self) -> list[dict[str, Any]]:
         """stdout as JSON Lines."""
         return [json.loads(line) for line in self.out.splitlines()]

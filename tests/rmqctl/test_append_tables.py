@@ -13,6 +13,7 @@ from rmqctl import exit_codes
 from store.columns.engine import NO_NUMBA
 from store.columns.notices import tell_notices
 from store.message_store import MessageStore
+from tests.goldens import GoldenStore
 from tests.rmqctl.looking import run
 
 pytest.importorskip("pyarrow")
@@ -183,6 +184,18 @@ def test_from_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         done = run("append", "-s", store, "--create", "--from", "-", *how)
         assert done.code == exit_codes.OK, done.err
         assert [row["body"] for row in stored(store)] == ["piped"]
+
+
+@pytest.mark.parametrize("columns", [None, "topic,queue_id,body", "body,topic"])
+def test_csv_is_called_csv(golden_store: GoldenStore, tmp_path: Path, columns: str | None) -> None:
+    path = tmp_path / "x.csv"
+    given = [] if columns is None else ["--columns", columns]
+    assert run("export", "-s", golden_store("features"), path, *given).code == exit_codes.OK
+    done = run("append", "-s", tmp_path / "store", "--create", "--from", path)
+    assert done.code == exit_codes.USAGE
+    assert "it is CSV, which append does not read" in done.err
+    assert "JSON Lines, Parquet and Arrow" in done.err
+    assert not (tmp_path / "store").exists()
 
 
 def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,39 @@ def test_nothing_matched() -> None:
     assert "no topic 'Nowhere'" in done.err
 
 
+def test_a_queue_that_is_not_there_is_named() -> None:
+    done = run("cat", "-s", store_path("clean"), "-t", "OrderTopic", "-q", 99)
+    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
+    assert "topic 'OrderTopic' has no queue 99" in done.err
+    assert "its queues are 0, 1" in done.err
+    # which of the queues of a RocksDB there are cannot be said
+    done = run("cat", "-s", store_path("rocksdb"), "-t", truth("rocksdb").messages[0]["topic"], "-q", 99)
+    assert (done.code, "no message matched" in done.err) == (exit_codes.DAMAGE_OR_NOTHING, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("cat", "-t", "A", "--topic", "B"), "'-t' / '--topic' is given more than once"),
+        (("cat", "-n", "1", "-n", "2"), "'-n' / '--limit' is given more than once"),
+        (("query", "-t", "A", "-k", "a", "-k", "b"), "'-k' / '--key' is given more than once"),
+        (("query", "-i", "A", "-i", "B"), "'-i' / '--id' is given more than once"),
+        (("export", "a.jsonl", "--columns", "topic", "--columns", "body"), "'--columns' is given more than once"),
+        (("cat", "--json", "--format", "csv"), "--json and --format csv contradict each other"),
+        (("cat", "--format", "table", "--json"), "--json and --format table contradict each other"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(arguments: tuple[str, ...], named: str) -> None:
+    done = run(*arguments, "-s", store_path("clean"))
+    assert (done.code, done.out) == (exit_codes.USAGE, "")
+    assert named in done.err
+
+
+def test_what_is_only_said_twice_is_fine() -> None:
+    done = run("cat", "-s", store_path("clean"), "-n", 1, "--json", "--json", "--format", "json")
+    assert (done.code, len(done.objects)) == (exit_codes.OK, 1)
+
+
 def test_rocksdb_queues_have_no_order_yet() -> None:
     done = run("cat", "-s", store_path("rocksdb"), "--order", "queue")
     assert done.code == exit_codes.REFUSED

@@ -19,6 +19,8 @@ NOW = 1_700_000_000_000
     ("text", "expected"),
     [
         ("0", 0),
+        ("999999999", 999_999_999),
+        ("10000000000", 10_000_000_000),
         ("1700000000123", 1_700_000_000_123),
         (str(2**63 - 1), 2**63 - 1),
         ("2023-11-14T22:13:20Z", NOW),
@@ -144,3 +146,11 @@ def test_any_text_is_a_time_or_a_usage_error(text: str) -> None:
     except UsageError:
         return
     assert 0 <= milliseconds < 2**63
+
+
+@pytest.mark.parametrize("text", ["1000000000", "1795218537", "9999999999"])
+def test_seconds_are_not_taken_for_milliseconds(text: str) -> None:
+    with pytest.raises(UsageError, match="in milliseconds") as caught:
+        times.parse_time(text)
+    assert f"write {text}000" in str(caught.value.hint)
+    assert times.format_time(int(text) * 1000) in str(caught.value.hint)
