@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -21,9 +22,9 @@ from tests.rmqctl.looking import run
 _STORE = "v4-clean"
 
 
-def _process(*arguments: object, stdout: object = subprocess.PIPE) -> subprocess.CompletedProcess[bytes]:
+def _process(*arguments: object, stdout: int | IO[bytes] = subprocess.PIPE) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "rmqctl", *map(str, arguments)]
-    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, timeout=120, check=False)  # type: ignore[call-overload]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, timeout=120, check=False)
 
 
 def test_no_output_lands_in_a_store(golden_store: GoldenStore, tmp_path: Path) -> None:

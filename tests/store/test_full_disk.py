@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import WriteFailedError
+from formats.errors import DiskFullError, WriteFailedError
 from store.files import io
 from store.message_store import MessageStore
 from store.status import PutStatus
@@ -70,6 +70,54 @@ def test_a_disk_without_headroom_is_full(tmp_path: Path, monkeypatch: pytest.Mon
         free -= 100_000
         assert store.put(message(10000)).status is PutStatus.DISK_FULL
         assert len(list((tmp_path / "s" / "commitlog").iterdir())) == 1
+
+
+@pytest.mark.parametrize("is_ordinary", [True, False])
+@pytest.mark.parametrize("as_columns", [False, True])
+def test_of_many_messages_none_is_tried_behind_the_first_without_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_columns: bool, is_ordinary: bool
+) -> None:
+    monkeypatch.setattr(io, "free_bytes", lambda _path: (1 << 20) + 60000)
+    config = small(enabled_append_prop_crc=not is_ordinary)
+    messages = [message(size) for size in (0, 1, 60000, 2, 3)]
+    with MessageStore.open(tmp_path / "s", "rw", config, create=True, allocate_ahead=False) as store:
+        if as_columns:
+            import pyarrow as pa
+
+            columns = {"topic": [one.topic for one in messages], "body": [one.body for one in messages]}
+            batch = pa.RecordBatch.from_pydict(columns, pa.schema([("topic", pa.string()), ("body", pa.binary())]))
+            result = store.put_columns(batch)
+            assert (result.stored, sorted(result.refused)) == (2, [2, 3, 4])
+            answers = list(result.refused.values())
+        else:
+            results = store.put_many(messages)
+            assert [one.status.is_stored for one in results] == [True, True, False, False, False]
+            answers = list(results[2:])
+        for answer in answers:
+            with pytest.raises(DiskFullError, match="row 7: DISK_FULL"):
+                answer.raise_failure("row 7: ")
+    assert len(stored_messages(tmp_path / "s", config)) == 2
+
+
+def test_a_store_that_takes_nothing_judges_no_message(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", small(broker_role="SLAVE"), create=True) as store:
+        for count in (1, 100):  # one by one, and as rows
+            with pytest.raises(WriteFailedError, match="SERVICE_NOT_AVAILABLE"):
+                store.check_many([message()] * count)
+    with MessageStore.open(tmp_path / "t", "rw", SMALL, create=True) as store:
+        assert list(store.check_many([message(), message(1 << 23)])) == [1]
+        store.put(message(1 << 23)).raise_failure()  # unfit itself: no failure of the store
+
+
+def test_every_status_is_about_the_message_or_the_store() -> None:
+    about_store = {
+        PutStatus.SERVICE_NOT_AVAILABLE,
+        PutStatus.CREATE_MAPPED_FILE_FAILED,
+        PutStatus.OS_PAGE_CACHE_BUSY,
+        PutStatus.DISK_FULL,
+        PutStatus.UNKNOWN_ERROR,
+    }
+    assert {status for status in PutStatus if not status.is_stored and not status.is_about_message} == about_store
 
 
 def test_the_disk_ratio_of_a_broker(tmp_path: Path) -> None:
