@@ -122,7 +122,7 @@ WRITER = """
 
 def _writer(store: Path, told: Path) -> subprocess.Popen[str]:
     """Writes until there is a file `told`."""
-    command = [sys.executable, "-c", textwrap.dedent(WRITER), store, told]
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(store), str(told)]
     process = start(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "open\n"
