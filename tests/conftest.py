@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pipeline.class_archive import SWITCH
 from tests import goldens, processes, quick
 from tests.goldens import GoldenStore
+
+# a busy machine is no failure, nor is a kernel that the first example compiles
+settings.register_profile("rmqctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rmqctl")
 
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 """How many tests were left out, by mark; "" for those that were deselected otherwise."""

@@ -24,6 +24,7 @@ from tests.goldens import truth
 from tests.opened import known_messages, store_path
 from tests.pipeline.decoys import SPLIT_IN_DECOY, store_with_a_huge_decoy
 from tests.pipeline.engines import ENGINES, OTHER_ENGINES, bytes_below, engine_named
+from tests.quick import sample
 from tests.store.logs import frame
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -65,8 +66,11 @@ def test_the_messages_of_the_truth(name: str, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("part-*"))) == report.files > 1
 
 
+OPTIONS: list[dict[str, Any]] = [{}, {"partition": True}, {"partition": True, "is_parquet": False}]
+
+
 @pytest.mark.parametrize("other", OTHER_ENGINES)
-@pytest.mark.parametrize("options", [{}, {"partition": True}, {"partition": True, "is_parquet": False}])
+@pytest.mark.parametrize("options", sample(OPTIONS, OPTIONS[1:2]))
 def test_every_engine_writes_the_same_bytes(
     options: dict[str, Any], other: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -23,6 +23,7 @@ from store.recover import recover
 from store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, is_broken
 from tests.processes import start
+from tests.quick import goldens_of, sample
 from tests.store.check.breaking import alarms, checked, codes, config_of, messages, patch, put_field
 from tests.store.writing import SMALL
 
@@ -32,6 +33,9 @@ _MENDED_BY_RECOVER = sorted(
     if (is_broken(name) or "crash" in name)
     and not any(word in name for word in ("crc-flip", "gap", "log-gone", "short-middle", "stray", "cq-short"))
 )
+
+
+_REBUILT = ["clean", "v4-clean", "features", "lmq", "cqext", "innerbatch", "cq-short", "cq-lost"]
 
 
 def _written(root: Path, count: int, config: StoreConfig = SMALL) -> None:
@@ -52,7 +56,7 @@ def test_written(count: int, level: Level, tmp_path: Path) -> None:
         assert summary.messages == count
 
 
-@pytest.mark.parametrize("name", _MENDED_BY_RECOVER)
+@pytest.mark.parametrize("name", goldens_of(_MENDED_BY_RECOVER, "torn-zero", "cq-truncated"))
 def test_recovered(name: str, golden_store: GoldenStore) -> None:
     """What `recover` says it mends, it does: nothing is left to find."""
     store = golden_store(name)
@@ -71,7 +75,7 @@ def test_cut(name: str, golden_store: GoldenStore) -> None:
     assert not alarms(findings), findings
 
 
-@pytest.mark.parametrize("name", ["clean", "v4-clean", "features", "lmq", "cqext", "innerbatch", "cq-short", "cq-lost"])
+@pytest.mark.parametrize("name", goldens_of(_REBUILT, "cq-lost"))
 def test_rebuilt(name: str, golden_store: GoldenStore) -> None:
     store = golden_store(name)
     with MessageStore.open(store) as opened:
@@ -122,14 +126,14 @@ WRITER = """
 
 def _writer(store: Path, told: Path) -> subprocess.Popen[str]:
     """Writes until there is a file `told`."""
-    command = [sys.executable, "-c", textwrap.dedent(WRITER), store, told]
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(store), str(told)]
     process = start(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "open\n"
     return process
 
 
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", sample(Level, [Level.DEFAULT]))
 def test_while_another_process_writes(level: Level, tmp_path: Path) -> None:
     """Frames half written, files just created, queues that are behind: none of it is damage."""
     store = tmp_path / "store"

@@ -1,0 +1,51 @@
+"""What the quick run takes, and that it says what it leaves out."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from tests import goldens, quick
+from tests.processes import run
+from tests.quick import every, goldens_of, sample, shares
+
+
+def taken(parameters: list[Any]) -> list[Any]:
+    """The values of those parameters that the quick run takes."""
+    plain = [one if hasattr(one, "marks") else pytest.param(one) for one in parameters]
+    return [one.values[0] for one in plain if not any(mark.name == "thorough" for mark in one.marks)]
+
+
+def test_the_goldens_of_the_quick_run() -> None:
+    assert set(quick.GOLDENS) < set(goldens.GOLDENS)
+    assert taken(goldens_of(goldens.GOLDENS)) == sorted(quick.GOLDENS)
+    assert len(goldens_of(goldens.GOLDENS)) == len(goldens.GOLDENS)
+    assert taken(goldens_of(["lmq", "gap", "crash"])) == ["gap", "crash"]
+    assert taken(goldens_of(["lmq", "gap", "torn-zero"], "torn-zero", "cq-lost")) == ["gap", "torn-zero"]
+    assert taken(goldens_of(["lmq", "propcrc"])) == ["lmq"]
+
+
+def test_samples() -> None:
+    assert taken(sample([700, 5000], [5000])) == [5000]
+    with pytest.raises(ValueError, match="700"):
+        sample([5000], [700])
+    assert taken(every(3, range(8))) == [0, 3, 6]
+    assert len(every(3, range(8))) == 8
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_shares_are_everything_once(count: int) -> None:
+    places = list(range(1, 24))
+    assert sorted(place for one in shares(count) for place in places[one.values[0]]) == places
+    assert [places[share] for share in taken(shares(count))] == [places[::count]]
+
+
+@pytest.mark.parametrize("flags", [["--quick"], ["-m", "not interop"], ["--quick", "-n", "1"]], ids=" ".join)
+def test_nothing_is_left_out_in_silence(flags: list[str]) -> None:
+    told = ["-p", "no:cacheprovider", "-q", "tests/interop/test_cleaned.py", "tests/formats/test_hashing.py"]
+    ended = run([sys.executable, "-m", "pytest", *told, *flags])
+    assert ended.returncode == 0, ended.stdout
+    assert "2 tests were left out" in ended.stdout
+    assert "     2 interop: the real RocketMQ; make interop runs them" in ended.stdout
