@@ -48,6 +48,17 @@ def read_config(location: StoreLocation) -> StoreConfig:
     return config
 
 
+def tell_if_open(files: StoreFiles) -> None:
+    """Before a dry run: a store that somebody has open looks like one that was not closed."""
+    from rmqctl.output import talk
+    from store.files.lock import lock_holder, users_of
+
+    holder = lock_holder(files.layout.lock)
+    users = [holder] if holder is not None else [process for process, _ in users_of(files.layout)]
+    if users:
+        talk(f"process {users[0]} has the store open: it may write meanwhile, and the change itself would be refused")
+
+
 def open_store(location: StoreLocation) -> StoreFiles:
     """The store, opened for reading; NotAStoreError, UnreadableError or UsageError as they come, RefusedError where
     standard output was led into it."""

@@ -62,7 +62,7 @@ def rebuild(
     New files are written beside the store, flushed, then swapped in; the old ones are kept in DIR.rmqctl, so that
     `rmqctl undo` can bring them back. Queues whose messages have all expired stay: only they know their next offset.
     """
-    from rmqctl.opening import open_store
+    from rmqctl.opening import open_store, tell_if_open
     from rmqctl.progress import progress
     from rmqctl.recover_output import print_operations
     from rmqctl.spark_options import job_engine
@@ -76,6 +76,8 @@ def rebuild(
     both = not queues and not index and not topic
     with contextlib.ExitStack() as opened:
         files = opened.enter_context(open_store(store))
+        if dry_run:
+            tell_if_open(files)
         how = rebuild_store
         if spark.master is not None:
             from pipeline.jobs.rebuild import rebuild_with

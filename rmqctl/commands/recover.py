@@ -56,7 +56,7 @@ def recover(
     queues and index are made complete for the whole log. What is taken out or overwritten is kept in DIR.rmqctl
     beside the store, and `rmqctl undo` brings it back.
     """
-    from rmqctl.opening import open_store
+    from rmqctl.opening import open_store, tell_if_open
     from rmqctl.progress import progress
     from rmqctl.recover_output import print_report
     from store.recover import recover as recover_store
@@ -68,6 +68,8 @@ def recover(
         confirm_without_journal(no_journal, yes)
     keeps, arguments = not no_journal, sys.argv[1:]
     with open_store(store) as files:
+        if dry_run:
+            tell_if_open(files)
         total = sum(file.size for file in files.log.files) * (2 if bridge else 1)
         with progress("reading the commitlog", total, "bytes") as bar:
             if bridge:

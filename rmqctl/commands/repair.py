@@ -46,13 +46,15 @@ def repair(
     backups. Offsets of consumers are set only if you name their code. What goes is kept in DIR.rmqctl beside the store,
     and `rmqctl undo` brings it back.
     """
-    from rmqctl.opening import open_store
+    from rmqctl.opening import open_store, tell_if_open
     from rmqctl.progress import progress
     from store.repair.repair import repair as repair_store
 
     if not dry_run:
         confirm_without_journal(no_journal, yes)
     with open_store(store) as files:
+        if dry_run:
+            tell_if_open(files)
         total = 2 * sum(file.size for file in files.log.files)
         with progress("checking and planning", total, "bytes") as bar:
             report = repair_store(

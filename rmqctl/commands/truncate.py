@@ -43,7 +43,7 @@ def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no
     All messages from there on go; queues, index and checkpoint are made what the rest implies. What goes is kept in
     DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
     """
-    from rmqctl.opening import open_store
+    from rmqctl.opening import open_store, tell_if_open
     from rmqctl.progress import progress
     from rmqctl.recover_output import print_report
     from store.repair.truncate import truncate as truncate_store
@@ -51,6 +51,8 @@ def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no
     if not dry_run:
         confirm_without_journal(no_journal, yes)
     with open_store(store) as files:
+        if dry_run:
+            tell_if_open(files)
         total = sum(file.size for file in files.log.files if file.start_offset < at)
         with progress("reading the commitlog", total, "bytes") as bar:
             report = truncate_store(

@@ -173,8 +173,13 @@ def test_what_came_before_the_lock_is_mended_too(
     """Messages, a file of the log, a queue and an index file that were not there when the command began."""
     root = tmp_path / "s"
     put(root, 3)
+
+    def written_to() -> None:
+        put(root, 4, queue_id=1, size=30_000)
+        put(root, 500)
+
     with looked_at(root) as files:
-        before_the_lock(lambda: (put(root, 4, queue_id=1, size=30_000), put(root, 500)))
+        before_the_lock(written_to)
         change(files)
     assert_whole(root, 507)
 

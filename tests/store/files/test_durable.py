@@ -220,9 +220,9 @@ def run(root: Path, verb: Callable[..., object], *arguments: object, **options: 
         return verb(files, *arguments, **options)
 
 
-def truncate_half(files: StoreFiles, **options: bool) -> object:
+def truncate_half(files: StoreFiles, *, keeps: bool) -> object:
     middle = stored_messages(files.root, SMALL)[150]
-    return truncate(files, middle.physical_offset, **options)
+    return truncate(files, middle.physical_offset, keeps=keeps)
 
 
 @pytest.mark.parametrize("keeps", [True, False])

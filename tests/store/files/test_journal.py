@@ -145,7 +145,7 @@ def test_nothing_of_the_store_changes_before_the_journal_is_on_disk(tmp_path: Pa
     folder = Path(before[renamed[0]][1]).parent.name
     assert {"before.bin", "after.bin", folder, "store.rmqctl"} <= set(flushed)
     # the rename itself is made durable before the first change
-    assert [observed[0] for observed in before[renamed[0] + 1 :]] == ["fsync"]
+    assert [observed[0] for observed in before[renamed[0] + 1 :]] == ["rename to", "fsync"]
     assert Path(before[-1][1]).name == folder
 
 
