@@ -254,13 +254,6 @@ def test_an_old_position_behind_the_end_is_no_reason_to_wait(writer: Writer) -> 
         _reader(writer, starting_offset=str(writer.position + 1)).initialOffset()
 
 
-def test_what_is_no_position_is_said(writer: Writer) -> None:
-    writer.put()
-    for content in ({}, {"physical_offset": "7"}, {"physical_offset": 0, "history": {"a": "1:b"}}):
-        with pytest.raises(UsageError):
-            _reader(writer).latestOffset(content, ReadAllAvailable())
-
-
 def _planned_and_cut(writer: Writer, **options: str) -> tuple[Query, dict[str, Any], list[int]]:
     """A batch of 100 messages that was planned and not carried out: the last 20 of them were replaced."""
     writer.put_many(100)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.errors import UsageError
 from pipeline.source.history import Mark, mark_before, marks_for, stands
 from pipeline.source.position import Position, position_from_json
 from tests.pipeline.growing import FILE_SIZE, Writer
@@ -71,3 +72,9 @@ def test_the_frame_before_a_position(writer: Writer) -> None:
 )
 def test_positions_survive_a_checkpoint(position: Position) -> None:
     assert position_from_json(json.loads(json.dumps(position.as_json()))) == position
+
+
+@pytest.mark.parametrize("content", [{}, {"physical_offset": "7"}, {"physical_offset": 0, "history": {"a": "1:b"}}])
+def test_what_is_no_position_is_said(content: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        position_from_json(content)
