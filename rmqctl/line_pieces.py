@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from rmqctl.unique_ids import UniqueIds
 
 MAXIMUM_LINE = 64 * 1024 * 1024
-# what is read at a time, and is a block if there are whole lines in it; or so many lines
+# what is read at a time, first and at most, and is a block if there are whole lines in it; or so many lines
+_FIRST_BYTES = 512 * 1024
 _BLOCK_BYTES = 8 * 1024 * 1024
 _BLOCK_LINES = 2048
 # a piece of messages has at most so many
 _PIECE_LINES = 2048
 # so much is read line by line before that for columns is loaded: few lines need not wait for it
-_PLAIN_BYTES = 4 * 1024 * 1024
+_PLAIN_BYTES = 2 * 1024 * 1024
 _THREADS = 2
 
 
@@ -59,12 +60,13 @@ def blocks_of_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     read = getattr(stream, "read1", stream.read)
     number = 1
     parts: list[bytes] = []
-    size = lines = 0
-    while chunk := read(_BLOCK_BYTES):
+    size = lines = passed = 0
+    while chunk := read(wanted := min(max(passed, _FIRST_BYTES), _BLOCK_BYTES)):
         parts.append(chunk)
+        passed += len(chunk)
         size += len(chunk)
         lines += chunk.count(b"\n")
-        if (size < _BLOCK_BYTES and lines < _BLOCK_LINES) or (not lines and size <= MAXIMUM_LINE):
+        if (size < wanted and lines < _BLOCK_LINES) or (not lines and size <= MAXIMUM_LINE):
             continue
         text = b"".join(parts)
         cut = text.rfind(b"\n") + 1
