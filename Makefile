@@ -33,7 +33,7 @@ help:
 # that no command has to wait for its kernels: some 10 seconds, once
 install: $(STAMP)
 	@$(BIN)/python -m compileall -q $(wildcard formats store pipeline rmqctl)
-	@$(BIN)/python -m store.warm_up
+	@$(BIN)/python -m rmqctl.warm_up
 
 # editable_mode=compat: a plain path entry, where the default is an import hook that every start of rmqctl waits for
 $(STAMP): pyproject.toml constraints.txt setup.py store/write/fast_path.c formats/layouts.h

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import string
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,13 +16,11 @@ from numpy.typing import NDArray
 
 from rmqctl.message_json import JSON_ORDER
 from store.columns.batch import Bytes, Flags, Int32s, Int64s
-from store.columns.engine import engine
-from store.columns.tried import Kernels, tried_kernels
+from store.columns.tried import tried_kernels
 from store.scan.arrays import Texts, bitmap, texts
 
 Read = Callable[..., int]
 
-_loading = threading.Lock()
 _INT, _LONG = (1 << 31) - 1, (1 << 63) - 1
 # the least, the most, and whether null means that there is none
 _NUMBERS = {
@@ -61,23 +58,13 @@ class LineColumns(NamedTuple):
 
 def reader_of_lines() -> Read | None:
     """The kernel, for `columns_of_lines`; None where nothing can be compiled."""
-    if engine().walk_window is None:
-        return None
-    with _loading:
-        return _load()
+    return _load()
 
 
 @functools.cache
 def _load() -> Read | None:
-    found = tried_kernels(_kernels, lambda tried: _is_right(tried[0]))
+    found = tried_kernels("store.write.kernel_json_lines", lambda tried: _is_right(tried[0]))
     return None if found is None else found[0]
-
-
-def _kernels() -> Kernels:
-    from store.columns.compiling import source_stamp
-    from store.write.kernel_json_lines import make_read_lines
-
-    return (make_read_lines(source_stamp()),)
 
 
 def _is_right(read: Read) -> bool:

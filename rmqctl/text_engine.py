@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,10 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqctl.sanitise import UNSAFE_RANGES
-from store.columns.engine import engine
-from store.columns.tried import Kernels, tried_kernels
+from store.columns.tried import tried_kernels
 
-_loading = threading.Lock()
 _LARGEST = (1 << 31) - 1
 _SHORT = {'"': '"', "\\": "\\", "\n": "n", "\r": "r", "\t": "t", "\f": "f", "\b": "b"}
 _SAMPLE = ["", None, 'a "\\\n\x01\x7f', "clean", "long enough for words: ä\u202e\U0001f600\U000e0041", "\x85 \ud7ff"]
@@ -80,24 +77,13 @@ class TextKernels(NamedTuple):
 
 def text_kernels() -> TextKernels | None:
     """The compiled twins; None where nothing can be compiled."""
-    if engine().walk_window is None:
-        return None
-    with _loading:
-        return _load()
+    return _load()
 
 
 @functools.cache
 def _load() -> TextKernels | None:
-    found = tried_kernels(_kernels, lambda tried: _is_right(TextKernels(*tried)))
+    found = tried_kernels("store.export.kernel_lines", lambda tried: _is_right(TextKernels(*tried)))
     return None if found is None else TextKernels(*found)
-
-
-def _kernels() -> Kernels:
-    from store.columns.compiling import source_stamp
-    from store.export.kernel_lines import make_escape, make_join
-
-    stamp = source_stamp()
-    return make_escape(stamp), make_join(stamp)
 
 
 def _is_right(tried: TextKernels) -> bool:

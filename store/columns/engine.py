@@ -48,7 +48,7 @@ def engine() -> Engine:
 
 def say_compiling() -> None:
     """Tell that kernels are about to be compiled."""
-    notice("compiling the fast path for this machine, about 10 seconds, once")
+    notice("compiling the fast path for this machine, a few seconds, once")
 
 
 @functools.cache

@@ -75,7 +75,7 @@ def set_escape(target: int, point: int) -> int:
     return 12
 
 
-def make_escape(stamp: int) -> Any:
+def _make_escape(stamp: int) -> Any:
     """The kernel; `stamp` is `compiling.source_stamp()`, so that code of an older source is never taken."""
 
     @kernel
@@ -131,8 +131,8 @@ def make_escape(stamp: int) -> Any:
     return escape
 
 
-def make_join(stamp: int) -> Any:
-    """The kernel; `stamp` as for make_escape."""
+def _make_join(stamp: int) -> Any:
+    """The kernel; `stamp` as for _make_escape."""
 
     @kernel
     def join(offsets: Any, data: Any, lengths: Any, rows: int, made: Any, target: int) -> int:
@@ -156,3 +156,8 @@ def make_join(stamp: int) -> Any:
         return used
 
     return join
+
+
+def make_kernels(stamp: int) -> tuple[Any, Any]:
+    """`escape` and `join`; see `compiling.load_kernels`."""
+    return _make_escape(stamp), _make_join(stamp)

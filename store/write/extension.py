@@ -108,7 +108,7 @@ def _load() -> tuple[ModuleType | None, str | None]:
         from store.write import fast_path as module  # type: ignore[attr-defined]  # compiled at install, or not there
     except ImportError:
         return None, f"{slow} the fast path was not compiled: install a C compiler, then rmqctl again (make install)"
-    if module.SOURCE not in (_source(), ""):
+    if _source() not in (module.SOURCE, ""):
         return None, f"{slow} the fast path was compiled from another source: install rmqctl again (make install)"
     if not _is_right(module):
         return None, f"{slow} the compiled fast path gives wrong results here"

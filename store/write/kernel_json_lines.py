@@ -202,7 +202,7 @@ def object_into(
             return at + 1
 
 
-def make_read_lines(stamp: int) -> Any:
+def make_kernels(stamp: int) -> tuple[Any]:
     """The kernel; `stamp` is `compiling.source_stamp()`, so that code of an older source is never taken."""
 
     @kernel
@@ -263,4 +263,4 @@ def make_read_lines(stamp: int) -> Any:
         answer[0], answer[1], answer[2] = row, line, left
         return stamp
 
-    return read_lines
+    return (read_lines,)

@@ -355,6 +355,13 @@ def test_without_it_everything_works_and_it_is_told_why(
     assert [words in one for one in said if "put more slowly" in one] == [True]
 
 
+def test_an_installed_one_needs_no_sources(loaded_anew: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    loaded_anew.setattr(extension, "_ROOT", tmp_path)
+    module, why = extension._load()
+    assert module is not None
+    assert why is None
+
+
 def test_one_that_is_wrong_is_noticed() -> None:
     module = extension._load()[0]
     assert module is not None

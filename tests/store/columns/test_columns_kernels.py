@@ -19,7 +19,7 @@ from formats.hashing import java_hash
 from store.columns.engine import engine, is_crc32
 from store.columns.topics import TopicTable
 
-numba = pytest.importorskip("numba")
+pytest.importorskip("numba")
 
 from store.columns import kernel_rows, kernel_text
 from store.columns.kernel_crc import compile_crc_by_tables
@@ -30,6 +30,8 @@ _Result = TypeVar("_Result")
 
 def _callable(function: Any) -> Any:
     """A function that only kernels can call, compiled anew for Python."""
+    import numba
+
     return numba.njit(_nrt=False)(function.py_func)
 
 

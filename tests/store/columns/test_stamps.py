@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def stamp(copied: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int]:
+def stamp(copied: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
     """The stamp of a kernel module, of the sources as they are copied."""
     monkeypatch.setattr(compiling, "_ROOT", copied)
 
@@ -40,7 +40,7 @@ def stamp(copied: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int]
         compiling._source.cache_clear()
         return compiling.source_stamp(module)
 
-    yield stamp_now  # type: ignore[misc]  # a fixture that tidies up
+    yield stamp_now
     compiling._source.cache_clear()
 
 

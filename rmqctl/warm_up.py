@@ -1,4 +1,4 @@
-"""Compiles everything that is compiled when it is first used, so that no command has to: `python -m store.warm_up`.
+"""Compiles everything that is compiled when it is first used, so that no command has to: `python -m rmqctl.warm_up`.
 
 `make install` runs it. The machine code is kept where numba keeps it: beside the sources, or in the user's cache
 directory (see `compiling.kernel`).
@@ -22,12 +22,16 @@ def warm_up() -> bool:
     index_entries.kernels()
     run_units.kernels()
     try:
+        from rmqctl.line_columns import reader_of_lines
+        from rmqctl.text_engine import text_kernels
         from store.scan.property_engine import compiled_columns
         from store.write.property_join import join_kernel
     except ImportError:
         return True  # without pyarrow there is nothing to use these for
     compiled_columns()
     join_kernel()
+    text_kernels()
+    reader_of_lines()
     return True
 
 
