@@ -12,7 +12,7 @@ import pytest
 from store.checkpoint import read_checkpoint
 from store.clean import CleanOptions, clean
 from store.config import StoreConfig
-from store.export.outputs import NewDirectory, new_file
+from store.export.outputs import new_directory, new_file
 from store.files import io
 from store.files.journal_log import changes, forget
 from store.files.undo import resume, undo
@@ -275,7 +275,7 @@ def test_copies_and_outputs(whole: Path, tmp_path: Path) -> None:
         with new_file(tmp_path / "z" / "file") as output:
             output.write(b"x")
         assert_safe(disk)
-        with NewDirectory(tmp_path / "deep" / "er" / "folder") as folder:
+        with new_directory(tmp_path / "deep" / "er" / "folder") as folder:
             io.make_directories(folder / "part")
             io.create_file(folder / "part" / "0", 5)
         assert_safe(disk)
