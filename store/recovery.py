@@ -108,7 +108,7 @@ class Recovery:
         )
         report.damaged = [damage_row(span) for span in survey.tolerated if self.goal.bridges is None]
         report.bridged = self.bridges.rows
-        report.messages_cut = survey.behind_messages
+        report.messages_cut = survey.behind_messages if self.goal.at is None else self.goal.messages_cut
         report.truncated_bytes = self._end_log(survey)
         queues.finish(self.operations)
         report.queues_changed, report.units_added = queues.changed, queues.added
@@ -118,6 +118,8 @@ class Recovery:
         if self.operations or crashed or checkpoint is None or self.goal.new_checkpoint:
             self._finish(survey, checkpoint, index.full_file_end_timestamp, crashed)
         self._keep_times()
+        self.operations.messages_gone = report.messages_cut
+        self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
         report.operations = [describe(operation, self.files.root) for operation in self.operations.operations]
         return report
 

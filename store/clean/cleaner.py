@@ -14,7 +14,8 @@ from store.clean.options import CleanOptions, DiskUsage, Order, decide, options_
 from store.clean.plan import judge_commitlog, measure_usage, notes_on, plan_clean, refuse_unknowable
 from store.files import io
 from store.files.exclusive import take_for_change
-from store.files.journal_log import new_head, note_permanent, refuse_unfinished
+from store.files.history import note_permanent
+from store.files.journal_log import new_head, refuse_unfinished
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reference import monotonic_ms
 from store.queues.batch_consumequeue import BatchConsumeQueue

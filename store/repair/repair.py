@@ -16,8 +16,8 @@ from store.commitlog.walk import Progress
 from store.files.blob import only_counted
 from store.files.exclusive import take_for_change
 from store.files.journal import Journal
-from store.files.journal_folder import marks_of
 from store.files.journal_log import end_interrupted, refuse_unfinished
+from store.files.marks import marks_of
 from store.files.plan import MoveAway, Operation, Plan, describe
 from store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from store.recover_report import Bridges, Goal, RecoverReport
@@ -129,6 +129,7 @@ class _Repair:
         for finding in chosen:
             if mend_of(finding) is Mend.CHECKSUM:
                 mend_checksum(self.files, finding, self.operations)
+                self.operations.messages_made += 1
         staging = None if self.journal is None else lambda: self.journal.staging  # type: ignore[union-attr]
         for finding in chosen:
             if mend_of(finding) is Mend.CONFIG:
@@ -167,6 +168,7 @@ class _Repair:
             if Mend.LOG in wanted or self._belongs(operation, wanted):
                 self.operations.add(operation)
         self.operations.times |= recovery.operations.times
+        self.operations.messages_made += recovery.operations.messages_made
         _copy(done, report)
 
     def _forget(self, gone: list[Path]) -> None:

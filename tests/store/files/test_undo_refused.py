@@ -11,13 +11,13 @@ import pytest
 
 from formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, StoreInUseError
 from store.files import lock
+from store.files.forget import forget
+from store.files.history import note_permanent
 from store.files.journal import Journal
 from store.files.journal_folder import held
 from store.files.journal_log import (
     changes,
     end_interrupted,
-    forget,
-    note_permanent,
     refuse_unfinished,
     unfinished_change,
 )
