@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
 from formats.errors import RefusedError
 from formats.wording import counted
+
+if TYPE_CHECKING:
+    from rmqctl.progress import Advancing
 
 
 def confirm_without_journal(no_journal: bool, yes: bool) -> None:
@@ -17,11 +21,13 @@ def confirm_without_journal(no_journal: bool, yes: bool) -> None:
         raise click.Abort
 
 
-def confirm_messages(yes: bool) -> Callable[[int], None]:
-    """What asks whether so many messages may go. click.Abort if the person at the terminal does not want it;
-    RefusedError where nobody can be asked."""
+def confirm_messages(yes: bool, bar: Advancing | None = None) -> Callable[[int], None]:
+    """What asks whether so many messages may go, having taken `bar` away. click.Abort if the person at the terminal
+    does not want it; RefusedError where nobody can be asked."""
 
     def agree(count: int) -> None:
+        if bar is not None:
+            bar.stop()
         what = counted(count, "message")
         if not confirm(f"This takes {what} away. Go on?", yes=yes, why=f"this takes {what} away"):
             raise click.Abort

@@ -84,6 +84,6 @@ def recover(
                     keeps=keeps,
                     arguments=arguments,
                     progress=bar.advance,
-                    agree=confirm_messages(yes),
+                    agree=confirm_messages(yes, bar),
                 )
     return print_report(report, output, store, no_journal=no_journal)

@@ -27,7 +27,7 @@ def history(layout: StoreLayout) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = json.loads(line)
-            found[str(row["id"])] = row
+            found[str(row["id"])] = {**row, "verb": str(row["verb"]), "state": str(row["state"])}
         except (ValueError, TypeError, KeyError, RecursionError):  # the last line of a process that was killed
             continue
     return list(found.values())

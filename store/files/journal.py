@@ -171,8 +171,9 @@ def _expanded(plan: Plan) -> list[Operation]:
         elif isinstance(operation, (WriteRange, ClearRange, Resize)) and path in going:
             continue
         if isinstance(operation, Install) and path.is_symlink() and path.is_dir() and operation.staged.is_dir():
-            found += [Install(below, path / below.name) for below in sorted(operation.staged.iterdir(), reverse=True)]
-            found += [MoveAway(below) for below in sorted(path.iterdir(), reverse=True)]
+            coming = {path / below.name: below for below in sorted(operation.staged.iterdir(), reverse=True)}
+            found += [Install(staged, place) for place, staged in coming.items()]
+            found += [MoveAway(below) for below in sorted(path.iterdir(), reverse=True) if below not in coming]
         else:
             found.append(operation)
     return found[::-1]

@@ -67,11 +67,10 @@ class Change(NamedTuple):
 
 def changes(layout: StoreLayout) -> list[Change]:
     """All changes, the oldest first."""
-    rows = ((row, str(row.get("verb")), str(row.get("state"))) for row in history(layout))
     found = {}
-    for row, verb, state in rows:
+    for row in history(layout):
         with suppress(TypeError, ValueError):
-            found[str(row["id"])] = _named(str(row["id"]), verb, state, row, 0, None)
+            found[str(row["id"])] = _named(str(row["id"]), row["verb"], row["state"], row, 0, None)
     # of one that was about to be forgotten everything is there as long as its folder is
     found |= {folder.name: listed(folder) for folder in folders(layout)}
     return sorted(found.values(), key=lambda change: change.id)

@@ -60,11 +60,14 @@ def reach_of(layout: StoreLayout, journal: Path, head: dict[str, Any]) -> Reach:
 def is_believed(layout: StoreLayout, journal: Path, head: dict[str, Any]) -> bool:
     """Whether a journal may lead out of the store's directory: written by this user or root, and for this very store,
     as a copy of a store has links to what is the other one's."""
+    return _owner(journal) in (0, os.geteuid()) and head.get("store") == os.path.realpath(layout.root)
+
+
+def _owner(path: Path) -> int | None:
     try:
-        owner = journal.lstat().st_uid
+        return path.lstat().st_uid
     except OSError:
-        return False
-    return owner in (0, os.geteuid()) and head.get("store") == os.path.realpath(layout.root)
+        return None
 
 
 def remembered_layout(layout: StoreLayout, journal: Path, head: dict[str, Any]) -> StoreLayout:
