@@ -79,7 +79,9 @@ def _for_people(
         messages = counted(report.unplaceable_messages, "message has a topic", "messages have topics")
         output.talk(f"{messages} that cannot be a directory name: in no queue")
     if report.journal:
-        output.talk(f"what was taken out or overwritten is kept in {report.journal}; {undo_advice(store)} brings it back")
+        output.talk(
+            f"what was taken out or overwritten is kept in {report.journal}; {undo_advice(store)} brings it back"
+        )
     elif report.dry_run:
         pass
     elif not operations:

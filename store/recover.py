@@ -36,8 +36,8 @@ def recover(
     """Recover the store opened as `files`, which is stale afterwards: open it again.
 
     `full` lets damage anywhere end the log, not only where a broker would look. `cut` ends the log at damage even where
-    good messages follow. Without `keeps` nothing of what goes is kept, and there is no undo. `agree` is asked, under the
-    store's lock and before anything changes, where messages are going to be taken away.
+    good messages follow. Without `keeps` nothing of what goes is kept, and there is no undo. `agree` is asked, under
+    the store's lock and before anything changes, where messages are going to be taken away.
     RefusedError where a decision is needed; StoreInUseError; UnsupportedError for RocksDB queues.
     """
     return recover_with(files, lambda _: Goal(cut, full), "recover", dry_run, keeps, arguments, progress, agree)
@@ -68,7 +68,9 @@ def recover_with(
             report = recovery.plan(progress)
             if agree is not None and report.messages_cut:
                 agree(report.messages_cut)
-        except BaseException:  # refused, not agreed to, interrupted: nothing of the store was touched, so nothing is to be undone
+        except (
+            BaseException
+        ):  # refused, not agreed to, interrupted: nothing of the store was touched, so nothing is to be undone
             journal.discard()
             raise
         if recovery.operations:

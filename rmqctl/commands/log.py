@@ -106,7 +106,11 @@ def _undoable(layout: StoreLayout) -> str | None:
     from store.files.journal_log import last_standing
 
     last = last_standing(layout)
-    is_possible = last is not None and last.folder is not None and last.state not in ("damaged", "interrupted", "given-up", "mended")
+    is_possible = (
+        last is not None
+        and last.folder is not None
+        and last.state not in ("damaged", "interrupted", "given-up", "mended")
+    )
     return last.id if last is not None and is_possible else None
 
 

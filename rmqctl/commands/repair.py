@@ -81,7 +81,9 @@ def _print(report: RepairReport, output: Output, store: StoreLocation, no_journa
         print_operations(operations, output)
     _section(output, "Left, because they need a decision or another command:", _SHOWN_FINDINGS, left)
     if report.journal:
-        output.talk(f"what was taken out or overwritten is kept in {report.journal}; {undo_advice(store)} brings it back")
+        output.talk(
+            f"what was taken out or overwritten is kept in {report.journal}; {undo_advice(store)} brings it back"
+        )
     elif not operations:
         output.talk("there is nothing to mend")
     elif no_journal:

@@ -41,8 +41,9 @@ terminal to ask at, if messages would go."""
 def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no_journal: bool, yes: bool) -> int:
     """End the commitlog at OFFSET, where a message begins or ends.
 
-    All messages from there on go, how many is asked on a terminal, and elsewhere it needs --yes; queues, index and checkpoint are made what the rest implies. What goes is kept in
-    DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
+    All messages from there on go: it says how many and asks, on a terminal; elsewhere it needs --yes. Queues, index
+    and checkpoint are made what the rest implies. What goes is kept in DIR.rmqctl beside the store, and `rmqctl undo`
+    brings it back.
     """
     from rmqctl.opening import open_store
     from rmqctl.progress import progress

@@ -35,17 +35,15 @@ would be neither old nor new. And without --yes where there is no terminal to as
 @dry_run_option
 @yes_option
 @output_options
-def undo(
-    store: StoreLocation, output: Output, change_id: str | None, gives_up: bool, dry_run: bool, yes: bool
-) -> None:
+def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: bool, dry_run: bool, yes: bool) -> None:
     """Put a store back to before its last change: every byte, every file, every time.
 
     What the change kept in DIR.rmqctl is checked first, and that the store is as the change left it. Further changes
     can be undone one after the other, the last one first. If that takes messages away it asks first.
 
     A change that was interrupted, and whose store has been used since, cannot be taken back without losing what was
-    stored meanwhile. --give-up leaves the store as it is, keeps what the change took out, and lets `rmqctl recover` make
-    the store whole.
+    stored meanwhile. --give-up leaves the store as it is, keeps what the change took out, and lets `rmqctl recover`
+    make the store whole.
     """
     from rmqctl.confirm import confirm_messages
     from rmqctl.opening import open_store

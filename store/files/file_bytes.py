@@ -62,8 +62,8 @@ def _masked(data: bytes, position: int, ranges: list[Range], first: int) -> byte
         if begin >= position + len(data):
             break
         masked = masked if masked is not None else bytearray(data)
-        begin, end = max(0, begin - position), min(len(data), end - position)
-        masked[begin:end] = bytes(end - begin)
+        first_byte, last_byte = max(0, begin - position), min(len(data), end - position)
+        masked[first_byte:last_byte] = bytes(last_byte - first_byte)
     return data if masked is None else bytes(masked)
 
 

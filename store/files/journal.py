@@ -15,6 +15,7 @@ from store.files import io
 from store.files.blob import Blob, Spilled
 from store.files.carry_out import carry_out
 from store.files.file_bytes import digest_outside, ranges_of
+from store.files.history import note_permanent
 from store.files.journal_entry import IN_PLACE, Entry, new_entry, to_json, to_text
 from store.files.journal_folder import (
     AFTER,
@@ -27,7 +28,6 @@ from store.files.journal_folder import (
     write_journal,
     write_state,
 )
-from store.files.history import note_permanent
 from store.files.journal_log import how_to_end, new_head
 from store.files.layout import StoreLayout
 from store.files.marks import flush_marked, marks_with_lock, name_of

@@ -39,6 +39,7 @@ _NO_HASH = "0" * 64
 # beyond any journal of ours: what is larger was put there by somebody else
 _LARGEST_JSON = 1 << 28
 
+
 @dataclass(frozen=True, slots=True)
 class Journalled:
     """A journal as it was read. `layout`: the store as it was for the change. `head`: everything of journal.json but

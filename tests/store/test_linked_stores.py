@@ -1,4 +1,4 @@
-"""Stores of which a part is a link to another disk: what a change does there can be undone, finished, and taken back."""
+"""Stores of which a part is a link to another disk: what a change does there can be undone, finished, taken back."""
 
 from __future__ import annotations
 
