@@ -18,15 +18,22 @@ Range = tuple[int, int]
 
 def ranges_of(entries: list[Entry]) -> list[Range]:
     """The ranges [begin, end) of one file that these operations may change, in order, none touching another."""
-    found: list[Range] = []
-    for begin, end in sorted(_range(entry) for entry in entries if entry.kind in IN_PLACE):
+    return [(begin, end) for begin, end, _ in _groups(entries)]
+
+
+def _groups(entries: list[Entry]) -> list[tuple[int, int, list[Entry]]]:
+    """The ranges, each with the operations that change it, in the order in which they do."""
+    found: list[tuple[int, int, list[int]]] = []
+    for (begin, end), number in sorted((_range(entry), n) for n, entry in enumerate(entries) if entry.kind in IN_PLACE):
         if begin >= end:
             continue
         if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+            first, last, numbers = found[-1]
+            numbers.append(number)
+            found[-1] = (first, max(end, last), numbers)
         else:
-            found.append((begin, end))
-    return found
+            found.append((begin, end, [number]))
+    return [(begin, end, [entries[number] for number in sorted(numbers)]) for begin, end, numbers in found]
 
 
 def _range(entry: Entry) -> Range:
@@ -87,10 +94,10 @@ def is_as_left(path: Path, entries: list[Entry], before: Path, after: Path, *, c
     size = _size(path)
     descriptor, old, new = _opened(path), _opened(before), _opened(after)
     try:
-        for begin, end in ranges_of(entries):
+        for begin, end, changing in _groups(entries):
             for position in range(begin, min(end, size), CHUNK):
                 found = _read(descriptor, path, position, min(CHUNK, end - position, size - position))
-                layers = list(_layers(entries, position, len(found), old, new))
+                layers = list(_layers(changing, position, len(found), old, new))
                 if found == _complete(layers) or (not complete and found == layers[0][1]):
                     continue
                 if complete or not _is_mixture(found, layers):

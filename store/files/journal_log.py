@@ -157,6 +157,15 @@ def end_interrupted(layout: StoreLayout, which: Callable[[dict[str, Any]], bool]
             write_state(folder, **{**state, "state": MENDED})
 
 
+def unmend(layout: StoreLayout, since_ms: int) -> None:
+    """What mended the store, begun at that time, is going to be taken back: changes that were given up and counted as
+    mended by it have to be mended again. Only under the store's lock."""
+    for folder in folders(layout):
+        state = read_state(folder)
+        if state["state"] == MENDED and state["time"] >= since_ms:
+            write_state(folder, **{**state, "state": GIVEN_UP})
+
+
 def find_change(layout: StoreLayout, wanted: str) -> Change:
     """The change whose id is or begins with `wanted`. NotFoundError; RefusedError if several do."""
     every = changes(layout)

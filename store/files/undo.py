@@ -34,6 +34,7 @@ from store.files.journal_log import (
     find_change,
     last_standing,
     to_mend_error,
+    unmend,
     way_out,
 )
 from store.files.layout import StoreLayout
@@ -66,6 +67,7 @@ def undo(
         with held(folder), _naming_the_way_out(layout, change):
             journal = _usable(layout, change, folder, for_redo=False)
             _ask(agree, journal, "messages_made")
+            unmend(layout, int(journal.head["started"]))
             write_state(folder, UNDOING)
             roll_back(folder, journal.entries)
             write_state(folder, UNDONE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from formats.errors import RefusedError, RmqctlError
@@ -47,8 +47,9 @@ def refuse_used(journal: Journalled, state: dict[str, object]) -> None:
         _refuse_changed(journal)
     else:
         _refuse_moved(journal, in_place)
+    going = {entry.path: entry.moved for entry in journal.entries if entry.moved is not None}
     for path, entries in in_place.items():
-        _refuse_bytes(journal, path, entries, is_complete)
+        _refuse_bytes(journal, path, entries, going, is_complete)
 
 
 def _refuse_marks(journal: Journalled, marks: Marks, *, is_all: bool) -> None:
@@ -106,13 +107,15 @@ def _after(journal: Journalled) -> dict[Path, int | list[Item] | None]:
     return after
 
 
-def _refuse_bytes(journal: Journalled, path: Path, entries: list[Entry], is_complete: bool) -> None:
+def _refuse_bytes(
+    journal: Journalled, path: Path, entries: list[Entry], going: dict[Path, str], is_complete: bool
+) -> None:
     """Size and bytes of a file that is changed in place, or made."""
     if not path.exists():
         if entries[0].kind == CREATE and not is_complete:
             return
         raise _changed(journal, path)
-    if entries[0].kind == CREATE and _is_still_to_go(journal, path):
+    if entries[0].kind == CREATE and _is_still_to_go(journal, going, path):
         return
     if not path.is_file():
         raise _changed(journal, path)
@@ -127,42 +130,44 @@ def _refuse_bytes(journal: Journalled, path: Path, entries: list[Entry], is_comp
         raise _changed(journal, path)
 
 
-def _is_still_to_go(journal: Journalled, path: Path) -> bool:
+def _up(path: Path) -> tuple[Path, ...]:
+    return (path, *path.parents)
+
+
+def _is_still_to_go(journal: Journalled, going: dict[Path, str], path: Path) -> bool:
     """Whether something that is to be taken out may still stand where a file is to be made."""
-    going = [entry for entry in journal.entries if entry.moved is not None and path.is_relative_to(entry.path)]
-    return any(not os.path.lexists(journal.folder / str(entry.moved)) for entry in going)
+    return any(moved is not None and not os.path.lexists(journal.folder / moved) for moved in map(going.get, _up(path)))
 
 
-def _refuse_moved(journal: Journalled, in_place: Iterable[Path]) -> None:
+def _refuse_moved(journal: Journalled, in_place: Collection[Path]) -> None:
     """Files and folders that are moved or put in place, wherever an interruption left them."""
     paths = {entry.path for entry in journal.entries}
     for entry in journal.entries:
-        if entry.kind in (MOVE, INSTALL) and not _is_somewhere(
-            journal.folder, entry, (paths - {entry.path}).union(in_place)
-        ):
+        if entry.kind in (MOVE, INSTALL) and not _is_somewhere(journal.folder, entry, paths, in_place):
             raise _changed(journal, entry.path)
-        for directory in entry.made:
-            for found in sorted(directory.rglob("*")) if directory.is_dir() else ():
-                is_ours = any(found.is_relative_to(path) or path.is_relative_to(found) for path in paths)
-                if not is_ours and not is_leftover(found):
-                    raise _changed(journal, found)
+    above = {parent for path in paths for parent in path.parents}
+    for directory in sorted({made for entry in journal.entries for made in entry.made}):
+        for found in sorted(directory.rglob("*")) if directory.is_dir() else ():
+            if found not in above and paths.isdisjoint(_up(found)) and not is_leftover(found):
+                raise _changed(journal, found)
 
 
-def _is_somewhere(folder: Path, entry: Entry, others: set[Path]) -> bool:
-    """Whether what was at a path, and what is to come there, are each where one of our steps put them."""
+def _is_somewhere(folder: Path, entry: Entry, paths: set[Path], in_place: Collection[Path]) -> bool:
+    """Whether what was at a path, and what is to come there, are each where one of our steps put them. What other
+    operations change below it, `paths` and `in_place`, is theirs."""
     is_kept = entry.moved is None or os.path.lexists(folder / entry.moved)
     is_staged = entry.staged is None or os.path.lexists(folder / entry.staged)
     path = entry.path
     if not os.path.lexists(path):
         return is_kept and is_staged
-    here = [item for item in tree_items(path) if item.size is not None and path / item.name not in others]
+    found = [(path / item.name, item) for item in tree_items(path) if item.size is not None]
+    here = [item for at, item in found if at not in in_place and (at == path or at not in paths)]
     # a move to another file system leaves, for a moment, the same in both places
     if entry.moved is not None and is_staged and is_same(path, here, entry.moved_items):
         return True
     if entry.staged is not None and is_kept and is_same(path, here, entry.staged_items):
         return True
-    is_made_anew = any(other.is_relative_to(path) for other in others)
-    return is_made_anew and is_kept and is_staged and not here
+    return len(here) < len(found) and is_kept and is_staged and not here
 
 
 def _changed(journal: Journalled, path: Path) -> RmqctlError:
