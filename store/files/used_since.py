@@ -148,7 +148,7 @@ def _refuse_moved(journal: Journalled, in_place: Collection[Path]) -> None:
     above = {parent for path in paths for parent in path.parents}
     for directory in sorted({made for entry in journal.entries for made in entry.made}):
         for found in sorted(directory.rglob("*")) if directory.is_dir() else ():
-            if found not in above and paths.isdisjoint(_up(found)) and not is_leftover(found):
+            if found not in above and paths.isdisjoint(_up(found)) and not any(map(is_leftover, _up(found))):
                 raise _changed(journal, found)
 
 
