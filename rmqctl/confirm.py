@@ -1,12 +1,18 @@
-"""The one place that asks: before what cannot be undone, on a terminal only."""
+"""The one place that asks: before what cannot be undone or takes messages away, on a terminal only."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
 from formats.errors import RefusedError
+from formats.wording import counted
+
+if TYPE_CHECKING:
+    from rmqctl.progress import Advancing
 
 
 def confirm_without_journal(no_journal: bool, yes: bool) -> None:
@@ -15,13 +21,27 @@ def confirm_without_journal(no_journal: bool, yes: bool) -> None:
         raise click.Abort
 
 
-def confirm(question: str, *, yes: bool) -> bool:
+def confirm_messages(yes: bool, bar: Advancing | None = None) -> Callable[[int], None]:
+    """What asks whether so many messages may go, having taken `bar` away. click.Abort if the person at the terminal
+    does not want it; RefusedError where nobody can be asked."""
+
+    def agree(count: int) -> None:
+        if bar is not None:
+            bar.stop()
+        what = counted(count, "message")
+        if not confirm(f"This takes {what} away. Go on?", yes=yes, why=f"this takes {what} away"):
+            raise click.Abort
+
+    return agree
+
+
+def confirm(question: str, *, yes: bool, why: str = "this needs a confirmation") -> bool:
     """Whether to go on: `yes` says so already, else the person at the terminal does.
 
-    RefusedError where nobody can be asked.
+    RefusedError, with the reason `why`, where nobody can be asked.
     """
     if yes:
         return True
     if sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
-        raise RefusedError("this needs a confirmation, and there is no terminal to ask at", hint="add --yes")
+        raise RefusedError(f"{why}, and there is no terminal to ask at", hint="add --yes")
     return click.confirm(question, default=False, err=True)

@@ -24,10 +24,16 @@ class Advancing(Protocol):
     def advance(self, n: int = 1) -> None:
         """`n` more units are done."""
 
+    def stop(self) -> None:
+        """Take the bar away: somebody is going to be asked."""
+
 
 class _Silent:
     def advance(self, n: int = 1) -> None:
         """Nobody is looking."""
+
+    def stop(self) -> None:
+        """There is nothing to take away."""
 
 
 class _Bar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from formats.wording import counted
@@ -9,6 +10,7 @@ from rmqctl import exit_codes
 from rmqctl.cells import human_size
 
 if TYPE_CHECKING:
+    from rmqctl.opening import StoreLocation
     from rmqctl.output import Output
     from store.recover_report import RecoverReport
 
@@ -16,13 +18,18 @@ SHOWN_OPERATIONS = ("operation", "path", "offset", "bytes")
 SHOWN_BRIDGES = ("physical_offset", "end_offset", "reason", "fillers", "padding_bytes", "slots_given_up")
 
 
-def print_report(report: RecoverReport, output: Output, *, no_journal: bool = False) -> int:
+def undo_advice(store: StoreLocation) -> str:
+    """The command that takes a change back, as it has to be written; where the commitlog is the journal remembers."""
+    return f"`rmqctl undo -s {shlex.quote(str(store.path))}`"
+
+
+def print_report(report: RecoverReport, output: Output, store: StoreLocation, *, no_journal: bool = False) -> int:
     """Print what a recovery did, or with `dry_run` would do; returns the exit code."""
     record: dict[str, Any] = {name: getattr(report, name) for name in report.__slots__}
     if output.is_json:
         output.record(record)
     else:
-        _for_people(report, record, output, no_journal)
+        _for_people(report, record, output, store, no_journal)
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged else exit_codes.OK
 
 
@@ -51,7 +58,9 @@ def _bytes_of(operations: list[dict[str, Any]], *kinds: str) -> int:
     return sum(operation["bytes"] or 0 for operation in operations if operation["operation"] in kinds)
 
 
-def _for_people(report: RecoverReport, record: dict[str, Any], output: Output, no_journal: bool) -> None:
+def _for_people(
+    report: RecoverReport, record: dict[str, Any], output: Output, store: StoreLocation, no_journal: bool
+) -> None:
     operations, damaged, bridged = record.pop("operations"), record.pop("damaged"), record.pop("bridged")
     output.record(record)
     if bridged:
@@ -70,7 +79,9 @@ def _for_people(report: RecoverReport, record: dict[str, Any], output: Output, n
         messages = counted(report.unplaceable_messages, "message has a topic", "messages have topics")
         output.talk(f"{messages} that cannot be a directory name: in no queue")
     if report.journal:
-        output.talk(f"what was taken out or overwritten is kept in {report.journal}; `rmqctl undo` brings it back")
+        output.talk(
+            f"what was taken out or overwritten is kept in {report.journal}; {undo_advice(store)} brings it back"
+        )
     elif report.dry_run:
         pass
     elif not operations:

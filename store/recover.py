@@ -11,6 +11,7 @@ from store.commitlog.walk import Progress
 from store.files.blob import only_counted
 from store.files.journal import Journal
 from store.files.journal_log import end_interrupted, refuse_unfinished
+from store.files.undo import Agree
 from store.mend.queue_files import Spill
 from store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from store.recover_report import Goal, RecoverReport
@@ -30,14 +31,16 @@ def recover(
     keeps: bool = True,
     arguments: list[str] | None = None,
     progress: Progress | None = None,
+    agree: Agree | None = None,
 ) -> RecoverReport:
     """Recover the store opened as `files`, which is stale afterwards: open it again.
 
     `full` lets damage anywhere end the log, not only where a broker would look. `cut` ends the log at damage even where
-    good messages follow. Without `keeps` nothing of what goes is kept, and there is no undo.
+    good messages follow. Without `keeps` nothing of what goes is kept, and there is no undo. `agree` is asked, under
+    the store's lock and before anything changes, where messages are going to be taken away.
     RefusedError where a decision is needed; StoreInUseError; UnsupportedError for RocksDB queues.
     """
-    return recover_with(files, lambda *_: Goal(cut, full), "recover", dry_run, keeps, arguments, progress)
+    return recover_with(files, lambda *_: Goal(cut, full), "recover", dry_run, keeps, arguments, progress, agree)
 
 
 def recover_with(
@@ -48,6 +51,7 @@ def recover_with(
     keeps: bool,
     arguments: list[str] | None,
     progress: Progress | None,
+    agree: Agree | None = None,
 ) -> RecoverReport:
     """Plan, journal, apply, verify: what `recover` does, for any goal. `goal` is called when the store is locked; it
     gets the store to look at, and what takes the bytes of its plan."""
@@ -62,6 +66,8 @@ def recover_with(
         with journal.planning():
             recovery = Recovery(store, journal, goal(store, journal.spill))
             report = recovery.plan(progress)
+            if agree is not None and report.messages_cut:
+                agree(report.messages_cut)
         if recovery.operations:
             journal.apply(recovery.operations)
             report.journal = journal.kept_in

@@ -72,6 +72,7 @@ class Goal(NamedTuple):
 
     `cut`: end the log there; `full`: wherever it is; `at`: end the log at this offset, whatever there is before it;
     `bridges`: replace it; `leave`: leave it. `new_checkpoint`: write the checkpoint even where nothing else changes.
+    `messages_cut`: good messages behind `at`.
     """
 
     cut: bool = False
@@ -80,6 +81,7 @@ class Goal(NamedTuple):
     bridges: Bridges | None = None
     leave: bool = False
     new_checkpoint: bool = False
+    messages_cut: int = 0
 
     @property
     def is_tolerant(self) -> bool:

@@ -109,7 +109,7 @@ class Recovery:
         )
         report.damaged = [damage_row(span) for span in survey.tolerated if self.goal.bridges is None]
         report.bridged = self.bridges.rows
-        report.messages_cut = survey.behind_messages
+        report.messages_cut = survey.behind_messages if self.goal.at is None else self.goal.messages_cut
         report.truncated_bytes = self._end_log(survey)
         queues.finish(self.operations)
         plan_empty_ext(self.files.queues, self.operations)
@@ -120,6 +120,8 @@ class Recovery:
         if self.operations or crashed or checkpoint is None or self.goal.new_checkpoint:
             self._finish(survey, checkpoint, index.full_file_end_timestamp, crashed)
         self._keep_times()
+        self.operations.messages_gone = report.messages_cut
+        self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
         report.operations = [describe(operation, self.files.root) for operation in self.operations.operations]
         return report
 

@@ -43,7 +43,10 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     if log["damaged_spans"]:
         output.talk(f"{log['damaged_spans']} damaged spans in the commitlog: `rmqctl cat` names them")
     if row["unfinished_change"] is not None and not row["locked"]:
-        output.talk("a change was interrupted: `rmqctl log` shows it, `rmqctl undo` or `rmqctl resume` ends it")
+        output.talk(
+            "a change was interrupted: `rmqctl log` shows it, `rmqctl undo` or `rmqctl resume` ends it, "
+            "and `rmqctl recover` one that was given up"
+        )
     if files.missing_log() is not None:
         output.talk("bring the commitlog back, or name its place: -c broker.conf with storePathCommitLog")
     problems = [*log["problems"], *row["consumequeue"]["problems"], *row["index"]["problems"]]

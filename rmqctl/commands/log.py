@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "state", "files", "bytes", "kept_bytes", "command_line")
 # what a narrow terminal goes without, first first
 _DROPPABLE = ("files", "bytes")
-_FORGETTABLE = ("applied", "undone", "abandoned", "damaged")
+_FORGETTABLE = ("applied", "undone", "mended", "abandoned", "damaged")
 
 
 @click.command(
@@ -36,7 +36,9 @@ States:
   undone     taken back                           undoing    the undo was interrupted
   permanent  done without keeping anything        forgotten  done, what it kept is removed
   abandoned  never begun: nothing was changed     damaged    its journal cannot be read
-  interrupted  not complete, and nothing was kept: run it again, or `rmqctl recover`"""
+  interrupted  not complete, and nothing was kept: run it again, or `rmqctl recover`
+  given-up   interrupted and left so (`rmqctl undo --give-up`): `rmqctl recover` makes the store whole
+  mended     given up, and the store has been made whole since; what it took out is kept"""
 )
 @store_options
 @click.argument("ids", nargs=-1, metavar="[ID]...")
@@ -54,7 +56,8 @@ def log(
     """
     from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import open_store
-    from store.files.journal_log import changes, find_change, forget
+    from store.files.forget import forget
+    from store.files.journal_log import changes, find_change
 
     if older_than is not None and not prune:
         raise UsageError("--older-than says what is to be removed", hint="add --prune")
@@ -105,7 +108,11 @@ def _undoable(layout: StoreLayout) -> str | None:
     from store.files.journal_log import last_standing
 
     last = last_standing(layout)
-    is_possible = last is not None and last.folder is not None and last.state not in ("damaged", "interrupted")
+    is_possible = (
+        last is not None
+        and last.folder is not None
+        and last.state not in ("damaged", "interrupted", "given-up", "mended")
+    )
     return last.id if last is not None and is_possible else None
 
 
@@ -130,6 +137,8 @@ def _chosen(layout: StoreLayout, found: list[Change], older_than: int | None, *,
 
 
 def _how_to_end(change: Change) -> str | None:
+    if change.state == "given-up":
+        return "let `rmqctl recover` make the store whole first"
     if change.state == "interrupted":
         return "run it again, or let `rmqctl recover` make the store whole"
     return "end it first: `rmqctl undo` or `rmqctl resume`" if change.is_unfinished else None

@@ -64,7 +64,7 @@ def rebuild(
     """
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.progress import progress
-    from rmqctl.recover_output import print_operations
+    from rmqctl.recover_output import print_operations, undo_advice
     from rmqctl.spark_options import job_engine
     from store.rebuild import rebuild as rebuild_store
     from store.rebuild import report_row
@@ -108,5 +108,5 @@ def rebuild(
     if no_journal and not dry_run:
         output.talk("nothing of the old files was kept: this cannot be undone")
     if report.journal:
-        output.talk(f"the old files are kept in {report.journal}; `rmqctl undo` brings them back")
+        output.talk(f"the old files are kept in {report.journal}; {undo_advice(store)} brings them back")
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged_spans else exit_codes.OK

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from formats.errors import UsageError
-from rmqctl.confirm import confirm_without_journal
+from rmqctl.confirm import confirm_messages, confirm_without_journal
 from rmqctl.options import StoreLocation, dry_run_option, no_journal_option, output_options, store_options, yes_option
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ Examples:
   rmqctl recover -s /data/store --cut         give it up, as a broker would
 
 Exit code 0: the store is whole. 1: it is usable, but damage that no broker looks at is left in the log. 5: a decision
-is needed, or an earlier change was interrupted; nothing was changed."""
+is needed, or an earlier change was interrupted; nothing was changed. --cut asks before messages go, how many is said;
+where there is no terminal it needs --yes."""
 )
 @store_options
 @click.option(
@@ -85,5 +86,6 @@ def recover(
                     keeps=keeps,
                     arguments=arguments,
                     progress=bar.advance,
+                    agree=confirm_messages(yes, bar),
                 )
-    return print_report(report, output, no_journal=no_journal)
+    return print_report(report, output, store, no_journal=no_journal)

@@ -10,7 +10,7 @@ import click
 from rmqctl import exit_codes
 from rmqctl.confirm import confirm_without_journal
 from rmqctl.options import StoreLocation, dry_run_option, no_journal_option, output_options, store_options, yes_option
-from rmqctl.recover_output import SHOWN_BRIDGES, print_operations
+from rmqctl.recover_output import SHOWN_BRIDGES, print_operations, undo_advice
 
 if TYPE_CHECKING:
     from rmqctl.output import Output
@@ -65,11 +65,11 @@ def repair(
                 arguments=sys.argv[1:],
                 progress=bar.advance,
             )
-    _print(report, output, no_journal)
+    _print(report, output, store, no_journal)
     return exit_codes.DAMAGE_OR_NOTHING if report.left else exit_codes.OK
 
 
-def _print(report: RepairReport, output: Output, no_journal: bool) -> None:
+def _print(report: RepairReport, output: Output, store: StoreLocation, no_journal: bool) -> None:
     record: dict[str, Any] = {name: getattr(report, name) for name in report.__slots__}
     if output.is_json:
         output.record(record)
@@ -83,7 +83,9 @@ def _print(report: RepairReport, output: Output, no_journal: bool) -> None:
         print_operations(operations, output)
     _section(output, "Left, because they need a decision or another command:", _SHOWN_FINDINGS, left)
     if report.journal:
-        output.talk(f"what was taken out or overwritten is kept in {report.journal}; `rmqctl undo` brings it back")
+        output.talk(
+            f"what was taken out or overwritten is kept in {report.journal}; {undo_advice(store)} brings it back"
+        )
     elif not operations:
         output.talk("there is nothing to mend")
     elif no_journal:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.commands.log import outcome
-from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options
+from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
 
 if TYPE_CHECKING:
     from rmqctl.output import Output
@@ -19,22 +19,26 @@ Examples:
   rmqctl resume -s /data/store --dry-run     which change was interrupted
   rmqctl resume -s /data/store               finish it; `rmqctl undo` goes back instead
 
-Exit code 1 if there is nothing to finish."""
+Exit code 1 if there is nothing to finish. 5 if the store was used since (`rmqctl undo --give-up` is the way out); and
+without --yes where there is no terminal to ask at, if messages would go."""
 )
 @store_options
 @dry_run_option
+@yes_option
 @output_options
-def resume(store: StoreLocation, output: Output, dry_run: bool) -> None:
+def resume(store: StoreLocation, output: Output, dry_run: bool, yes: bool) -> None:
     """Finish a change that was interrupted by a crash, a kill or a full disk.
 
-    Everything that it needs was on disk before it began. An interrupted undo is finished as an undo.
+    Everything that it needs was on disk before it began. An interrupted undo is finished as an undo. If that takes
+    messages away it asks first.
     """
+    from rmqctl.confirm import confirm_messages
     from rmqctl.opening import open_store
     from store.files.undo import resume as resume_change
 
     with open_store(store) as files:
         layout = files.layout
-    change = resume_change(layout, dry_run=dry_run)
+    change = resume_change(layout, dry_run=dry_run, agree=confirm_messages(yes))
     output.record(outcome(change, dry_run))
     if dry_run:
         output.talk("this is what was interrupted")

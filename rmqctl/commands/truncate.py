@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.confirm import confirm_without_journal
+from rmqctl.confirm import confirm_messages, confirm_without_journal
 from rmqctl.options import (
     OFFSET,
     StoreLocation,
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   rmqctl truncate -s /data/store --at 1048576 --dry-run     how many messages would go
-  rmqctl truncate -s /data/store --at 1048576
+  rmqctl truncate -s /data/store --at 1048576 --yes
   rmqctl undo -s /data/store                                have them back
 
-Exit code 5 if a record is cut by the offset: the nearest possible ones are named."""
+Exit code 5 if a record is cut by the offset: the nearest possible ones are named; and without --yes where there is no
+terminal to ask at, if messages would go."""
 )
 @store_options
 @click.option("--at", type=OFFSET, required=True, metavar="OFFSET", help="Physical offset where the log is to end.")
@@ -40,8 +41,9 @@ Exit code 5 if a record is cut by the offset: the nearest possible ones are name
 def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no_journal: bool, yes: bool) -> int:
     """End the commitlog at OFFSET, where a message begins or ends.
 
-    All messages from there on go; queues, index and checkpoint are made what the rest implies. What goes is kept in
-    DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
+    All messages from there on go: it says how many and asks, on a terminal; elsewhere it needs --yes. Queues, index
+    and checkpoint are made what the rest implies. What goes is kept in DIR.rmqctl beside the store, and `rmqctl undo`
+    brings it back.
     """
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.progress import progress
@@ -56,6 +58,12 @@ def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no
         total = sum(file.size for file in files.log.files if file.start_offset < at)
         with progress("reading the commitlog", total, "bytes") as bar:
             report = truncate_store(
-                files, at, dry_run=dry_run, keeps=not no_journal, arguments=sys.argv[1:], progress=bar.advance
+                files,
+                at,
+                dry_run=dry_run,
+                keeps=not no_journal,
+                arguments=sys.argv[1:],
+                progress=bar.advance,
+                agree=confirm_messages(yes, bar),
             )
-    return print_report(report, output, no_journal=no_journal)
+    return print_report(report, output, store, no_journal=no_journal)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
 
 from rmqctl.commands.log import outcome
-from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options
+from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
 
 if TYPE_CHECKING:
     from rmqctl.output import Output
@@ -18,26 +19,50 @@ if TYPE_CHECKING:
 Examples:
   rmqctl undo -s /data/store                     the last change, or one that was interrupted
   rmqctl undo -s /data/store 20261121T070326123Z-recover
+  rmqctl undo -s /data/store --give-up           of one that was interrupted, if the store was used since
 
 Exit code 5 if later changes stand, or anything was written to the store since: no flag forces that, because the store
-would be neither old nor new."""
+would be neither old nor new. And without --yes where there is no terminal to ask at, if messages would go."""
 )
 @store_options
 @click.argument("change_id", required=False, metavar="[ID]")
+@click.option(
+    "--give-up",
+    "gives_up",
+    is_flag=True,
+    help="End an interrupted change where it stands: neither finish it nor take it back. Then run `rmqctl recover`.",
+)
 @dry_run_option
+@yes_option
 @output_options
-def undo(store: StoreLocation, output: Output, change_id: str | None, dry_run: bool) -> None:
+def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: bool, dry_run: bool, yes: bool) -> None:
     """Put a store back to before its last change: every byte, every file, every time.
 
     What the change kept in DIR.rmqctl is checked first, and that the store is as the change left it. Further changes
-    can be undone one after the other, the last one first.
+    can be undone one after the other, the last one first. If that takes messages away it asks first.
+
+    A change that was interrupted, and whose store has been used since, cannot be taken back without losing what was
+    stored meanwhile. --give-up leaves the store as it is, keeps what the change took out, and lets `rmqctl recover`
+    make the store whole.
     """
+    from rmqctl.confirm import confirm_messages
     from rmqctl.opening import open_store
+    from store.files.give_up import give_up
     from store.files.undo import undo as undo_change
+
+    if gives_up and change_id is not None:
+        raise click.UsageError("only what was interrupted can be given up: --give-up takes no ID")
 
     with open_store(store) as files:
         layout = files.layout
-    change = undo_change(layout, change_id, dry_run=dry_run)
+    if gives_up:
+        change = give_up(layout, dry_run=dry_run)
+        output.record(outcome(change, dry_run))
+        if not dry_run:
+            output.talk(f"the change is given up; what it took out is kept in {change.folder}")
+            output.talk(f"now let `rmqctl recover -s {shlex.quote(str(store.path))}` make the store whole")
+        return
+    change = undo_change(layout, change_id, dry_run=dry_run, agree=confirm_messages(yes))
     output.record(outcome(change, dry_run))
     if dry_run:
         output.talk("it can be undone: the store is as this change left it, and what it kept is whole")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from store.check.finding import Finding
 from store.check.log_files import entry_findings
-from store.files.journal_folder import INTERRUPTED
+from store.files.journal_folder import TO_MEND
 from store.files.journal_log import DAMAGED, changes
 from store.files.layout import StoreLayout
 from store.files.mapped_file_queue import FileProblem, MappedFileQueue
@@ -95,8 +95,8 @@ def unfinished_changes(layout: StoreLayout) -> Iterator[Finding]:
         folder = None if change.folder is None else Path(change.folder)
         if change.is_unfinished:
             text = f"the change {change.id} is {change.state}"
-            # nothing was kept of such a one: it cannot be resumed, only mended
-            fix = "rmqctl recover" if change.state == INTERRUPTED else None
+            # such a one cannot be resumed, only mended
+            fix = "rmqctl recover" if change.state in TO_MEND else None
             yield Finding("RMQ-STATE-002", text, folder, found=change.state, expected="applied", fix=fix)
         elif change.state == DAMAGED:
             text = f"the journal of {change.id} is damaged"

@@ -15,7 +15,8 @@ from store.clean.plan import judge_commitlog, measure_usage, notes_on, plan_clea
 from store.files import io
 from store.files.begun import begun
 from store.files.exclusive import take_for_change
-from store.files.journal_log import new_head, note_permanent, refuse_unfinished
+from store.files.history import note_permanent
+from store.files.journal_log import new_head, refuse_unfinished
 from store.files.layout import LARGEST_OFFSET
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.reference import monotonic_ms

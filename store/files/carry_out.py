@@ -57,6 +57,7 @@ def make_single(folder: Path, path: Path) -> None:
 
     `folder`: of the journal. WriteFailedError if it is on another disk.
     """
+    path = Path(os.path.realpath(path))  # the link stays
     if path.stat().st_nlink == 1:
         return
     if path.stat().st_dev != folder.stat().st_dev:

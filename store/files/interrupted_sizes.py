@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from formats.errors import RmqctlError
 from store.files.journal_folder import INTERRUPTED, read_state
-from store.files.journal_log import change_folders
+from store.files.journal_log import folders
 from store.files.layout import StoreLayout
 
 SIZES = "sizes"
@@ -13,7 +13,7 @@ SIZES = "sizes"
 
 def interrupted_sizes(layout: StoreLayout) -> dict[str, int]:
     """Sizes by the names of StoreConfig, of the last such change; {} if there is none."""
-    for folder in reversed(change_folders(layout)):
+    for folder in reversed(folders(layout)):
         try:
             head = read_state(folder)
         except RmqctlError:  # whoever changes the store is told; a size is not to be had from it

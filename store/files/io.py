@@ -271,23 +271,19 @@ def flush_descriptor(descriptor: int, path: str | os.PathLike[str]) -> None:
         os.fsync(descriptor)
 
 
-def flush_file(path: Path) -> None:
-    """fsync a file by name."""
-    descriptor = open_for_writing(path)
-    try:
-        flush_descriptor(descriptor, path)
-    finally:
-        os.close(descriptor)
-
-
-def flush_directory(path: Path) -> None:
-    """fsync a directory, so that creations and renames in it survive a power cut."""
+def flush_file(path: Path, flags: int = os.O_NONBLOCK) -> None:
+    """fsync a file by name; it need not be ours to write."""
     with _changing("fsync", path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def flush_directory(path: Path) -> None:
+    """fsync a directory, so that creations and renames in it survive a power cut."""
+    flush_file(path, os.O_DIRECTORY)
 
 
 def map_for_writing(descriptor: int, path: Path, size: int) -> mmap.mmap:

@@ -16,8 +16,10 @@ from store.files import io
 from store.files.begun import begun, joined_hints
 from store.files.blob import Blob, Spilled
 from store.files.carry_out import carry_out
+from store.files.file_bytes import digest_outside, ranges_of
+from store.files.history import note_permanent
 from store.files.interrupted_sizes import SIZES
-from store.files.journal_entry import Entry, new_entry, to_json, to_text
+from store.files.journal_entry import IN_PLACE, Entry, new_entry, to_json, to_text
 from store.files.journal_folder import (
     AFTER,
     APPLIED,
@@ -26,18 +28,20 @@ from store.files.journal_folder import (
     JOURNAL,
     UNDOING,
     UNDONE,
-    marks_of,
+    remove_folder,
+    remove_if_empty,
     write_journal,
     write_state,
 )
-from store.files.journal_log import new_head, note_permanent, remove_folder, remove_if_empty
+from store.files.journal_log import how_to_end, new_head
 from store.files.layout import StoreLayout
-from store.files.plan import Plan
+from store.files.marks import flush_marked, marks_with_lock, name_of
+from store.files.plan import ClearRange, Install, MoveAway, Operation, Plan, Resize, WriteRange
+from store.files.reach import places_outside
 from store.files.reading import named
 from store.files.roll_back import roll_back
 from store.files.trees import flush_tree
 
-HOW_TO_END = "`rmqctl undo` puts the store back as it was, `rmqctl resume` finishes the change"
 HOW_TO_END_FOR_GOOD = "nothing was kept: run the command again, or let `rmqctl recover` make the store whole"
 
 
@@ -85,9 +89,6 @@ class Journal:
     def discard(self) -> None:
         """Remove the journal of a plan that is not carried out."""
         self._after.close()
-        if (self.folder / JOURNAL).exists():  # first: without it nobody takes the rest for a change to be ended
-            io.remove(self.folder / JOURNAL)
-            io.flush_directory(self.folder)
         if self.folder.is_dir():
             remove_folder(self.folder)
         remove_if_empty(self.layout.kept)
@@ -104,7 +105,7 @@ class Journal:
             return
         with self.planning():
             entries = self._prepare(plan)
-        with begun(HOW_TO_END, self.layout.root):
+        with begun(how_to_end(self.layout), self.layout.root):
             try:
                 carry_out(self.folder, entries, self._moment_ns, plan.times)
             except KeyboardInterrupt:
@@ -112,7 +113,7 @@ class Journal:
                 roll_back(self.folder, entries)
                 write_state(self.folder, UNDONE)
                 raise
-            write_state(self.folder, APPLIED, marks=marks_of(self.layout))
+            write_state(self.folder, APPLIED, marks=marks_with_lock(self.layout))
 
     @contextmanager
     def planning(self) -> Iterator[None]:
@@ -126,15 +127,17 @@ class Journal:
                 self.discard()
             except (RmqctlError, OSError):
                 if (self.folder / JOURNAL).is_file() and isinstance(error, RmqctlError):
-                    error.hint = joined_hints(error.hint, HOW_TO_END)
+                    error.hint = joined_hints(error.hint, how_to_end(self.layout))
             raise
 
     def _prepare(self, plan: Plan) -> list[Entry]:
         """Write before.bin, after.bin and journal.json; from then on the change is to be finished or taken back."""
+        flush_marked(self.layout)
+        marks = marks_with_lock(self.layout)
         with Blob(self.folder / BEFORE) as before, self._after as after:
             entries = [
                 new_entry(number, operation, self.folder, before, after)
-                for number, operation in enumerate(plan.operations)
+                for number, operation in enumerate(_expanded(plan))
             ]
         staged = self.folder / "staged"
         if staged.is_dir():
@@ -143,17 +146,32 @@ class Journal:
         io.flush_directory(self.folder.parent)
         io.flush_directory(self.folder.parent.parent)
         files = {BEFORE: before.sha256, AFTER: after.sha256}
-        head = {**self._head, "files": files, **_extent(plan, entries), "marks": marks_of(self.layout)}
+        head = {**self._head, "files": files, **_extent(plan, entries), **self._surroundings(entries), "marks": marks}
         head["times"] = {to_text(path, self.layout.root): time_ns for path, time_ns in plan.times.items()}
         write_journal(self.folder, head, [to_json(entry, self.layout.root) for entry in entries])
         return entries
+
+    def _surroundings(self, entries: list[Entry]) -> dict[str, object]:
+        """What an undo has to know of the store: where its commitlog and its links lead, and what stays in files that
+        are changed in place."""
+        changed: dict[Path, list[Entry]] = {}
+        for entry in entries:
+            if entry.kind in IN_PLACE and entry.size is not None:
+                changed.setdefault(entry.path, []).append(entry)
+        directories = [entry.directory for entry in entries if entry.directory is not None]
+        root = self.layout.root
+        return {
+            "commitlog": [name_of(directory, self.layout) for directory in self.layout.commitlog],
+            "places": places_outside(self.layout, directories, changed),
+            "outside": {to_text(path, root): digest_outside(path, ranges_of(of)) for path, of in changed.items()},
+        }
 
     def _apply_for_good(self, plan: Plan) -> None:
         with self.planning():
             with self._after as after:
                 entries = [
                     new_entry(number, operation, self.folder, None, after)
-                    for number, operation in enumerate(plan.operations)
+                    for number, operation in enumerate(_expanded(plan))
                 ]
             for directory in (self.folder, self.folder.parent, self.folder.parent.parent):
                 io.flush_directory(directory)
@@ -167,7 +185,32 @@ class Journal:
 
 
 def _extent(plan: Plan, entries: list[Entry]) -> dict[str, int]:
-    """How much a change changes: paths; and bytes that are overwritten, cut off or moved away."""
+    """How much a change changes: paths; bytes that are overwritten, cut off or moved away; messages."""
     cut = sum(entry.size - entry.new_size for entry in entries if entry.kind == "Resize" and entry.size is not None)
     moved = sum(item.size or 0 for entry in entries for item in entry.moved_items)
-    return {"paths": len(plan.paths()), "bytes": plan.changed_bytes() + max(0, cut) + moved}
+    return {
+        "paths": len(plan.paths()),
+        "bytes": plan.changed_bytes() + max(0, cut) + moved,
+        "messages_gone": plan.messages_gone,
+        "messages_made": plan.messages_made,
+    }
+
+
+def _expanded(plan: Plan) -> list[Operation]:
+    """The operations as they are carried out. A folder that is a link to one elsewhere stays one: what is in it is
+    exchanged. What is going to be taken out need not be changed before."""
+    found: list[Operation] = []
+    going: set[Path] = set()
+    for operation in reversed(plan.operations):
+        path = operation.path
+        if isinstance(operation, MoveAway):
+            going.add(path)
+        elif isinstance(operation, (WriteRange, ClearRange, Resize)) and path in going:
+            continue
+        if isinstance(operation, Install) and path.is_symlink() and path.is_dir() and operation.staged.is_dir():
+            coming = {path / below.name: below for below in sorted(operation.staged.iterdir(), reverse=True)}
+            found += [Install(staged, place) for place, staged in coming.items()]
+            found += [MoveAway(below) for below in sorted(path.iterdir(), reverse=True) if below not in coming]
+        else:
+            found.append(operation)
+    return found[::-1]

@@ -12,8 +12,8 @@ from typing import Any
 
 from formats.errors import CorruptError, RefusedError, UnreadableError
 from store.files.blob import Blob, Spilled
-from store.files.layout import is_file_name
 from store.files.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Resize, WriteRange
+from store.files.reach import Reach
 from store.files.reading import data_extents, pieces_of
 
 CHUNK = 1 << 20
@@ -75,8 +75,10 @@ def new_entry(number: int, operation: Operation, folder: Path, before: Blob | No
     """The entry of the operation with that `number`; what it needs is put into `before` (None: nothing is kept) and
     `after`. RefusedError for a file that cannot be changed as planned."""
     path = operation.path
-    status = path.lstat() if os.path.lexists(path) else None
     entry = Entry(type(operation).__name__, path)
+    # bytes are changed where a link leads, while it is the link that is moved
+    is_followed = entry.kind in IN_PLACE and path.exists()
+    status = (path.stat() if is_followed else path.lstat()) if os.path.lexists(path) else None
     if status is not None:
         entry.size, entry.mtime_ns = status.st_size, status.st_mtime_ns
     match operation:
@@ -165,6 +167,23 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def is_same(top: Path, found: list[Item], expected: list[Item]) -> bool:
+    """Whether the files `found` below `top` are those expected: by name, size and time, which a power cut may take back
+    in part, or else their hash."""
+    known = {item.name: item for item in expected if item.size is not None}
+    if known.keys() != {item.name for item in found}:
+        return False
+    for item in found:
+        wanted = known[item.name]
+        if item.size != wanted.size:
+            return False
+        if item.mtime_ns != wanted.mtime_ns and (
+            wanted.sha256 is None or file_sha256(top / item.name) != wanted.sha256
+        ):
+            return False
+    return True
+
+
 def to_json(entry: Entry, root: Path) -> dict[str, Any]:
     """The entry for journal.json: only what its kind needs; paths below the store's root relative to it."""
     found: dict[str, Any] = {"kind": entry.kind, "path": to_text(entry.path, root)}
@@ -197,16 +216,17 @@ def _item_row(item: Item) -> list[Any]:
 
 def to_text(path: Path, root: Path) -> str:
     """A path as journal.json has it."""
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else os.path.abspath(path)
 
 
-def from_json(row: dict[str, Any], root: Path, allowed: tuple[Path, ...], journal: Path) -> Entry:
-    """The entry that `row` describes. CorruptError if it makes no sense, RefusedError if it would change something that
-    is neither below `root` nor below one of the `allowed` directories: a journal may have been written by anyone."""
+def from_json(row: dict[str, Any], reach: Reach) -> Entry:
+    """The entry that `row` describes. CorruptError if it makes no sense, RefusedError if it would change something
+    out of `reach`: a journal may have been written by anyone."""
     try:
+        kind = _one_of(row["kind"])
         entry = Entry(
-            _one_of(row["kind"]),
-            _to_path(row["path"], root, allowed, journal),
+            kind,
+            _to_path(row["path"], reach, is_moved=kind in (MOVE, INSTALL)),
             None if row["size"] is None else _natural(row["size"]),
             None if row["mtime_ns"] is None else int(row["mtime_ns"]),
             offset=_natural(row.get("offset", 0)),
@@ -220,13 +240,13 @@ def from_json(row: dict[str, Any], root: Path, allowed: tuple[Path, ...], journa
         entry.moved_items = [Item(*item) for item in row.get("moved_items", ())]
         entry.staged_items = [Item(*item) for item in row.get("staged_items", ())]
         if "directory" in row:
-            entry.directory = _to_path(row["directory"], root, allowed, journal, is_directory=True)
+            entry.directory = _to_path(row["directory"], reach, is_directory=True)
             entry.directory_mtime_ns = int(row["directory_mtime_ns"])
-            entry.made = [_to_path(text, root, allowed, journal) for text in row["made"]]
+            entry.made = [_to_path(text, reach) for text in row["made"]]
         if entry.kind == INSTALL and entry.staged is None:
             raise ValueError("nothing is staged")
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptError(f"an operation of the journal makes no sense: {error}", file=journal) from error
+        raise CorruptError(f"an operation of the journal makes no sense: {error}", file=reach.journal) from error
     return entry
 
 
@@ -251,25 +271,17 @@ def _inside(text: object, place: str) -> str | None:
     return str(text)
 
 
-def _to_path(text: object, root: Path, allowed: tuple[Path, ...], journal: Path, *, is_directory: bool = False) -> Path:
+def _to_path(text: object, reach: Reach, *, is_directory: bool = False, is_moved: bool = False) -> Path:
     if not isinstance(text, str) or "\0" in text or ".." in PurePosixPath(text).parts:
         raise ValueError("not a path")
-    path = root / text
-    if path == root and not is_directory:
+    path = reach.root / text
+    if path == reach.root and not is_directory:
         raise ValueError("the store itself")
-    # the directory above a commitlog that stands elsewhere gets its time back too, but nothing else is done to it
-    tops = (root, *allowed)
-    is_near = any(path.is_relative_to(top) or (is_directory and top.is_relative_to(path)) for top in tops)
-    if is_near and (is_directory or _stays_inside(path, root, allowed)):
+    if reach.holds(path, is_directory=is_directory, is_moved=is_moved):
         return path
     raise RefusedError(
         f"the journal would change {text!r}, which is no part of this store",
-        file=journal,
-        hint="if the commitlog stands elsewhere, name the broker.conf with -c (storePathCommitLog)",
+        file=reach.journal,
+        hint="if the commitlog stands elsewhere, name the broker.conf with -c (storePathCommitLog); where links lead "
+        "elsewhere, the user who made the change can take it back as long as they are as they were",
     )
-
-
-def _stays_inside(path: Path, root: Path, allowed: tuple[Path, ...]) -> bool:
-    """Whether `path` is in the store when links are followed, or is a commitlog file where links lead elsewhere."""
-    inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
-    return inside or path in allowed or (path.parent in allowed and is_file_name(path.name))

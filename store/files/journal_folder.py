@@ -18,33 +18,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from formats.errors import CorruptError, RefusedError, StoreInUseError, UnreadableError
+from formats.errors import CorruptError, RefusedError, StoreInUseError, UnreadableError, WriteFailedError
 from store.files import io
 from store.files.journal_entry import Entry, Item, file_sha256, from_json
 from store.files.layout import StoreLayout
+from store.files.reach import reach_of, remembered_layout
+from store.files.trees import remove_any
 
-FORMAT = 2
+FORMAT = 3
 JOURNAL, STATE, BEFORE, AFTER = "journal.json", "state.json", "before.bin", "after.bin"
 ABANDONED, PREPARED, APPLIED, UNDOING, UNDONE = "abandoned", "prepared", "applied", "undoing", "undone"
 # of a change that keeps nothing: it has begun, and there is no way back; its folder is gone when it is complete
 INTERRUPTED = "interrupted"
-UNFINISHED = (PREPARED, UNDOING, INTERRUPTED)
+# of an interrupted change that is neither to be finished nor taken back: it has to be mended, and then it has been
+GIVEN_UP, MENDED = "given-up", "mended"
+UNFINISHED = (PREPARED, UNDOING, INTERRUPTED, GIVEN_UP)
+TO_MEND = (INTERRUPTED, GIVEN_UP)
+GONE = ".gone"
+"""What the name of a folder ends with that is on its way out."""
 _NO_HASH = "0" * 64
 # beyond any journal of ours: what is larger was put there by somebody else
 _LARGEST_JSON = 1 << 28
 
-Marks = dict[str, list[int]]
-"""Path (as in journal.json) to [size, mtime in ns] of the files that tell whether anybody wrote to the store."""
-
 
 @dataclass(frozen=True, slots=True)
 class Journalled:
-    """A journal as it was read. `head`: everything of journal.json but its operations and times.
+    """A journal as it was read. `layout`: the store as it was for the change. `head`: everything of journal.json but
+    its operations and times.
 
     `times`: mtimes in ns of files that do not get `moment_ns`.
     """
 
     folder: Path
+    layout: StoreLayout
     head: dict[str, Any]
     entries: list[Entry]
     times: dict[Path, int]
@@ -66,16 +72,36 @@ def write_journal(folder: Path, head: dict[str, Any], operations: list[dict[str,
 def write_state(folder: Path, state: str, **more: Any) -> None:
     """Say how far the change has come; durable when this returns."""
     now = time.time_ns() // 1_000_000
-    io.write_whole(folder / STATE, json.dumps({"state": state, "time": now, **more}).encode("ascii"))
+    io.write_whole(folder / STATE, json.dumps({**more, "state": state, "time": now}).encode("ascii"))
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a journal's folder for good: under another name first, so that what is left of it after a crash is never
+    taken for a change."""
+    gone = folder.with_name(folder.name + GONE)
+    if os.path.lexists(gone):
+        remove_any(gone)
+    io.rename(folder, gone)
+    io.flush_directory(folder.parent)
+    io.remove_tree(gone)
+    io.flush_directory(folder.parent)
+
+
+def remove_if_empty(kept: Path) -> None:
+    """Remove the folder that holds those of changes, unless there is more in it."""
+    with suppress(WriteFailedError):
+        io.remove_directory(kept)
+        io.flush_directory(kept.parent)
 
 
 def read_state(folder: Path) -> dict[str, Any]:
     """{"state": …, "time": ms, …}; ABANDONED where a command ended before it had decided to change anything. Of an
-    INTERRUPTED change the head is there as well."""
+    INTERRUPTED, GIVEN_UP or MENDED change the head is there as well."""
     if not (folder / STATE).exists():
         return {"state": PREPARED if (folder / JOURNAL).is_file() else ABANDONED, "time": 0}
     found = _object(folder / STATE)
-    known = (PREPARED, APPLIED, UNDOING, UNDONE) if (folder / JOURNAL).is_file() else (INTERRUPTED,)
+    with_journal = (PREPARED, APPLIED, UNDOING, UNDONE, GIVEN_UP, MENDED)
+    known = with_journal if (folder / JOURNAL).is_file() else (INTERRUPTED, GIVEN_UP, MENDED)
     if found.get("state") not in known:
         raise CorruptError("says nothing of the change's state", file=folder / STATE, hint=_LOOK)
     return found
@@ -91,7 +117,7 @@ def read_head(folder: Path) -> dict[str, Any]:
 
 def read_journal(layout: StoreLayout, folder: Path) -> Journalled:
     """The journal, its hash checked. CorruptError where it is not what was written; RefusedError for another format,
-    or where it would change anything but this store."""
+    or where it would change anything but this store, or knows it with another commitlog."""
     path = folder / JOURNAL
     text = _read(path)
     head = _object(path)
@@ -108,8 +134,10 @@ def read_journal(layout: StoreLayout, folder: Path) -> Journalled:
     is_whole = isinstance(rows, list) and isinstance(times, dict) and isinstance(head.get("moment_ns"), int)
     if not is_whole or not all(isinstance(time_ns, int) for time_ns in times.values()):
         raise CorruptError("holds no operations", file=path, hint=_LOOK)
-    entries = [from_json(row, layout.root, layout.commitlog, path) for row in rows]
-    return Journalled(folder, head, entries, {layout.root / name: time_ns for name, time_ns in times.items()})
+    layout = remembered_layout(layout, path, head)
+    reach = reach_of(layout, path, head)
+    entries = [from_json(row, reach) for row in rows]
+    return Journalled(folder, layout, head, entries, {layout.root / name: time_ns for name, time_ns in times.items()})
 
 
 @contextmanager
@@ -158,21 +186,6 @@ def _check_moved(path: Path, item: Item) -> None:
         raise CorruptError("was moved away and is not as it was: its size or time is another", file=path)
     if item.inode is not None and status.st_ino != item.inode:
         raise CorruptError("was moved away and is not as it was: it could not be read, and is another", file=path)
-
-
-def marks_of(layout: StoreLayout) -> Marks:
-    """The files that change whenever messages are added or a broker runs: the commitlog's, checkpoint and abort."""
-    found: Marks = {}
-    directories = [directory for directory in layout.commitlog if directory.is_dir()]
-    paths = [path for directory in directories for path in directory.iterdir()]
-    for path in sorted([*paths, layout.checkpoint, layout.abort]):
-        try:
-            status = path.stat()
-        except OSError:  # not there, or a link that leads nowhere
-            continue
-        name = path.relative_to(layout.root).as_posix() if path.is_relative_to(layout.root) else str(path)
-        found[name] = [status.st_size, status.st_mtime_ns]
-    return found
 
 
 def _object(path: Path) -> dict[str, Any]:

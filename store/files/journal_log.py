@@ -1,17 +1,16 @@
-"""The changes made to a store: which there were, which one is unfinished, and forgetting what they kept.
+"""The changes made to a store: which there were, and which one is unfinished.
 
-Changes that kept nothing (`clean`, `--no-journal`) and changes that were forgotten are lines of `history.jsonl`.
+Those that kept nothing (`clean`, `--no-journal`) and those that were forgotten are lines of the history.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,33 +20,33 @@ from formats.errors import (
     RefusedError,
     RmqctlError,
     UnreadableError,
-    WriteFailedError,
 )
-from store.files import io
+from store.files.history import history, note_permanent
 from store.files.journal_folder import (
     ABANDONED,
-    APPLIED,
     FORMAT,
+    GIVEN_UP,
     INTERRUPTED,
-    JOURNAL,
+    MENDED,
+    TO_MEND,
     UNDONE,
     UNFINISHED,
-    held,
     read_head,
     read_state,
+    remove_folder,
+    write_state,
 )
 from store.files.layout import StoreLayout
 
-HISTORY = "history.jsonl"
-_LARGEST_HISTORY = 1 << 26
 _ID = re.compile(r"\d{8}T\d{9}Z-[a-z]+")
-PERMANENT, FORGOTTEN, DAMAGED = "permanent", "forgotten", "damaged"
+DAMAGED = "damaged"
 
 
 class Change(NamedTuple):
     """One change. `state`: prepared, applied, undoing, undone; permanent (nothing was kept), interrupted (the same, not
-    complete), forgotten (what was kept has been removed), abandoned (nothing was decided yet), damaged. `time` in ms;
-    `kept_bytes` on disk now."""
+    complete), forgotten (what was kept has been removed), given-up (interrupted, and neither to be finished nor taken
+    back), mended (the same, and the store has been made whole since), abandoned (nothing was decided yet), damaged.
+    `time` in ms; `kept_bytes` on disk now."""
 
     id: str
     verb: str
@@ -68,8 +67,13 @@ class Change(NamedTuple):
 
 def changes(layout: StoreLayout) -> list[Change]:
     """All changes, the oldest first."""
-    found = [*_history(layout), *(_change(folder) for folder in change_folders(layout))]
-    return sorted(found, key=lambda change: (change.id, change.folder is not None))
+    found = {}
+    for row in history(layout):
+        with suppress(TypeError, ValueError):
+            found[str(row["id"])] = _named(str(row["id"]), row["verb"], row["state"], row, 0, None)
+    # of one that was about to be forgotten everything is there as long as its folder is
+    found |= {folder.name: listed(folder) for folder in folders(layout)}
+    return sorted(found.values(), key=lambda change: change.id)
 
 
 def last_standing(layout: StoreLayout) -> Change | None:
@@ -80,39 +84,60 @@ def last_standing(layout: StoreLayout) -> Change | None:
 
 def unfinished_change(layout: StoreLayout) -> str | None:
     """Id of a change that was interrupted, or is under way in another process; None if there is none."""
-    for folder in reversed(change_folders(layout)):
+    return next((folder.name for folder, _ in unfinished(layout)), None)
+
+
+def unfinished(layout: StoreLayout) -> list[tuple[Path, dict[str, Any]]]:
+    """The folders of all such changes and their states, the last first. CorruptError where a state is damaged."""
+    found = []
+    for folder in reversed(folders(layout)):
         try:
-            if read_state(folder)["state"] in UNFINISHED:
-                return folder.name
+            state = read_state(folder)
         except CorruptError as error:
-            error.hint = f"nobody knows whether this change is complete: look, then `rmqctl log --prune {folder.name}`"
+            error.hint = f"nobody knows whether this change is complete: look; {way_out(layout)}"
             raise
-    return None
+        if state["state"] in UNFINISHED:
+            found.append((folder, state))
+    return found
 
 
 def refuse_unfinished(layout: StoreLayout, *, mends: bool = False) -> None:
     """RefusedError if a change of the store was interrupted: nothing else may change it before that one is ended.
 
-    One that kept nothing can only be ended by a command that `mends` the store whatever state it is in.
+    One that kept nothing, or was given up, can only be ended by a command that `mends` the store whatever state it is
+    in.
     """
-    pending = unfinished_change(layout)
-    if pending is None:
-        return
-    change = _change(layout.kept / pending)
-    if change.state == INTERRUPTED:
+    for folder, state in unfinished(layout):
+        if state["state"] not in TO_MEND:
+            raise RefusedError(f"the change {folder.name} was interrupted", file=layout.root, hint=how_to_end(layout))
         if not mends:
-            raise interrupted_error(layout, change)
-    else:
-        raise RefusedError(
-            f"the change {pending} was interrupted",
+            raise to_mend_error(layout, listed(folder))
+
+
+def how_to_end(layout: StoreLayout) -> str:
+    """What to do about an interrupted change of which everything was kept."""
+    where = f"-s {shlex.quote(str(layout.root))}"
+    return f"`rmqctl undo {where}` puts the store back as it was before, `rmqctl resume {where}` finishes the change"
+
+
+def way_out(layout: StoreLayout) -> str:
+    """What to do where an interrupted change can be neither finished nor taken back."""
+    where = f"-s {shlex.quote(str(layout.root))}"
+    return (
+        f"`rmqctl undo --give-up {where}` leaves the store as it is now and keeps what the change took out; then "
+        f"`rmqctl recover {where}` makes it whole by its log, with all that has been stored since"
+    )
+
+
+def to_mend_error(layout: StoreLayout, change: Change) -> RefusedError:
+    """What to say of a change that can only be ended by mending the store."""
+    if change.state == GIVEN_UP:
+        return RefusedError(
+            f"the change {change.id} was interrupted and given up: the store is not whole",
             file=layout.root,
-            hint=f"`rmqctl undo -s {layout.root}` puts the store back as it was before, "
-            f"`rmqctl resume -s {layout.root}` finishes it",
+            hint=f"let `rmqctl recover -s {shlex.quote(str(layout.root))}` make it whole; what the change took out is "
+            f"kept in {change.folder}",
         )
-
-
-def interrupted_error(layout: StoreLayout, change: Change) -> RefusedError:
-    """What to say of an interrupted change that kept nothing."""
     return RefusedError(
         f"the change {change.id} was interrupted, and it kept nothing: there is no way back",
         file=layout.root,
@@ -122,13 +147,23 @@ def interrupted_error(layout: StoreLayout, change: Change) -> RefusedError:
 
 
 def end_interrupted(layout: StoreLayout, which: Callable[[dict[str, Any]], bool] = lambda head: True) -> None:
-    """The store has been mended: interrupted changes that kept nothing are over, those of which `which` says
-    so by their head (as in journal.json). Only under the store's lock."""
-    for folder in change_folders(layout):
-        state = read_state(folder)
+    """The store has been mended: interrupted changes that kept nothing, or were given up, are over, those of which
+    `which` says so by their head (as in journal.json). Only under the store's lock."""
+    for folder, state in unfinished(layout):
         if state["state"] == INTERRUPTED and which(state):
             note_permanent(layout, state)
             remove_folder(folder)
+        elif state["state"] == GIVEN_UP and which(state):
+            write_state(folder, **{**state, "state": MENDED})
+
+
+def unmend(layout: StoreLayout, since_ms: int) -> None:
+    """What mended the store, begun at that time, is going to be taken back: changes that were given up and counted as
+    mended by it have to be mended again. Only under the store's lock."""
+    for folder in folders(layout):
+        state = read_state(folder)
+        if state["state"] == MENDED and state["time"] >= since_ms:
+            write_state(folder, **{**state, "state": GIVEN_UP})
 
 
 def find_change(layout: StoreLayout, wanted: str) -> Change:
@@ -170,54 +205,13 @@ def _stamp(moment: int) -> str:
     return time.strftime("%Y%m%dT%H%M%S", time.gmtime(moment // 1000)) + f"{moment % 1000:03d}Z"
 
 
-def note_permanent(layout: StoreLayout, head: dict[str, Any]) -> None:
-    """Add a change of which nothing is kept to the history."""
-    _append(layout, {**head, "state": PERMANENT})
+def is_id(name: str) -> bool:
+    """Whether a change can have this id."""
+    return _ID.fullmatch(name) is not None
 
 
-def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
-    """Remove what `chosen` changes kept, for good; their lines stay in the history. Returns the bytes freed.
-
-    RefusedError for an unfinished change; StoreInUseError for one that another process is about to end.
-    """
-    freed = 0
-    if layout.kept.is_symlink():
-        raise RefusedError("is a link: nothing is removed behind it", file=layout.kept)
-    for change in chosen:
-        if change.is_unfinished:
-            refuse_unfinished(layout)
-        if change.folder is None:
-            continue
-        folder = Path(change.folder)
-        with held(folder) if (folder / JOURNAL).is_file() else nullcontext():
-            # since it was listed somebody may have begun to undo it
-            state = _change(folder).state
-            if state in UNFINISHED:
-                refuse_unfinished(layout)
-            if state in (APPLIED, UNDONE):
-                row = change._asdict() | {"state": FORGOTTEN if state == APPLIED else UNDONE, "started": change.time}
-                _append(layout, row)
-            remove_folder(folder)
-        freed += change.kept_bytes
-    remove_if_empty(layout.kept)
-    return freed
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove the folder of a change, for good."""
-    io.remove_tree(folder)
-    io.flush_directory(folder.parent)
-
-
-def remove_if_empty(kept: Path) -> None:
-    """Remove the folder that holds those of changes, unless there is more in it."""
-    with suppress(WriteFailedError):
-        io.remove_directory(kept)
-        io.flush_directory(kept.parent)
-
-
-def change_folders(layout: StoreLayout) -> list[Path]:
-    """The folders of all journals, the oldest first. UnreadableError."""
+def folders(layout: StoreLayout) -> list[Path]:
+    """The folders of all changes that have one, the oldest first."""
     try:
         names = sorted(os.listdir(layout.kept))
     except FileNotFoundError:
@@ -225,17 +219,18 @@ def change_folders(layout: StoreLayout) -> list[Path]:
     except OSError as error:  # whether a change is unfinished cannot be known then
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.kept) from error
     # nothing else is ever looked at, let alone removed
-    folders = [layout.kept / name for name in names if _ID.fullmatch(name)]
+    folders = [layout.kept / name for name in names if is_id(name)]
     return [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
 
 
-def _change(folder: Path) -> Change:
+def listed(folder: Path) -> Change:
+    """The change whose journal is in this folder, as it is now."""
     verb = folder.name.partition("-")[2]
     kept = sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
     try:
         found = read_state(folder)
         state = found["state"]
-        head = found if state == INTERRUPTED else read_head(folder) if state != ABANDONED else {}
+        head = found if state in (*TO_MEND, MENDED) else read_head(folder) if state != ABANDONED else {}
         return _named(folder.name, verb, state, head, kept, folder)
     except (RmqctlError, TypeError, ValueError):
         return Change(folder.name, verb, DAMAGED, 0, 0, 0, kept, [], "", str(folder))
@@ -246,38 +241,3 @@ def _named(name: str, verb: str, state: str, head: dict[str, Any], kept: int, fo
     arguments = [str(argument) for argument in head.get("arguments") or ()]
     place = None if folder is None else str(folder)
     return Change(name, verb, state, started, paths, size, kept, arguments, str(head.get("version", "")), place)
-
-
-def _history(layout: StoreLayout) -> list[Change]:
-    path = layout.kept / HISTORY
-    if not path.is_file():
-        return []
-    if path.stat().st_size > _LARGEST_HISTORY:
-        raise CorruptError("is larger than any history", file=path, hint="look what it is, then move it away")
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            row = json.loads(line)
-            found.append(_named(str(row["id"]), str(row["verb"]), str(row["state"]), row, 0, None))
-        except (ValueError, TypeError, KeyError, RecursionError):  # the last line of a process that was killed
-            continue
-    return found
-
-
-def _append(layout: StoreLayout, row: dict[str, Any]) -> None:
-    path = layout.kept / HISTORY
-    io.make_directories(path.parent, flushed=True)
-    is_new = not path.exists()
-    # first a newline: the line before may be half of one
-    line = "\n" + json.dumps({name: row.get(name) for name in _KEPT_FIELDS}) + "\n"
-    descriptor = io.open_for_writing(path, create=True)
-    try:
-        io.write_at(descriptor, path, os.fstat(descriptor).st_size, line.encode("ascii"))
-        io.flush_descriptor(descriptor, path)
-    finally:
-        os.close(descriptor)
-    if is_new:
-        io.flush_directory(path.parent)
-
-
-_KEPT_FIELDS = ("id", "verb", "state", "started", "paths", "bytes", "arguments", "version")

@@ -107,6 +107,9 @@ class StoreLayout:
 
     @property
     def kept(self) -> Path:
-        """Beside the store: what changes of ours took out of it. Never inside: a broker refuses stray files."""
-        root = Path(os.path.abspath(self.root))  # "." and ".." have no name
+        """Beside the store: what changes of ours took out of it. Never inside: a broker refuses stray files.
+
+        Links are followed: whatever name a store is used by, its changes are found.
+        """
+        root = Path(os.path.realpath(self.root))
         return root.with_name(root.name + ".rmqctl")

@@ -78,10 +78,13 @@ class Plan:
 
     What changes carries the time of the change, but for the files in `times` (mtime in ns): a broker deletes commitlog
     files by their age, the oldest first, so one that looks young would keep all behind it on the disk.
+    `messages_gone`: that it takes out of the log; `messages_made`: that are good ones only by it, fillers included.
     """
 
     operations: list[Operation] = field(default_factory=list)
     times: dict[Path, int] = field(default_factory=dict)
+    messages_gone: int = 0
+    messages_made: int = 0
 
     def add(self, operation: Operation) -> None:
         """Add one operation at the end."""

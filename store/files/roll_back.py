@@ -13,7 +13,7 @@ from pathlib import Path
 from formats.errors import CorruptError, RefusedError, UnreadableError
 from store.files import io
 from store.files.carry_out import changed_directories, make_single
-from store.files.journal_entry import CHUNK, CREATE, IN_PLACE, RESIZE, Entry, Item, Piece, tree_items
+from store.files.journal_entry import CHUNK, CREATE, IN_PLACE, RESIZE, Entry, Piece, is_same, tree_items
 from store.files.journal_folder import BEFORE
 from store.files.moving import clear_interrupted, discard, move
 from store.files.reading import pieces_of
@@ -70,7 +70,7 @@ def _discard_copy(entry: Entry) -> None:
     """Remove what a move to or from another file system left whole in both places."""
     found = [item for item in tree_items(entry.path) if item.size is not None]
     for items in (entry.staged_items, entry.moved_items):
-        if found == [Item(item.name, item.size, item.mtime_ns) for item in items if item.size is not None]:
+        if is_same(entry.path, found, items):
             discard(entry.path)
             return
     raise RefusedError(

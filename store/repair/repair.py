@@ -119,6 +119,7 @@ class _Repair:
         for finding in chosen:
             if mend_of(finding) is Mend.CHECKSUM:
                 mend_checksum(self.files, finding, self.operations)
+                self.operations.messages_made += 1
         staging = None if self.journal is None else lambda: self.journal.staging  # type: ignore[union-attr]
         for finding in chosen:
             if mend_of(finding) is Mend.CONFIG:
@@ -157,6 +158,7 @@ class _Repair:
             if Mend.LOG in wanted or self._belongs(operation, wanted):
                 self.operations.add(operation)
         self.operations.times |= recovery.operations.times
+        self.operations.messages_made += recovery.operations.messages_made
         _copy(done, report)
 
     def _forget(self, gone: list[Path]) -> None:

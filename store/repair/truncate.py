@@ -9,6 +9,7 @@ from store.columns.batch import ColumnRecord, MessageColumns
 from store.columns.parallel import walk_parallel
 from store.commitlog.walk import Blank, Empty, Progress, walk
 from store.files.mapped_file_queue import MappedFileQueue
+from store.files.undo import Agree
 from store.recover import recover_with
 from store.recover_report import Goal, RecoverReport
 from store.store_files import StoreFiles
@@ -22,25 +23,22 @@ def truncate(
     keeps: bool = True,
     arguments: list[str] | None = None,
     progress: Progress | None = None,
+    agree: Agree | None = None,
 ) -> RecoverReport:
     """End the log of the store opened as `files`, which is stale afterwards, at physical offset `at`, where a record
     must begin or end.
 
     What follows is cleared or moved away and kept in the journal (not without `keeps`). Damage before `at` stays.
+    `agree` is asked, before anything changes, where that takes messages away.
     RefusedError if `at` is inside a record or outside the log, with the nearest offsets; StoreInUseError;
     UnsupportedError for RocksDB queues.
     """
-    messages = 0
 
     def goal(store: StoreFiles, _: object) -> Goal:
-        nonlocal messages
         require_boundary(store.log, at)
-        messages = count_messages(store.log, at)
-        return Goal(at=at)
+        return Goal(at=at, messages_cut=count_messages(store.log, at))
 
-    report = recover_with(files, goal, "truncate", dry_run, keeps, arguments, progress)
-    report.messages_cut = messages
-    return report
+    return recover_with(files, goal, "truncate", dry_run, keeps, arguments, progress, agree)
 
 
 def require_boundary(log: MappedFileQueue, at: int) -> None:

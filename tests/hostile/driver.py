@@ -56,7 +56,7 @@ LOOKS: tuple[tuple[str, ...], ...] = (
 )
 CHANGES: tuple[tuple[str, ...], ...] = (
     ("recover",),
-    ("recover", "--full", "--cut"),
+    ("recover", "--full", "--cut", "--yes"),
     ("rebuild",),
     ("append", "-t", "T", "--body", "x"),
     ("repair", "--yes"),

@@ -79,7 +79,9 @@ def test_a_decision_ends_with_five(golden_store: GoldenStore, capsys: pytest.Cap
     assert "at offset 1695806" in err
     assert "573 good messages (418873 bytes)" in err
     assert "--cut" in err
-    code, out, _ = run(capsys, "recover", "-s", store, "--cut", "--json")
+    code, out, err = run(capsys, "recover", "-s", store, "--cut", "--json")
+    assert (code, out, "this takes 573 messages away" in err) == (5, "", True)
+    code, out, _ = run(capsys, "recover", "-s", store, "--cut", "--yes", "--json")
     assert (code, record(out)["end_offset"], record(out)["messages_cut"]) == (0, 1695806, 573)
 
 

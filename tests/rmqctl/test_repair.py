@@ -64,7 +64,13 @@ def test_truncate(golden_store: GoldenStore, run: Run) -> None:
     assert "`--at 582959`" in err
     code, out, err = run("truncate", "-s", store, "--at", "601709", "--dry-run")
     assert (code, "messages cut          1814" in out, "It would change" in err) == (0, True, True)
+    before = tree_state(store)
     code, out, err = run("truncate", "-s", store, "--at", "601709", "--json")
+    assert (code, out) == (5, "")
+    assert "this takes 1814 messages away" in err
+    assert "--yes" in err
+    assert {**tree_state(store), ".": 0, "lock": 0} == {**before, ".": 0, "lock": 0}
+    code, out, err = run("truncate", "-s", store, "--at", "601709", "--yes", "--json")
     assert (code, record(out)["messages"], record(out)["messages_cut"]) == (0, 686, 1814)
     assert run("check", "-s", store)[0] == 0
     assert run("undo", "-s", store)[0] == 0

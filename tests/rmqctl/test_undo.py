@@ -93,7 +93,7 @@ def test_recover_log_undo(golden_store: GoldenStore, run: Run, monkeypatch: pyte
         ("recover", "--bridge"),
         ("rebuild",),
         ("clean", "--at-once", "--yes"),
-        ("truncate", "--at", "0"),
+        ("truncate", "--at", "0", "--yes"),
         ("repair",),
     ],
 )

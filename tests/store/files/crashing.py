@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from typing import Any
 
 from store.files import io
 
@@ -27,26 +29,29 @@ def recorded(work: Callable[[], object]) -> list[Observed]:
 def crashed(work: Callable[[], object], number: int, *, torn: bool = False) -> bool:
     """Run `work`, killed just before its change of that number, counted from 1: whether it came so far.
 
-    `torn`: if that change is a write, its first half is done, and wrong.
+    `torn`: if that change is a write, its first half is done.
     """
     count = 0
+    write_at = io.write_at
 
     def kill(operation: str, path: str, offset: int, length: int) -> None:
         nonlocal count
         count += 1
-        if count < number:
-            return
-        if count == number and torn and operation == "write" and length > 1:
-            with open(path, "r+b") as file:
-                file.seek(offset)
-                file.write(b"\xee" * (length // 2))
-        raise CrashError
+        if count >= number:
+            raise CrashError
+
+    def tear(descriptor: int, path: Any, offset: int, data: Any) -> None:
+        if count == number - 1:
+            os.pwrite(descriptor, memoryview(data)[: len(data) // 2], offset)
+        write_at(descriptor, path, offset, data)
 
     io.observer = kill
+    if torn:
+        io.write_at = tear
     try:
         work()
     except CrashError:
         return True
     finally:
-        io.observer = None
+        io.observer, io.write_at = None, write_at
     return False

@@ -14,7 +14,8 @@ from store.clean import CleanOptions, clean
 from store.config import StoreConfig
 from store.export.outputs import new_directory, new_file
 from store.files import io
-from store.files.journal_log import changes, forget
+from store.files.forget import forget
+from store.files.journal_log import changes
 from store.files.undo import resume, undo
 from store.message_store import MessageStore
 from store.rebuild import rebuild

@@ -49,7 +49,7 @@ def test_every_change_is_observed(tmp_path: Path, seen: list[tuple[str, str, int
         ("create", lambda: io.create_file(file, 100)),
         ("open write", lambda: io.write_range(file, 5, b"12345")),
         ("truncate", lambda: io.truncate(file, 50)),
-        ("open fsync", lambda: io.flush_file(file)),
+        ("fsync", lambda: io.flush_file(file)),
         ("fsync", lambda: io.flush_directory(file.parent)),
         ("link", lambda: io.link(file, file.with_name("link"))),
         ("copy mkdir", lambda: io.copy_file(file, other)),

@@ -11,13 +11,13 @@ import pytest
 
 from formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, StoreInUseError
 from store.files import lock
+from store.files.forget import forget
+from store.files.history import note_permanent
 from store.files.journal import Journal
 from store.files.journal_folder import held
 from store.files.journal_log import (
     changes,
     end_interrupted,
-    forget,
-    note_permanent,
     refuse_unfinished,
     unfinished_change,
 )
@@ -110,21 +110,30 @@ def test_a_damaged_journal_is_not_used(tmp_path: Path, place: str) -> None:
     assert tree_state(layout.root) == before
 
 
-def test_a_journal_may_not_reach_out_of_its_store(tmp_path: Path) -> None:
-    layout = small_store(tmp_path)
-    victim = tmp_path / f"{0:020d}"
+def test_a_journal_may_not_reach_out_of_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = small_store(tmp_path / "a")
+    victim = tmp_path / "logs" / f"{0:020d}"
+    victim.parent.mkdir()
     victim.write_bytes(b"precious")
-    other = StoreLayout(layout.root, (tmp_path,))  # the commitlog is said to be the folder with the victim
+    other = StoreLayout(layout.root, (victim.parent,))  # the commitlog is said to be the folder with the victim
     journal = Journal(other, "test")
     journal.apply(Plan([WriteRange(victim, 0, b"PRECIOUS"), MoveAway(layout.abort)]))
-    with pytest.raises(RefusedError, match="no part of this store"):
-        undo(layout)
-    linked = StoreLayout(layout.root, (layout.root / "commitlog",))
-    with pytest.raises(RefusedError, match="no part of this store"):
-        undo(linked)
+    # the journal of another store, which somebody may have made up
+    copy = copied(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(RefusedError, match="was made with the commitlog in"):
+        undo(copy)
+    elsewhere = StoreLayout(layout.root, (layout.root / "queues",))
+    with pytest.raises(RefusedError, match="was made with the commitlog in"):
+        undo(elsewhere)
+    # somebody else's
+    with monkeypatch.context() as patched:
+        patched.setattr("store.files.reach._owner", lambda _: os.geteuid() + 1)
+        with pytest.raises(RefusedError, match="was made with the commitlog in"):
+            undo(layout)
     assert victim.read_bytes() == b"PRECIOUS"
     assert not layout.abort.exists()
-    undo(other)
+    # this user's own, for this very store: it remembers where the commitlog is
+    undo(layout)
     assert victim.read_bytes() == b"precious"
 
 
@@ -247,15 +256,27 @@ def test_only_folders_of_ours_are_ever_removed(tmp_path: Path) -> None:
 
 
 def test_a_journal_may_not_follow_links_out_of_its_store(tmp_path: Path) -> None:
-    layout = small_store(tmp_path)
-    victim = tmp_path / "etc"
-    victim.mkdir()
-    (victim / "passwd").write_bytes(b"precious")
-    (layout.root / "consumequeue").symlink_to(victim)
-    Journal(layout, "test").apply(Plan([WriteRange(layout.root / "consumequeue" / "passwd", 0, b"PRECIOUS")]))
+    layout = small_store(tmp_path / "a")
+    victim, other = tmp_path / "etc", tmp_path / "other"
+    for folder in (victim, other):
+        folder.mkdir()
+        (folder / "passwd").write_bytes(b"precious")
+    link = layout.root / "consumequeue"
+    link.symlink_to(victim)
+    Journal(layout, "test").apply(Plan([WriteRange(link / "passwd", 0, b"PRECIOUS")]))
+    # the journal of another store, which somebody may have made up
+    with pytest.raises(RefusedError, match="no part of this store"):
+        undo(copied(tmp_path / "a", tmp_path / "b"))
+    # the link leads elsewhere now
+    link.unlink()
+    link.symlink_to(other)
     with pytest.raises(RefusedError, match="no part of this store"):
         undo(layout)
-    assert (victim / "passwd").read_bytes() == b"PRECIOUS"
+    assert ((victim / "passwd").read_bytes(), (other / "passwd").read_bytes()) == (b"PRECIOUS", b"precious")
+    link.unlink()
+    link.symlink_to(victim)
+    undo(layout)
+    assert (victim / "passwd").read_bytes() == b"precious"
 
 
 def test_what_stands_among_the_journals_does_no_harm(tmp_path: Path) -> None:
@@ -303,9 +324,12 @@ def test_an_interrupted_change_that_kept_nothing_is_known(tmp_path: Path) -> Non
         states.add(state)
         if state == "interrupted":
             _assert_no_way_back(copy)
+        elif state == "permanent":  # complete, but for what is left of its folder
+            assert content(copy.root) != before
+            refuse_unfinished(copy)
         else:  # nothing was changed yet
             assert content(copy.root) == before
-    assert states == {"applied", "abandoned", "interrupted"}
+    assert states == {"applied", "abandoned", "interrupted", "permanent"}
 
 
 def test_what_is_being_undone_is_not_forgotten(tmp_path: Path) -> None:
