@@ -77,15 +77,18 @@ def load_kernels(module: str, is_right: Callable[[Kernels], bool], announce: Cal
     """
     with listening(announce):
         kernels: Kernels = import_module(module).make_kernels(source_stamp(module))
-        try:
-            if is_right(kernels):
-                return kernels
-        except Exception:  # noqa: BLE001 - a damaged cache raises anything
-            pass
-        kernels = tuple(map(_uncached, kernels))
-        if not is_right(kernels):
-            raise AssertionError(f"the kernels of {module} give wrong results")
+        if not _works(kernels, is_right):
+            kernels = tuple(map(_uncached, kernels))
+            if not is_right(kernels):
+                raise AssertionError(f"the kernels of {module} give wrong results")
         return kernels
+
+
+def _works(kernels: Kernels, is_right: Callable[[Kernels], bool]) -> bool:
+    try:
+        return is_right(kernels)
+    except Exception:  # noqa: BLE001 - a damaged cache raises anything
+        return False
 
 
 def source_stamp(module: str) -> int:

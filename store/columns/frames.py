@@ -89,8 +89,10 @@ def frame_writer() -> FrameWriter | None:
 
 @functools.cache
 def _load(crc_function: int) -> FrameWriter | None:
-    found = tried_kernels("store.columns.kernel_frames", lambda tried: _is_right(FrameWriter(*tried, crc_function)))
-    return None if found is None else FrameWriter(*found, crc_function)
+    found = tried_kernels(
+        "store.columns.kernel_frames", lambda tried: _is_right(FrameWriter(tried[0], tried[1], crc_function))
+    )
+    return None if found is None else FrameWriter(found[0], found[1], crc_function)
 
 
 def _is_right(writer: FrameWriter) -> bool:

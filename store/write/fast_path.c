@@ -1,7 +1,7 @@
 /* The fast path in compiled form: a message, as the named tuple that it is, becomes bytes.
 
-   Put    puts one ordinary message into the window of the mapped file. Plain twin: OrdinaryPuts (ordinary.py).
-   fill_rows   turns many messages into rows. Plain twin: rows_of_messages (bulk_rows.py).
+   FastPath.put        puts one ordinary message into the window of the mapped file. Plain twin: ordinary.py.
+   FastPath.fill_rows  turns many messages into rows. Plain twin: bulk_rows.py.
 
    Only the stable ABI of Python 3.11 is used, so that nothing here knows how an object is laid out. What a caller hands
    in may be anything: whatever is not exactly of the type that is expected, is not known yet or is unusual is left to
@@ -9,7 +9,8 @@
    and the last change of it no code of Python's runs: exact ints, texts, bytes and dicts of texts have none. So a put
    is whole or not there, and needs no lock against another one of its kind.
 
-   Memory is reached through buffers only, whose length is compared with every place before it is written. */
+   Memory is reached through buffers only, whose length is compared with every place before it is written. setup.py
+   defines SOURCE, a number of what this is compiled from. */
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -19,10 +20,6 @@
 #include <time.h>
 
 #include "formats/layouts.h"
-
-#ifndef SOURCE
-#define SOURCE ""
-#endif
 
 /* a time that is to be filled in: NO_TIME (bulk_rows.py) */
 #define NO_TIME INT64_MIN

@@ -32,7 +32,8 @@ def _callable(function: Any) -> Any:
     """A function that only kernels can call, compiled anew for Python."""
     import numba
 
-    return numba.njit(_nrt=False)(function.py_func)
+    njit: Any = numba.njit
+    return njit(_nrt=False)(function.py_func)
 
 
 _NAMES = "is_utf8", "find_byte", "as_int", "hash_on", "same_bytes"
