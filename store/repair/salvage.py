@@ -84,15 +84,14 @@ def salvage(
 
 @contextlib.contextmanager
 def _lost_and_found(path: Path) -> Iterator[LostAndFound]:
-    """The lost and found of a salvage on its way to the name `path`; neither is left where it fails."""
+    """The lost and found of a salvage on its way to the name `path`; what is on its way goes where it fails."""
     rows = LostAndFound(staging_of(path))
     try:
         yield rows
     except BaseException:
         rows.close()
-        for left in (rows.path, path):
-            if os.path.lexists(left):
-                io.remove(left)
+        if os.path.lexists(rows.path):
+            io.remove(rows.path)
         raise
 
 
