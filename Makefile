@@ -36,7 +36,7 @@ install: $(STAMP)
 	@$(BIN)/python -m rmqctl.warm_up
 
 # editable_mode=compat: a plain path entry, where the default is an import hook that every start of rmqctl waits for
-$(STAMP): pyproject.toml constraints.txt setup.py store/write/fast_path.c formats/layouts.h
+$(STAMP): pyproject.toml constraints.txt setup.py store/write/fast/fast_path.c formats/layouts.h
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: rmqctl needs Python 3.11 or newer, and '$(PYTHON)' is not." >&2; \
 		echo "      Install one (Debian: apt-get install python3 python3-venv) or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; \
@@ -64,7 +64,7 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m formats.generate --check
+	$(BIN)/python -m rmqctl.formats.generate --check
 	$(BIN)/python -m rmqctl.document --check
 
 interop: install
@@ -74,7 +74,7 @@ bench: install
 	$(BIN)/python -m bench $(ARGS)
 
 docs: install
-	$(BIN)/python -m formats.generate
+	$(BIN)/python -m rmqctl.formats.generate
 	$(BIN)/python -m rmqctl.document
 
 proof: lint test-all interop

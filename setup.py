@@ -10,13 +10,13 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).parent
-SOURCES = ("store/write/fast_path.c", "formats/layouts.h")
+SOURCES = ("store/write/fast/fast_path.c", "formats/layouts.h")
 HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
-# so that code of another source is not taken (store/write/extension.py)
+# so that code of another source is not taken (store/write/fast/extension.py)
 source = format(zlib.crc32(b"".join((ROOT / name).read_bytes() for name in SOURCES)), "08x")
 fast_path = Extension(
-    "store.write.fast_path",
+    "rmqctl.store.write.fast.fast_path",
     [SOURCES[0]],
     include_dirs=["."],
     depends=[SOURCES[1]],

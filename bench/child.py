@@ -75,7 +75,7 @@ def _status(path: str, *names: str) -> int:
 def _timed(work: Callable[[], int]) -> Outcome:
     """The time of `work` alone. Starting Python and loading what is compiled does not count, nor does, on the other
     side, the start of the JVM."""
-    from store.columns import speed_notice
+    from rmqctl.store.columns.engine import speed_notice
 
     speed_notice()
     begin = time.perf_counter()
@@ -85,16 +85,17 @@ def _timed(work: Callable[[], int]) -> Outcome:
 
 
 def _check(store: Path) -> Outcome:
-    from store.columns import check_log
-    from store.store_files import StoreFiles
+    from rmqctl.store.columns.parallel import check_log
+    from rmqctl.store.store_files import StoreFiles
 
     with StoreFiles(store) as files:
         return _timed(lambda: check_log(files.log, threads=2).messages)
 
 
 def _scan(store: Path) -> Outcome:
-    from store.columns import Columns, MessageColumns, walk_columns
-    from store.store_files import StoreFiles
+    from rmqctl.store.columns.batch import Columns, MessageColumns
+    from rmqctl.store.columns.walk import walk_columns
+    from rmqctl.store.store_files import StoreFiles
 
     with StoreFiles(store) as files:
         records = walk_columns(files.log, columns=Columns.ALL)
@@ -102,16 +103,16 @@ def _scan(store: Path) -> Outcome:
 
 
 def _recover(store: Path) -> Outcome:
-    from store.recover import recover
-    from store.store_files import StoreFiles
+    from rmqctl.store.recover.recover import recover
+    from rmqctl.store.store_files import StoreFiles
 
     with StoreFiles(store) as files:
         return _timed(lambda: recover(files).messages)
 
 
 def _rebuild(store: Path) -> Outcome:
-    from store.rebuild import rebuild
-    from store.store_files import StoreFiles
+    from rmqctl.store.rebuild import rebuild
+    from rmqctl.store.store_files import StoreFiles
 
     with StoreFiles(store) as files:
         return _timed(lambda: rebuild(files).messages)
@@ -119,7 +120,7 @@ def _rebuild(store: Path) -> Outcome:
 
 def _put(store: Path, count: int, body_size: int) -> Outcome:
     from bench.stores import message
-    from store import MessageStore
+    from rmqctl.store import MessageStore
 
     body = bytes(range(256)) * (body_size // 256 + 1)
     with MessageStore.open(store, "rw", create=True) as opened:
@@ -137,7 +138,7 @@ def _put(store: Path, count: int, body_size: int) -> Outcome:
 
 def _put_many(store: Path, count: int, body_size: int) -> Outcome:
     from bench.stores import message
-    from store import MessageStore
+    from rmqctl.store import MessageStore
 
     body = bytes(range(256)) * (body_size // 256 + 1)
     messages = [message(number, body[:body_size]) for number in range(_BULK_WARM_UP + count)]
@@ -155,7 +156,7 @@ def _put_many(store: Path, count: int, body_size: int) -> Outcome:
 
 def _put_columns(store: Path, count: int, body_size: int) -> Outcome:
     from bench.stores import columns
-    from store import MessageStore
+    from rmqctl.store import MessageStore
 
     body = (bytes(range(256)) * (body_size // 256 + 1))[:body_size]
     end = _BULK_WARM_UP + count

@@ -13,18 +13,18 @@ from unittest import mock
 
 from bench.measure import Measurement, in_turns, say, times
 from bench.stores import GIGABYTE, BenchStore, write_store
-from pipeline.class_archive import SWITCH
-from pipeline.engine import Engine, LocalEngine, SparkEngine
-from pipeline.jobs.export import export_with
-from pipeline.jobs.rebuild import rebuild_with
-from pipeline.session import spark_session
-from pipeline.splits import Split, open_split, plan_splits, split_columns
-from store.columns import Columns, MessageColumns
-from store.export.export import Target, export_batches
-from store.rebuild import rebuild
-from store.scan.scan import Scan
-from store.scan.schema import column_names
-from store.store_files import StoreFiles
+from rmqctl.pipeline.engine.engine import Engine, LocalEngine, SparkEngine
+from rmqctl.pipeline.jobs.export import export_with
+from rmqctl.pipeline.jobs.rebuild import rebuild_with
+from rmqctl.pipeline.spark.class_archive import SWITCH
+from rmqctl.pipeline.spark.session import spark_session
+from rmqctl.pipeline.splits.splits import Split, open_split, plan_splits, split_columns
+from rmqctl.store.columns.batch import Columns, MessageColumns
+from rmqctl.store.export.export import Target, export_batches
+from rmqctl.store.rebuild import rebuild
+from rmqctl.store.scan.scan import Scan
+from rmqctl.store.scan.schema import column_names
+from rmqctl.store.store_files import StoreFiles
 
 _MASTER = "local[2]"
 _PROCESSES = 2

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from formats.hosts import LOCAL_HOST
-from formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
-from formats.message import Message, frame_bytes, prepare_frame
+from rmqctl.formats.hosts import LOCAL_HOST
+from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
+from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 
 if TYPE_CHECKING:
     import pyarrow

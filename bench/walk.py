@@ -12,8 +12,8 @@ import numpy as np
 from bench import rocketmq
 from bench.measure import Measurement, in_turns, rates
 from bench.stores import GIGABYTE, BenchStore
-from store.columns import check_log
-from store.store_files import StoreFiles
+from rmqctl.store.columns.parallel import check_log
+from rmqctl.store.store_files import StoreFiles
 
 _CHUNK = 32 << 20
 _THREADS = 2

@@ -1,10 +1,10 @@
-"""CRCs of bodies and of whole frames (spec/formats.md 2.3, 2.5.1)."""
+"""CRCs of bodies and of whole frames (docs/formats.md)."""
 
 from __future__ import annotations
 
 import zlib
 
-from formats.layouts import PROPERTY_CRC
+from rmqctl.formats.layouts import PROPERTY_CRC
 
 # The sign bit is masked off because RocketMQ keeps the value in a Java int and wants it non-negative.
 CRC_MASK = 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""Config JSON as the broker writes it: maps with bare integer keys, which JSON proper forbids (spec/formats.md 11)."""
+"""Config JSON as the broker writes it: maps with bare integer keys, which JSON proper forbids (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from formats.errors import CorruptError
+from rmqctl.formats.errors import CorruptError
 
 # A string is matched first so that digits inside it are never taken for a key. One without an end is matched up to the
 # end of the text, and nothing is tried twice: damaged text must not take quadratic time.

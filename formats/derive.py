@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from construct import Bytes, Construct, Container, FormatField, IfThenElse, Renamed, Struct
 
-from formats.layout import Layout
+from rmqctl.formats.layout import Layout
 
 
 class SchemaField(NamedTuple):

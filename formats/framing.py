@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from formats import properties as property_names
-from formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, property_crc_text
-from formats.hosts import LOCAL_HOST, Host
-from formats.layouts import (
+from rmqctl.formats import properties as property_names
+from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, property_crc_text
+from rmqctl.formats.hosts import LOCAL_HOST, Host
+from rmqctl.formats.layouts import (
     FRAME_HEADS,
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
@@ -19,7 +19,7 @@ from formats.layouts import (
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
 )
-from formats.properties import encode_properties
+from rmqctl.formats.properties import encode_properties
 
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 """Those of a message that has none."""

@@ -1,4 +1,4 @@
-"""Java's String.hashCode and what RocketMQ makes of it: tag codes and key hashes (spec/formats.md 5.2, 8)."""
+"""Java's String.hashCode and what RocketMQ makes of it: tag codes and key hashes (docs/formats.md)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from formats.errors import UsageError
+from rmqctl.formats.errors import UsageError
 
 # int() alone would take "+1", "1_000" and digits of other scripts
 _PORT = re.compile(r"-?[0-9]{1,10}")

@@ -1,13 +1,13 @@
-"""Message ids: the broker's offset id and the client's unique id (spec/formats.md 3)."""
+"""Message ids: the broker's offset id and the client's unique id (docs/formats.md)."""
 
 from __future__ import annotations
 
 import struct
 from typing import NamedTuple
 
-from formats import layouts
-from formats.errors import UsageError
-from formats.hosts import Host
+from rmqctl.formats import layouts
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.hosts import Host
 
 
 class UniqueId(NamedTuple):

@@ -1,6 +1,6 @@
-"""Fixed layouts. Generated from formats/schemas by `python -m formats.generate`: do not edit."""
+"""Fixed layouts. Generated from formats/schemas by `python -m rmqctl.formats.generate`: do not edit."""
 
-from formats.layout import Layout
+from rmqctl.formats.layout import Layout
 
 FRAME_HEAD_44 = Layout(
     "FRAME_HEAD_44",

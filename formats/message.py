@@ -5,16 +5,11 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats.checksums import (
-    PROPERTY_CRC_SIZE,
-    body_crc,
-    frame_crc,
-    parse_property_crc,
-)
-from formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, decompress
-from formats.hosts import Host
-from formats.ids import format_offset_message_id
-from formats.layouts import (
+from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc
+from rmqctl.formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, decompress
+from rmqctl.formats.hosts import Host
+from rmqctl.formats.ids import format_offset_message_id
+from rmqctl.formats.layouts import (
     FRAME_HEADS,
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
@@ -22,11 +17,11 @@ from formats.layouts import (
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
 )
-from formats.properties import parse_properties
-from formats.sys_flag import compression_type
+from rmqctl.formats.properties import parse_properties
+from rmqctl.formats.sys_flag import compression_type
 
 if TYPE_CHECKING:
-    from formats.framing import NO_PROPERTIES, FrameParts, Message, frame_bytes, prepare_frame, utf16_length
+    from rmqctl.formats.framing import NO_PROPERTIES, FrameParts, Message, frame_bytes, prepare_frame, utf16_length
 
 __all__ = [
     "MINIMUM_FRAME_SIZE",
@@ -221,7 +216,7 @@ _OF_FRAMING = ("NO_PROPERTIES", "FrameParts", "Message", "frame_bytes", "prepare
 def __getattr__(name: str) -> object:
     # reading goes without what only writing needs: a lookup as a command has no time for it
     if name in _OF_FRAMING:
-        from formats import framing
+        from rmqctl.formats import framing
 
         return getattr(framing, name)
-    raise AttributeError(f"module 'formats.message' has no attribute {name!r}")
+    raise AttributeError(f"module 'rmqctl.formats.message' has no attribute {name!r}")

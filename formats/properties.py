@@ -1,4 +1,4 @@
-"""The property string of a message: `name 0x01 value 0x02 ...` (spec/formats.md 2.5)."""
+"""The property string of a message: `name 0x01 value 0x02 ...` (docs/formats.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Meaning of the sysFlag bits: transaction type, compression type and their names (spec/formats.md 2.4)."""
+"""Meaning of the sysFlag bits: transaction type, compression type and their names (docs/formats.md)."""
 
 from __future__ import annotations
 
-from formats.layouts import (
+from rmqctl.formats.layouts import (
     COMPRESSION_MASK,
     COMPRESSION_SHIFT,
     SYS_FLAG_COMPRESSED,

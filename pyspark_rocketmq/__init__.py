@@ -3,6 +3,6 @@
 With rmqctl installed, `spark.read.format("rocketmq")` and `spark.readStream.format("rocketmq")` need no registration.
 """
 
-from pipeline.source.datasource import RocketMQSource as DefaultSource
+from rmqctl.pipeline.source.datasource import RocketMQSource as DefaultSource
 
 __all__ = ["DefaultSource"]

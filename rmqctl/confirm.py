@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from formats.errors import RefusedError
-from formats.wording import counted
+from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.wording import counted
 
 if TYPE_CHECKING:
-    from rmqctl.progress import Advancing
+    from rmqctl.output.progress import Advancing
 
 
 def confirm_without_journal(no_journal: bool, yes: bool) -> None:

@@ -83,9 +83,9 @@ def _write_and_kill(store: Path, config: Path) -> None:
 
 def _tear(store: Path) -> None:
     """What a power cut adds to a kill: the last frame is on disk by half."""
-    from formats.message import StoredMessage
-    from store.commitlog.walk import walk
-    from store.store_files import StoreFiles
+    from rmqctl.formats.message import StoredMessage
+    from rmqctl.store.commitlog.walk import walk
+    from rmqctl.store.store_files import StoreFiles
 
     with StoreFiles(store) as files:
         last = [
@@ -113,9 +113,9 @@ def _why_no_spark(arguments: Sequence[str]) -> str | None:
         return f"{NO_SPARK} was given"
     if os.environ.get(NO_SPARK_VARIABLE, "0") not in ("", "0"):
         return f"{NO_SPARK_VARIABLE} is set"
-    from formats.errors import UnsupportedError
-    from pipeline.java import find_java
-    from pipeline.session import require_pyspark
+    from rmqctl.formats.errors import UnsupportedError
+    from rmqctl.pipeline.spark.java import find_java
+    from rmqctl.pipeline.spark.session import require_pyspark
 
     try:
         require_pyspark()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from formats.errors import (
+from rmqctl.formats.errors import (
     CorruptError,
     EngineError,
     NotAStoreError,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.progress import progress
+from rmqctl.output.progress import progress
 from rmqctl.spark_options import SparkChoice, job_engine
 
 if TYPE_CHECKING:
-    from rmqctl.damage import ToldDamage
-    from store.export.export import ExportReport, Target
-    from store.read.selection import Selection
-    from store.store_files import StoreFiles
+    from rmqctl.reports.damage import ToldDamage
+    from rmqctl.store.export.export import ExportReport, Target
+    from rmqctl.store.read.selection import Selection
+    from rmqctl.store.store_files import StoreFiles
 
 
 def export_on_spark(
@@ -26,9 +26,9 @@ def export_on_spark(
     described: dict[str, Any],
 ) -> ExportReport:
     """Run the job; `length`: bytes that will be walked; `described`: what was chosen, for the files' metadata."""
-    from pipeline.jobs.export import export_with
-    from rmqctl.outcome import version
-    from store.export.export import metadata_of
+    from rmqctl.pipeline.jobs.export import export_with
+    from rmqctl.reports.outcome import version
+    from rmqctl.store.export.export import metadata_of
 
     with job_engine(spark) as engine, progress("exporting", length, "bytes") as bar:
         return export_with(

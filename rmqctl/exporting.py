@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from formats.errors import UnsupportedError, UsageError
-from store.read.selection import PLAIN_BYTES
-from store.scan.schema import INSTALL
+from rmqctl.formats.errors import UsageError
+from rmqctl.store.read.selection import PLAIN_BYTES, walked_bytes
+from rmqctl.store.scan.schema import INSTALL, has_arrow
 
 if TYPE_CHECKING:
-    from rmqctl.damage import ToldDamage
-    from rmqctl.output import Output
-    from store.export.export import ExportReport, Target
-    from store.export.writers import Compression
-    from store.read.message_filter import Criteria
-    from store.read.selection import Selection
-    from store.store_files import StoreFiles
+    from rmqctl.output.output import Output
+    from rmqctl.reports.damage import ToldDamage
+    from rmqctl.store.export.export import ExportReport, Target
+    from rmqctl.store.export.writers import Compression
+    from rmqctl.store.read.message_filter import Criteria
+    from rmqctl.store.read.selection import Selection
+    from rmqctl.store.store_files import StoreFiles
 
 TABLES = ("parquet", "arrow")
 _OF_PARTITIONS = ("topic", "store_timestamp")
@@ -33,25 +33,14 @@ def export_here(
 ) -> ExportReport:
     """Write what is selected, of it the columns of these names (None: all). Lines of text are written message by
     message where there is no pyarrow, and of so few messages that loading it takes longer. UsageError for names that
-    are none, else as `store.export.export`."""
-    is_large = walked_bytes(files, selection) > PLAIN_BYTES
+    are none, else as `rmqctl.store.export.export`."""
+    is_large = walked_bytes(files.log, selection) > PLAIN_BYTES
     if is_large and target.format not in TABLES and not has_arrow():
         output.talk(f"messages are written one by one because pyarrow is not installed: {INSTALL}")
         is_large = False
     if target.format in TABLES or is_large:
         return _as_batches(files, selection, names, target, compression, damage, output)
     return _plain_lines(files, selection, names, target, damage)
-
-
-def has_arrow() -> bool:
-    """Whether there is pyarrow."""
-    from store.scan.schema import require_pyarrow
-
-    try:
-        require_pyarrow()
-    except UnsupportedError:
-        return False
-    return True
 
 
 def _as_batches(
@@ -63,18 +52,18 @@ def _as_batches(
     damage: ToldDamage,
     output: Output,
 ) -> ExportReport:
-    from rmqctl.outcome import version
-    from rmqctl.progress import progress
-    from store.export.export import export_batches, metadata_of
-    from store.scan.scan import Scan
-    from store.scan.schema import column_names, require_pyarrow
+    from rmqctl.output.progress import progress
+    from rmqctl.reports.outcome import version
+    from rmqctl.store.export.export import export_batches, metadata_of
+    from rmqctl.store.scan.scan import Scan
+    from rmqctl.store.scan.schema import column_names, require_pyarrow
 
     require_pyarrow()
     lines = None
     if target.format in TABLES:
         wanted = column_names(names)
     else:
-        from rmqctl.message_lines import MessageLines
+        from rmqctl.messages.message_lines import MessageLines
 
         lines = MessageLines(_line_names(names), is_json=target.format == "jsonl")
         wanted = lines.needs
@@ -84,7 +73,7 @@ def _as_batches(
     views = target.format == "parquet" and not target.partition and criteria.matches_all
     scan = Scan(files.log, read, selection.begin, selection.end, criteria=criteria, views=views)
     described = description(selection, wanted)
-    with progress("exporting", walked_bytes(files, selection), "bytes") as bar:
+    with progress("exporting", walked_bytes(files.log, selection), "bytes") as bar:
         schema = scan.schema.with_metadata(metadata_of(files, version(), described))
         return export_batches(scan.batches(damage, bar.advance), schema, wanted, target, compression, lines)
 
@@ -101,17 +90,9 @@ def _chosen(criteria: Criteria) -> dict[str, Any]:
     return {name: getattr(criteria, name) for name in names if getattr(criteria, name) is not None}
 
 
-def walked_bytes(files: StoreFiles, selection: Selection) -> int:
-    """Bytes that will be walked."""
-    file = files.log.find(selection.begin)
-    start = file.start_offset if file is not None else selection.begin
-    end = files.log.max_offset if selection.end is None else min(selection.end, files.log.max_offset)
-    return max(0, end - max(start, files.log.min_offset))
-
-
 def _line_names(names: list[str] | None) -> list[str] | None:
     """The fields asked for; UsageError for a name that is none, or that comes twice."""
-    from rmqctl.message_json import ALL_COLUMNS, EXACT_COLUMNS
+    from rmqctl.messages.message_json import ALL_COLUMNS, EXACT_COLUMNS
 
     known = (*ALL_COLUMNS, *EXACT_COLUMNS)
     for name in names or ():
@@ -125,10 +106,10 @@ def _line_names(names: list[str] | None) -> list[str] | None:
 def _plain_lines(
     files: StoreFiles, selection: Selection, names: list[str] | None, target: Target, damage: ToldDamage
 ) -> ExportReport:
-    from rmqctl.message_json import ALL_COLUMNS, EXACT_COLUMNS, message_json
-    from rmqctl.progress import progress
-    from store.export.export import export_records
-    from store.read.selection import in_log_order
+    from rmqctl.messages.message_json import ALL_COLUMNS, EXACT_COLUMNS, message_json
+    from rmqctl.output.progress import progress
+    from rmqctl.store.export.export import export_records
+    from rmqctl.store.read.selection import in_log_order
 
     names = _line_names(names)
 
@@ -139,7 +120,7 @@ def _plain_lines(
                 record = {name: record[name] for name in names if name in record}
             yield message.topic, message.store_timestamp, record
 
-    with progress("exporting", walked_bytes(files, selection), "bytes") as bar:
+    with progress("exporting", walked_bytes(files.log, selection), "bytes") as bar:
         if target.format == "jsonl":
             return export_records(records(), target, _json_line)
         line_of = _csv_lines(names or [*ALL_COLUMNS, *EXACT_COLUMNS])
@@ -149,7 +130,7 @@ def _plain_lines(
 def _json_line(record: Any) -> str:
     import json
 
-    from rmqctl.sanitise import visible_json
+    from rmqctl.output.sanitise import visible_json
 
     return visible_json(json.dumps(record, ensure_ascii=False, allow_nan=False)) + "\n"
 
@@ -159,7 +140,7 @@ def _csv_lines(columns: list[str]) -> Callable[[Any], str]:
     import csv
     import io
 
-    from rmqctl.cells import csv_value
+    from rmqctl.output.cells import csv_value
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats.errors import CorruptError, NotFoundError
-from formats.ids import is_message_id
 from rmqctl import exit_codes
+from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.ids import is_message_id
 from rmqctl.opening import StoreLocation, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from formats.message import StoredMessage
-    from rmqctl.output import Output
-    from store.queues.offset_by_time import Boundary
-    from store.read.reader import StoreReader
+    from rmqctl.formats.message import StoredMessage
+    from rmqctl.output.output import Output
+    from rmqctl.store.queues.offset_by_time import Boundary
+    from rmqctl.store.read.reader import StoreReader
 
 KEY_LIMIT = 32
 _AT_COLUMNS = ("topic", "queue_id", "offset", "min_offset", "max_offset", "store_timestamp", "physical_offset")
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
 
 def find(store: StoreLocation, output: Output, wanted: Wanted) -> int:
     """Find, show, and return the exit code; NotFoundError, CorruptError and what opening a store raises."""
-    from store.read.reader import StoreReader
+    from rmqctl.store.read.reader import StoreReader
 
     with open_store(store) as files:
         reader = StoreReader(files)
@@ -56,7 +56,7 @@ def find(store: StoreLocation, output: Output, wanted: Wanted) -> int:
 
 
 def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, scan: bool) -> int:
-    from rmqctl.progress import progress
+    from rmqctl.output.progress import progress
 
     with progress("searching the commitlog", _log_size(reader), "bytes") as bar:
         result = reader.find(text, topic, scan=scan, progress=bar.advance)
@@ -81,10 +81,10 @@ def _as_offset_id(text: str) -> str:
 
 
 def _by_key(reader: StoreReader, output: Output, key: str, wanted: Wanted) -> int:
-    from rmqctl.progress import progress
-    from store.read.key_query import END_OF_TIME
-    from store.read.message_filter import newest_first
-    from store.read.topic_names import known_topics
+    from rmqctl.output.progress import progress
+    from rmqctl.store.read.key_query import END_OF_TIME
+    from rmqctl.store.read.message_filter import newest_first
+    from rmqctl.store.read.topic_names import known_topics
 
     topic, limit = wanted.topic, wanted.limit or KEY_LIMIT
     topics = [topic] if topic is not None else known_topics(reader.files)
@@ -175,7 +175,7 @@ def _show(
     *,
     many: bool = False,
 ) -> int:
-    from rmqctl.message_json import (
+    from rmqctl.messages.message_json import (
         ALL_COLUMNS,
         DROPPABLE_COLUMNS,
         TABLE_COLUMNS,

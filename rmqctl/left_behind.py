@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
+    from rmqctl.output.output import Output
 
 _SHOWN = 5
 
@@ -14,8 +14,8 @@ _SHOWN = 5
 def tell_left_behind(output: Output, *directories: Path) -> None:
     """Say on stderr which unfinished files and folders lie in `directories` whose processes are gone. Nothing is
     removed: whoever made them may want to know first."""
-    from rmqctl.cells import human_size
-    from store.files.staging import left_behind
+    from rmqctl.output.cells import human_size
+    from rmqctl.store.outputs.staging import left_behind
 
     found = [path for directory in dict.fromkeys(directories) for path in left_behind(directory)]
     for path in found[:_SHOWN]:

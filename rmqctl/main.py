@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import click
 
 from rmqctl import exit_codes
-from rmqctl.outcome import PROGRAM, concluded, version
-from rmqctl.output import output_failed, talk
+from rmqctl.output.output import output_failed, talk
 from rmqctl.quick import COMPLETION_VARIABLE
+from rmqctl.reports.outcome import PROGRAM, concluded, version
 
 __all__ = ["COMPLETION_VARIABLE", "GROUPS", "PROGRAM", "VERBS", "Verb", "VerbGroup", "cli", "main"]
 

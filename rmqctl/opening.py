@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from store.config import StoreConfig
-    from store.store_files import StoreFiles
+    from rmqctl.store.config import StoreConfig
+    from rmqctl.store.store_files import StoreFiles
 
 STORE_VARIABLE = "RMQCTL_STORE"
 
@@ -22,7 +22,7 @@ class StoreLocation(NamedTuple):
 def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLocation:
     """Which store is meant: `store_path` (from -s or the environment), else the config's, else ~/store."""
     if store_path is None and config_path is not None:
-        from store.config import read_broker_conf
+        from rmqctl.store.config import read_broker_conf
 
         configured = read_broker_conf(config_path).store_path_root_dir
         store_path = Path(configured) if configured else None
@@ -31,14 +31,14 @@ def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLoca
 
 def read_config(location: StoreLocation) -> StoreConfig:
     """Settings of the broker.conf named with -c, RocketMQ's defaults without. Keys that do nothing here are named."""
-    from store.config import StoreConfig, config_from_properties, read_properties
+    from rmqctl.store.config import StoreConfig, config_from_properties, read_properties
 
     path = location.config_path
     if path is None:
         return StoreConfig()
-    from rmqctl.output import talk
-    from store.columns.notices import notice, tell_notices
-    from store.config_keys import without_effect
+    from rmqctl.output.output import talk
+    from rmqctl.store.compiled.notices import notice, tell_notices
+    from rmqctl.store.config_keys import without_effect
 
     properties = read_properties(path)
     config = config_from_properties(properties, str(path))
@@ -50,8 +50,8 @@ def read_config(location: StoreLocation) -> StoreConfig:
 
 def tell_if_open(files: StoreFiles) -> None:
     """Before a dry run: a store that somebody has open looks like one that was not closed."""
-    from rmqctl.output import talk
-    from store.files.lock import lock_holder, users_of
+    from rmqctl.output.output import talk
+    from rmqctl.store.files.lock import lock_holder, users_of
 
     holder = lock_holder(files.layout.lock)
     users = [holder] if holder is not None else [process for process, _ in users_of(files.layout)]
@@ -62,9 +62,9 @@ def tell_if_open(files: StoreFiles) -> None:
 def open_store(location: StoreLocation) -> StoreFiles:
     """The store, opened for reading; NotAStoreError, UnreadableError or UsageError as they come, RefusedError where
     standard output was led into it."""
-    from rmqctl.output import refuse_place, talk
-    from store.columns.notices import tell_notices
-    from store.store_files import StoreFiles
+    from rmqctl.output.output import refuse_place, talk
+    from rmqctl.store.compiled.notices import tell_notices
+    from rmqctl.store.store_files import StoreFiles
 
     tell_notices(talk)
     files = StoreFiles(location.path, read_config(location))

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from formats.errors import UsageError
+from rmqctl.formats.errors import UsageError
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
-from rmqctl.output import FORMATS, Output
-from rmqctl.times import parse_time
+from rmqctl.output.output import FORMATS, Output
+from rmqctl.output.times import parse_time
 
 if TYPE_CHECKING:
     _TimeParameter = click.ParamType[int]

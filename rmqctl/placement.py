@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from formats.errors import CorruptError, RefusedError, UnreadableError
-from formats.message import Message
-from store.config_files import read_config
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
+from rmqctl.formats.message import Message
+from rmqctl.store.config_files import read_config
+from rmqctl.store.store_files import StoreFiles
 
 # TopicValidator: what a broker writes itself and no producer may send to
 NOT_ALLOWED = frozenset(

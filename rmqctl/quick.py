@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rmqctl.finding import Wanted, find
 from rmqctl.opening import STORE_VARIABLE, locate_store
-from rmqctl.output import Output
+from rmqctl.output.output import Output
 
 COMPLETION_VARIABLE = "_RMQCTL_COMPLETE"
 _VERB = "query"

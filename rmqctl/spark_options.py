@@ -14,7 +14,7 @@ from rmqctl.options import Flag
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.engine import Engine
+    from rmqctl.pipeline.engine.engine import Engine
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -65,7 +65,7 @@ def _with(command: Command, flag: Flag) -> Command:
     def chosen(*args: Any, master: str | None, conf: tuple[str, ...], **options: Any) -> Any:
         settings: dict[str, str] = {}
         if conf:
-            from pipeline.session import parse_conf
+            from rmqctl.pipeline.spark.session import parse_conf
 
             if master in (None, IN_PROCESS):
                 raise click.UsageError("--conf is a setting of Spark: say --master, too")
@@ -78,8 +78,8 @@ def _with(command: Command, flag: Flag) -> Command:
 @contextlib.contextmanager
 def spark_session(spark: SparkChoice) -> Iterator[SparkSession]:
     """A session, with a word to the user while it starts (some seconds)."""
-    from pipeline.session import spark_session as open_session
-    from rmqctl.progress import waiting
+    from rmqctl.output.progress import waiting
+    from rmqctl.pipeline.spark.session import spark_session as open_session
 
     with contextlib.ExitStack() as opened:
         with waiting(f"starting Spark at {spark.master or DEFAULT_MASTER}"):
@@ -93,8 +93,8 @@ def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Eng
 
     Spark starts with the first job, so that whatever is wrong with the store or the command is said at once.
     """
-    from formats.errors import UnsupportedError
-    from pipeline.engine import LocalEngine, SparkEngine
+    from rmqctl.formats.errors import UnsupportedError
+    from rmqctl.pipeline.engine.engine import LocalEngine, SparkEngine
 
     if spark.master in (None, IN_PROCESS):
         yield LocalEngine(processes)

@@ -6,7 +6,7 @@ import os
 import sys
 
 from rmqctl import quick
-from rmqctl.outcome import concluded
+from rmqctl.reports.outcome import concluded
 
 
 def main() -> int:

@@ -6,11 +6,10 @@ directory (see `compiling.kernel`).
 
 from __future__ import annotations
 
-from store import run_units
-from store.columns.engine import engine
-from store.columns.frames import frame_writer
-from store.mend import index_entries
-from store.write import bulk_kernels
+from rmqctl.store.columns.engine import engine
+from rmqctl.store.columns.frames import frame_writer
+from rmqctl.store.survey import index_entries, run_units
+from rmqctl.store.write.bulk import bulk_kernels
 
 
 def warm_up() -> bool:
@@ -22,10 +21,10 @@ def warm_up() -> bool:
     index_entries.kernels()
     run_units.kernels()
     try:
-        from rmqctl.line_columns import reader_of_lines
-        from rmqctl.text_engine import text_kernels
-        from store.scan.property_engine import compiled_columns
-        from store.write.property_join import join_kernel
+        from rmqctl.messages.line_columns import reader_of_lines
+        from rmqctl.messages.text_engine import text_kernels
+        from rmqctl.store.scan.property_engine import compiled_columns
+        from rmqctl.store.write.bulk.property_join import join_kernel
     except ImportError:
         return True  # without pyarrow there is nothing to use these for
     compiled_columns()

@@ -1,4 +1,4 @@
-"""The checkpoint file: what was flushed up to which store time (spec/formats.md 9)."""
+"""The checkpoint file: what was flushed up to which store time (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import UnreadableError
-from formats.layouts import CHECKPOINT, CHECKPOINT_SIZE
-from store.files import io
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.layouts import CHECKPOINT, CHECKPOINT_SIZE
+from rmqctl.store.files import io
 
 # StoreCheckpoint#getMinTimestamp keeps a margin for what was stored within the same moments
 _MARGIN_MS = 3000

@@ -1,4 +1,4 @@
-"""Settings of a store: what a broker.conf says, RocketMQ's defaults for the rest (spec/INDEX.md)."""
+"""Settings of a store: what a broker.conf says, RocketMQ's defaults for the rest (MessageStoreConfig)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import UnreadableError, UsageError
-from store.files.layout import StoreLayout
+from rmqctl.formats.errors import UnreadableError, UsageError
+from rmqctl.store.files.layout import StoreLayout
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

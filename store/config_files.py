@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from formats.config_json import MAXIMUM_SIZE, format_config_json, parse_config_json
-from formats.errors import CorruptError
-from store.files import io
-from store.files.reading import read_small_file
+from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json, parse_config_json
+from rmqctl.formats.errors import CorruptError
+from rmqctl.store.files import io
+from rmqctl.store.files.reading import read_small_file
+
+_TYPE_ATTRIBUTE = "queue.type"
 
 
 class ConfigFile(NamedTuple):
@@ -81,3 +83,9 @@ def write_config(path: Path, content: Any) -> None:
     if old is not None:
         io.write_whole(backup_of(path), path.read_bytes())
     io.write_whole(path, text.encode("utf-8"))
+
+
+def topic_type(entry: object) -> str | None:
+    """The queue.type attribute of a topic's entry in topics.json."""
+    attributes = entry.get("attributes") if isinstance(entry, dict) else None
+    return attributes.get(_TYPE_ATTRIBUTE) if isinstance(attributes, dict) else None

@@ -7,31 +7,31 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from formats.errors import RefusedError, UsageError
-from formats.hosts import LOCAL_HOST, Host
-from formats.message import Message, StoredMessage
-from store.config import StoreConfig
-from store.read.reader import StoreReader
-from store.store_files import StoreFiles
-from store.write.ordinary import wall_clock
-from store.write.result import PutResult
+from rmqctl.formats.errors import RefusedError, UsageError
+from rmqctl.formats.hosts import LOCAL_HOST, Host
+from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.write.fast.ordinary import wall_clock
+from rmqctl.store.write.result import PutResult
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from store.check.check import CheckRun
-    from store.check.cross import Level
-    from store.clean import CleanOptions, CleanReport
-    from store.commitlog.walk import Progress
-    from store.queues.offset_by_time import Boundary
-    from store.read.get import GetResult
-    from store.read.key_query import QueryResult
-    from store.read.message_filter import Criteria
-    from store.read.selection import OnDamage
-    from store.rebuild import RebuildReport
-    from store.recover import RecoverReport
-    from store.write.bulk_result import ColumnsResult
-    from store.write.writer import StoreWriter
+    from rmqctl.store.check.check import CheckRun
+    from rmqctl.store.check.cross import Level
+    from rmqctl.store.clean import CleanOptions, CleanReport
+    from rmqctl.store.commitlog.walk import Progress
+    from rmqctl.store.queues.offset_by_time import Boundary
+    from rmqctl.store.read.get import GetResult
+    from rmqctl.store.read.key_query import QueryResult
+    from rmqctl.store.read.message_filter import Criteria
+    from rmqctl.store.read.selection import OnDamage
+    from rmqctl.store.rebuild import RebuildReport
+    from rmqctl.store.recover.recover import RecoverReport
+    from rmqctl.store.write.bulk.bulk_result import ColumnsResult
+    from rmqctl.store.write.writer import StoreWriter
 
 Mode = Literal["r", "rw"]
 
@@ -67,7 +67,7 @@ class MessageStore:
         progress: Progress | None = None,
     ) -> MessageStore:
         """The store at `path`. NotAStoreError, UnreadableError; for `rw` also StoreInUseError, RefusedError,
-        UnsupportedError and WriteFailedError (see `store.write.open_for_writing`): opening never repairs.
+        UnsupportedError and WriteFailedError (see `write.opening.open_for_writing`): opening never repairs.
 
         The rest is for `rw`. `create`: make a missing or empty directory a new store. `full_check`: check the CRCs of
         the whole log, not of its last three files. `allocate_ahead`: let a thread create the next commitlog file early.
@@ -81,8 +81,8 @@ class MessageStore:
             return cls(StoreFiles(root, config), None)
         if mode != "rw":
             raise UsageError(f"mode {mode!r} is neither 'r' nor 'rw'")
-        from store.write.open_for_writing import open_for_writing
-        from store.write.writer import StoreWriter
+        from rmqctl.store.write.opening.open_for_writing import open_for_writing
+        from rmqctl.store.write.writer import StoreWriter
 
         opened = open_for_writing(root, config, create=create, is_full_check=full_check, progress=progress)
         host = store_host or opened.end.last_store_host or LOCAL_HOST
@@ -131,7 +131,7 @@ class MessageStore:
         which `topic` and `body` must be there. UsageError for other columns and values that no column can hold, before
         anything is stored; else as `put_many`, and no faster where flushes are synchronous or nothing is compiled.
         """
-        from store.scan.schema import require_pyarrow
+        from rmqctl.store.scan.schema import require_pyarrow
 
         require_pyarrow()
         return self._writing.put_columns(batch, as_stored)
@@ -150,7 +150,7 @@ class MessageStore:
 
     def check_columns(self, batch: RecordBatch, *, as_stored: bool = False) -> dict[int, str]:
         """The same for the rows of an Arrow batch. UsageError where `put_columns` raises it for the whole batch."""
-        from store.scan.schema import require_pyarrow
+        from rmqctl.store.scan.schema import require_pyarrow
 
         require_pyarrow()
         return self._writing.check_columns(batch, as_stored)
@@ -181,7 +181,7 @@ class MessageStore:
 
     def lookup(self, message_id: str) -> StoredMessage:
         """The message that a broker's offset id names; NotFoundError, CorruptError, UsageError."""
-        from store.read.lookup import lookup_offset_id
+        from rmqctl.store.read.lookup import lookup_offset_id
 
         return lookup_offset_id(self.files, message_id)
 
@@ -201,29 +201,29 @@ class MessageStore:
         progress: Progress | None = None,
     ) -> Iterator[RecordBatch]:
         """Messages in the order they were stored as pyarrow.RecordBatch, with these columns (None: all, see
-        store.scan.schema), of physical offsets [begin, end). A column that is not asked for costs nothing.
+        rmqctl.store.scan.schema), of physical offsets [begin, end). A column that is not asked for costs nothing.
 
         `criteria`: only messages that meet them. `views`: bodies as `binary_view` over the memory they were read
         into; else as `binary`. Damage is told to `on_damage` and passed; without it the first is raised in its place.
         UnsupportedError without pyarrow, UsageError for a name of no column.
         """
-        from store.scan.scan import Scan
+        from rmqctl.store.scan.scan import Scan
 
         scan = Scan(self.files.log, columns, begin, end, criteria=criteria, views=views)
         return scan.batches(on_damage, progress)
 
     def check(self, level: Level | str = "default", *, fail_fast: bool = False) -> CheckRun:
         """Everything that is wrong with the store: iterate over the findings, then look at the `summary`; see
-        store.check.check. Only while it is open for reading; another process may write to it."""
-        from store.check.check import check
+        rmqctl.store.check.check. Only while it is open for reading; another process may write to it."""
+        from rmqctl.store.check.check import check
 
         return check(self._changeable(), level, fail_fast=fail_fast)
 
     # ---- changing
 
     def recover(self, *, cut: bool = False, full: bool = False, dry_run: bool = False) -> RecoverReport:
-        """Recover the store; see store.recover. Only while it is open for reading."""
-        from store.recover import recover
+        """Recover the store; see rmqctl.store.recover.recover. Only while it is open for reading."""
+        from rmqctl.store.recover.recover import recover
 
         report = recover(self._changeable(), cut=cut, full=full, dry_run=dry_run)
         self._reopen()
@@ -232,15 +232,15 @@ class MessageStore:
     def rebuild(
         self, *, queues: bool = True, index: bool = True, topics: list[str] | None = None, dry_run: bool = False
     ) -> RebuildReport:
-        """Make queues and index anew; see store.rebuild. Only while it is open for reading."""
-        from store.rebuild import rebuild
+        """Make queues and index anew; see rmqctl.store.rebuild. Only while it is open for reading."""
+        from rmqctl.store.rebuild import rebuild
 
         report = rebuild(self._changeable(), queues=queues, index=index, topics=topics, dry_run=dry_run)
         self._reopen()
         return report
 
     def clean(self, options: CleanOptions | None = None, *, dry_run: bool = False) -> CleanReport:
-        """Remove expired files for good; see store.clean. Messages that were put are flushed and dispatched first.
+        """Remove expired files for good; see `store/clean`. Messages that were put are flushed and dispatched first.
 
         A file that a reader of this store holds (an iterator that is in the middle of it) is refused: a later call
         removes it once it is released, or when destroyMapedFileIntervalForcibly (120 s) is over since the first one.
@@ -248,7 +248,7 @@ class MessageStore:
         """
         if self._writer is not None:
             return self._writer.clean(options, dry_run)
-        from store.clean import clean
+        from rmqctl.store.clean import clean
 
         return clean(self.files, options, dry_run=dry_run)
 

@@ -7,24 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from formats.errors import NotFoundError, RefusedError, UsageError
-from store.commitlog.walk import Progress
-from store.dispatch import QueueSlot
-from store.files import io
-from store.files.journal import Journal
-from store.files.journal_log import end_interrupted, refuse_unfinished
-from store.files.layout import topic_directory
-from store.files.plan import Install, MoveAway, Plan, describe
-from store.log_runs import Digest, QueueRun, Run, route
-from store.log_survey import new_survey
-from store.mend.index_build import IndexBuilder
-from store.mend.queue_files import plan_empty_ext
-from store.mend.queue_writer import QueueWriter
-from store.queues.batch_consumequeue import BatchConsumeQueue
-from store.queues.queue_table import QueueTable, has_rocksdb_queues, rocksdb_error
-from store.run_survey import survey_runs
-from store.store_files import StoreFiles
-from store.taken import taken
+from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
+from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.files import io
+from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
+from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
+from rmqctl.store.journal.plan import Install, MoveAway, Plan, describe
+from rmqctl.store.journal.taken import taken
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
+from rmqctl.store.queues.dispatch import QueueSlot
+from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, rocksdb_error
+from rmqctl.store.recover.mend.index_build import IndexBuilder
+from rmqctl.store.recover.mend.queue_files import plan_empty_ext
+from rmqctl.store.recover.mend.queue_writer import QueueWriter
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
+from rmqctl.store.survey.log_survey import new_survey
+from rmqctl.store.survey.run_survey import survey_runs
 
 # units that all queues together hold in memory at most before they are written
 _HELD_UNITS = 1 << 20
@@ -184,7 +185,7 @@ def rebuild(
     if dry_run:
         refuse_unfinished(files.layout, mends=True)
         _require_log(files)
-        files.keep_interrupted_sizes()
+        keep_interrupted_sizes(files)
         report = _rebuild(files, None, plan, queues, index, topics, progress)
         report.operations = [describe(operation, files.root) for operation in plan.operations]
         return report

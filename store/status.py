@@ -1,4 +1,4 @@
-"""What a put or a get can end with, in RocketMQ's own words (spec/write-path.md 1, reading.md 3)."""
+"""What a put or a get can end with, in RocketMQ's own words (PutMessageStatus, GetMessageStatus)."""
 
 from __future__ import annotations
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from formats.errors import NotAStoreError, UnreadableError
-from store.checkpoint import Checkpoint, read_checkpoint
-from store.config import StoreConfig
-from store.files.layout import StoreLayout
-from store.files.lock import lock_holder
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import Descriptors
-from store.index.index_service import IndexService
-from store.queues.queue_table import QueueTable, has_rocksdb_queues
+from rmqctl.formats.errors import NotAStoreError, UnreadableError
+from rmqctl.store.checkpoint import Checkpoint, read_checkpoint
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.lock import lock_holder
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.index.index_service import IndexService
+from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues
 
 # any one of these makes a directory a store
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint")
@@ -39,7 +39,7 @@ class StoreFiles:
         _require_store(self.layout)
 
     def _tell_removed(self, _directory: Path) -> None:
-        from store.columns.notices import notice
+        from rmqctl.store.compiled.notices import notice
 
         notice(f"{self.root}: its oldest files were removed while it was read; reading goes on where it begins now")
 
@@ -78,17 +78,11 @@ class StoreFiles:
             "mapper_file_size_batch_consume_queue": self.queues.batch_file_size(),
         }
 
-    def keep_interrupted_sizes(self) -> None:
-        """Make new files as a change that was interrupted and kept nothing had begun to, where the configuration says
-        nothing else: before queues and index are changed."""
-        from store.files.interrupted_sizes import interrupted_sizes
-
-        known = {name: size for name, size in interrupted_sizes(self.layout).items() if name in StoreConfig._fields}
-        missing = {name: size for name, size in known.items() if getattr(self.config, name) is None}
-        if missing:
-            self.config = self.config._replace(**missing)  # type: ignore[arg-type]  # all of them are sizes
-            for name in ("queues", "index", "index_to_mend"):
-                self.__dict__.pop(name, None)  # found with the sizes known before
+    def take_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Make new files of these sizes, by the names of StoreConfig, from now on."""
+        self.config = self.config._replace(**sizes)  # type: ignore[arg-type]  # all of them are sizes
+        for name in ("queues", "index", "index_to_mend"):
+            self.__dict__.pop(name, None)  # found with the sizes known before
 
     @cached_property
     def index_to_mend(self) -> IndexService:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pipeline.class_archive import SWITCH
+from rmqctl.pipeline.spark.class_archive import SWITCH
 from tests import goldens, processes, quick
 from tests.goldens import GoldenStore
 

@@ -6,9 +6,9 @@ import functools
 import tempfile
 from pathlib import Path
 
-from store.config import StoreConfig, read_broker_conf
-from store.read.reader import StoreReader
-from store.store_files import StoreFiles
+from rmqctl.store.config import StoreConfig, read_broker_conf
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import base_of, broker_conf, golden, properties, truth
 
 

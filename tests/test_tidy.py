@@ -17,7 +17,7 @@ import pytest
 
 from tests.processes import run
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("formats", "store", "pipeline", "rmqctl")
 LONGEST_MODULE = 350
 LONGEST_FUNCTION = 70
@@ -29,21 +29,35 @@ DEVELOPERS_COMMANDS = ("formats/generate.py",)
 # each ends what it starts, and after a while in any case
 STARTERS = ("tests/processes.py", "tests/interop/toolchain.py", "tests/pipeline/cluster.py")
 
-# What a floor or room may import of ours, the longest matching prefix of the importing module decides; names are
-# modules or packages, with all below them.
-_ROOM = ("formats", "store.files", "store.config", "store.status")
-MAY_IMPORT = {
-    "formats": ("formats",),
-    "store": ("formats", "store"),
-    "store.files": ("formats", "store.files"),
-    "store.commitlog": (*_ROOM, "store.commitlog"),
-    "store.queues": (*_ROOM, "store.queues"),
-    "store.index": (*_ROOM, "store.index"),
-    "store.config": ("formats", "store.files"),
-    "store.status": ("formats", "store.files"),
-    "pipeline": ("formats", "store", "pipeline"),
-    "rmqctl": ("formats", "store", "pipeline", "rmqctl"),
-}
+# The house from the ground up. A row is a room, or a module that lies beside rooms and that rooms above it use; what
+# has no row of its own belongs to the row of its folder. A row imports from itself and from the rows before it.
+HOUSE = tuple(
+    """
+    rmqctl.formats.schemas rmqctl.formats
+    rmqctl.store.status rmqctl.store.files rmqctl.store.outputs rmqctl.store.config rmqctl.store.config_files
+    rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues rmqctl.store.index rmqctl.store.compiled
+    rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read rmqctl.store.scan rmqctl.store.export
+    rmqctl.store.dump rmqctl.store.survey
+    rmqctl.store.journal.plan rmqctl.store.journal.moving rmqctl.store.journal.reach rmqctl.store.journal.entry
+    rmqctl.store.journal.folder rmqctl.store.journal.use rmqctl.store.journal
+    rmqctl.store.info rmqctl.store.clean
+    rmqctl.store.recover.mend rmqctl.store.recover rmqctl.store.rebuild rmqctl.store.truncate
+    rmqctl.store.check.catalogue rmqctl.store.check.cross rmqctl.store.check.log rmqctl.store.check.state
+    rmqctl.store.check.queues rmqctl.store.check.index rmqctl.store.check rmqctl.store.predict
+    rmqctl.store.write.result rmqctl.store.write.put_state rmqctl.store.write.topic_types
+    rmqctl.store.write.put_checks rmqctl.store.write.property_text rmqctl.store.write.fast
+    rmqctl.store.write.dispatch rmqctl.store.write.delay rmqctl.store.write.headroom
+    rmqctl.store.write.prepare rmqctl.store.write.put
+    rmqctl.store.write.bulk rmqctl.store.write.opening rmqctl.store.write
+    rmqctl.store.recover.bridge rmqctl.store.repair rmqctl.store.message_store rmqctl.store.salvage
+    rmqctl.store.snapshot rmqctl.store
+    rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.jobs.digests
+    rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
+    rmqctl.pipeline.sql rmqctl.pipeline
+    rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.opening rmqctl.reports rmqctl.sql rmqctl rmqctl.commands
+    rmqctl.documents
+    """.split()
+)
 
 Rule = Callable[[str, str, ast.Module], Iterator[str]]
 
@@ -63,9 +77,24 @@ def _dotted(node: ast.expr) -> str:
     return f"{_dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else "?"
 
 
+def _within(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
+
+
+def module_name(path: str) -> str:
+    """The name a module is imported by: the floors lie at the top of the repository, imported below `rmqctl`."""
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"rmqctl.{name}" if _within(name, FLOORS[:-1]) else name
+
+
+def row_of(module: str) -> str | None:
+    """The row of the house that a module belongs to; None for what is outside of it."""
+    return max((row for row in HOUSE if _within(module, (row,))), key=len, default=None)
+
+
 def _imported(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and full name of everything that a module imports, inside functions too."""
-    package = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    package = module_name(path).split(".")
     if not path.endswith("/__init__.py"):
         package = package[:-1]
     for node in ast.walk(tree):
@@ -77,19 +106,17 @@ def _imported(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
 
 
-def _within(name: str, prefixes: tuple[str, ...]) -> bool:
-    return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
-
-
 def imports_go_downwards(path: str, source: str, tree: ast.Module) -> Iterator[str]:
-    module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    rooms = [room for room in MAY_IMPORT if _within(module, (room,))]
-    if not rooms:
+    module = module_name(path)
+    row = row_of(module)
+    if row is None:
         return
-    allowed = MAY_IMPORT[max(rooms, key=len)]
+    below = HOUSE[: HOUSE.index(row) + 1]
     for line, name in _imported(path, tree):
-        if _within(name, (*FLOORS, "tests", "bench")) and not _within(name, allowed):
+        if _within(name, (*FLOORS[:-1], "tests", "bench")):
             yield f"{line}: {module} must not import {name}"
+        elif _within(name, ("rmqctl",)) and row_of(name) not in below:
+            yield f"{line}: {module} must not import {name}, which stands above it"
 
 
 def modules_are_short(path: str, source: str, tree: ast.Module) -> Iterator[str]:
@@ -199,7 +226,7 @@ def one_module_changes_files(path: str, source: str, tree: ast.Module) -> Iterat
         return
     from_writer: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module in ("store.files", "store.files.io"):
+        if isinstance(node, ast.ImportFrom) and node.module in ("rmqctl.store.files", "rmqctl.store.files.io"):
             from_writer |= {alias.asname or alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom) and node.module in ("os", "shutil", "mmap", "tempfile"):
             yield f"{node.lineno}: import {node.module} as a module, so that this test sees its calls"
@@ -238,6 +265,8 @@ RULES: tuple[Rule, ...] = (
 def modules() -> dict[str, tuple[str, ast.Module]]:
     """Every module's path -> its source and what that is parsed to: once for all rules."""
     found = [path for top in (*FLOORS, "tests", "bench") for path in sorted((ROOT / top).rglob("*.py"))]
+    # the floors are reached below rmqctl/ as well, by links that make one name of them
+    found = [path for path in found if path.resolve() == path]
     sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in found}
     return {path: (source, ast.parse(source)) for path, source in sources.items()}
 
@@ -250,6 +279,43 @@ def test_the_house_is_tidy(rule: Rule) -> None:
     assert complaints == []
 
 
+def test_every_room_has_its_row() -> None:
+    homes = {module_name(path).rpartition(".")[0] for path in modules() if path.startswith(FLOORS)}
+    assert len(HOUSE) == len(set(HOUSE))
+    assert sorted(homes - set(HOUSE) - {""}) == []
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Modules that need one another, a set for each circle: all that each of them reaches and is reached from."""
+    reached: dict[str, set[str]] = {}
+    for module in graph:
+        seen: set[str] = set()
+        waiting = [module]
+        while waiting:
+            further = graph.get(waiting.pop(), set()) - seen
+            seen |= further
+            waiting.extend(further)
+        reached[module] = seen
+    found = [
+        {one for one in reached[module] if module in reached[one]} for module in graph if module in reached[module]
+    ]
+    return [circle for place, circle in enumerate(found) if circle not in found[:place]]
+
+
+def import_graph(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
+    """What each module imports of ours, inside functions and for types too."""
+    known = {module_name(path): path for path in trees if path.startswith(FLOORS)}
+    graph: dict[str, set[str]] = {}
+    for module, path in known.items():
+        named = {name for _, name in _imported(path, trees[path])}
+        graph[module] = {one if one in known else one.rpartition(".")[0] for one in named} & known.keys() - {module}
+    return graph
+
+
+def test_no_module_needs_itself_by_way_of_others() -> None:
+    assert circles(import_graph({path: tree for path, (_, tree) in modules().items()})) == []
+
+
 def test_the_command_line_starts_without_what_is_heavy() -> None:
     code = f"import sys, rmqctl.main; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
     ended = run([sys.executable, "-c", code])
@@ -258,8 +324,8 @@ def test_the_command_line_starts_without_what_is_heavy() -> None:
 
 def test_mypy_sees_every_floor() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    present = {top for top in (*FLOORS, "tests", "bench") if (ROOT / top / "__init__.py").exists()}
-    assert present <= set(settings["tool"]["mypy"]["files"])
+    assert {"rmqctl", "pyspark_rocketmq", "tests", "bench"} == set(settings["tool"]["mypy"]["files"])
+    assert [top for top in FLOORS[:-1] if (ROOT / "rmqctl" / top).resolve() != ROOT / top] == []
 
 
 def test_every_pin_is_exact_and_every_dependency_is_pinned() -> None:

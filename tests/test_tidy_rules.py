@@ -9,16 +9,18 @@ import pytest
 from tests import test_tidy as tidy
 
 BAD: list[tuple[tidy.Rule, str, str]] = [
+    (tidy.imports_go_downwards, "formats/message.py", "import rmqctl.store"),
     (tidy.imports_go_downwards, "formats/message.py", "import store"),
-    (tidy.imports_go_downwards, "formats/message.py", "def f():\n    from rmqctl import output"),
-    (tidy.imports_go_downwards, "store/reader.py", "from rmqctl.output import Output"),
-    (tidy.imports_go_downwards, "store/reader.py", "import pipeline.splits"),
-    (tidy.imports_go_downwards, "store/reader.py", "from tests.golden import delta"),
-    (tidy.imports_go_downwards, "store/files/layout.py", "from store.config import StoreConfig"),
+    (tidy.imports_go_downwards, "formats/message.py", "def f():\n    from rmqctl.output import table"),
+    (tidy.imports_go_downwards, "store/read/get.py", "from rmqctl.output.output import Output"),
+    (tidy.imports_go_downwards, "store/read/get.py", "import rmqctl.pipeline.splits"),
+    (tidy.imports_go_downwards, "store/read/get.py", "from tests.golden import delta"),
+    (tidy.imports_go_downwards, "store/files/layout.py", "from rmqctl.store.config import StoreConfig"),
     (tidy.imports_go_downwards, "store/files/layout.py", "from ..config import StoreConfig"),
-    (tidy.imports_go_downwards, "store/queues/table.py", "from store.commitlog import walk"),
-    (tidy.imports_go_downwards, "store/commitlog/walk.py", "from store import reader"),
+    (tidy.imports_go_downwards, "store/commitlog/walk.py", "from rmqctl.store.queues import unit"),
+    (tidy.imports_go_downwards, "store/commitlog/walk.py", "from rmqctl.store import reader"),
     (tidy.imports_go_downwards, "store/commitlog/__init__.py", "from ..queues import table"),
+    (tidy.imports_go_downwards, "store/check/log/log_check.py", "from rmqctl.store.check.check import check"),
     (tidy.modules_are_short, "store/reader.py", "x = 1\n" * 351),
     (tidy.functions_are_short, "store/reader.py", "def f():\n" + "    x = 1\n" * 70),
     (tidy.modules_say_their_job, "store/reader.py", "import os"),
@@ -36,11 +38,11 @@ BAD += [
                  "with subprocess.Popen(['x'], text=True) as p: pass", "multiprocessing.Process(target=f)")
 ]  # fmt: skip
 GOOD: list[tuple[tidy.Rule, str, str]] = [
-    (tidy.imports_go_downwards, "formats/message.py", "import os, formats.errors"),
-    (tidy.imports_go_downwards, "store/reader.py", "from store.commitlog.walk import walk\nimport formats"),
-    (tidy.imports_go_downwards, "store/queues/table.py", "from store.config import StoreConfig\nfrom . import unit"),
-    (tidy.imports_go_downwards, "store/files/lock.py", "from store.files import io\nfrom storeroom import x"),
-    (tidy.imports_go_downwards, "rmqctl/main.py", "import formats, store, pipeline, rmqctl.output"),
+    (tidy.imports_go_downwards, "formats/message.py", "import os, rmqctl.formats.errors"),
+    (tidy.imports_go_downwards, "store/read/get.py", "from rmqctl.store.commitlog import walk\nimport rmqctl.formats"),
+    (tidy.imports_go_downwards, "store/queues/table.py", "from rmqctl.store.config import X\nfrom . import unit"),
+    (tidy.imports_go_downwards, "store/files/lock.py", "from rmqctl.store.files import io\nfrom storeroom import x"),
+    (tidy.imports_go_downwards, "rmqctl/main.py", "import rmqctl.store, rmqctl.pipeline, rmqctl.output"),
     (tidy.imports_go_downwards, "tests/test_x.py", "import rmqctl.main, store"),
     (tidy.modules_are_short, "store/reader.py", "x = 1\n" * 350),
     (tidy.functions_are_short, "store/reader.py", "def f():\n" + "    x = 1\n" * 69),
@@ -121,8 +123,16 @@ def test_looking_is_no_change(line: str) -> None:
 
 
 def test_the_writer_may_be_called() -> None:
-    source = "from store.files import io\nfrom store.files.io import write_whole\nio.rename(a, b)\nwrite_whole(a, b)"
+    source = "from rmqctl.store.files import io\nfrom rmqctl.store.files.io import take\nio.rename(a, b)\ntake(a, b)"
     assert complaints(tidy.one_module_changes_files, "store/clean.py", source) == []
+
+
+def test_a_circle_is_found_however_long() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"a"}}
+    assert tidy.circles(graph) == [{"a", "b", "c"}]
+    sources = {"store/x.py": "def f():\n    from rmqctl.store import y", "store/y.py": "from rmqctl.store.x import f"}
+    trees = {path: ast.parse(source) for path, source in sources.items()}
+    assert tidy.circles(tidy.import_graph(trees)) == [{"rmqctl.store.x", "rmqctl.store.y"}]
 
 
 def test_every_rule_has_a_bad_example() -> None:

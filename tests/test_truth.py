@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from formats.errors import CorruptError, NotFoundError, UnsupportedError
-from formats.layouts import MESSAGE_MAGIC_V1
-from formats.message import StoredMessage
-from store.commitlog.walk import Damage, walk
-from store.dispatch import unit_tags_code
-from store.queues.queue_table import AnyConsumeQueue
-from store.queues.unit import QueueUnit
-from store.read.get import QueueView
-from store.read.reader import StoreReader
+from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
+from rmqctl.formats.layouts import MESSAGE_MAGIC_V1
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.commitlog.walk import Damage, walk
+from rmqctl.store.queues.dispatch import unit_tags_code
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.read.get import QueueView
+from rmqctl.store.read.reader import StoreReader
 from tests.goldens import GOLDENS, Row, base_of, truth
 from tests.opened import damaged_messages, known_messages, reader, version_of
 from tests.quick import goldens_of

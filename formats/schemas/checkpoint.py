@@ -1,4 +1,4 @@
-"""The checkpoint file: longs at the head of a 4096 byte page (spec/formats.md 9)."""
+"""The checkpoint file: longs at the head of a 4096 byte page (docs/formats.md)."""
 
 from __future__ import annotations
 

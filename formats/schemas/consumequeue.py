@@ -1,4 +1,4 @@
-"""Units of the consumequeue, its ext file and the batch consumequeue (spec/formats.md 5-7)."""
+"""Units of the consumequeue, its ext file and the batch consumequeue (docs/formats.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Message ids: the broker's offset id and the client's unique id (spec/formats.md 3)."""
+"""Message ids: the broker's offset id and the client's unique id (docs/formats.md)."""
 
 from __future__ import annotations
 

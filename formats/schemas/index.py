@@ -1,4 +1,4 @@
-"""The key index file: header, hash slots and entries (spec/formats.md 8)."""
+"""The key index file: header, hash slots and entries (docs/formats.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commitlog frame, its end-of-file filler, hosts and batch items (spec/formats.md 2)."""
+"""The commitlog frame, its end-of-file filler, hosts and batch items (docs/formats.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The property string of a message and the frame checksum that can end it (spec/formats.md 2.5)."""
+"""The property string of a message and the frame checksum that can end it (docs/formats.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`check` with the walk and the comparisons done by tasks; everything else, and every judgement, is `store.check`."""
+"""`check` with the walk and the comparisons done by tasks; everything else, and every judgement, is `store/check`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from formats.errors import UnreadableError
-from pipeline.engine import Engine
-from pipeline.jobs.check_parts import (
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.pipeline.engine.engine import Engine
+from rmqctl.pipeline.jobs.check_parts import (
     Checked,
     CheckOrder,
     IndexFileItem,
@@ -19,22 +19,22 @@ from pipeline.jobs.check_parts import (
     survey_one,
     whole_files,
 )
-from pipeline.over_splits import run_over_splits
-from pipeline.splits import SPLIT_SIZE
-from store.check.check import CheckRun
-from store.check.check import check as check_in_process
-from store.check.cross import CrossCheck, Level, LogSeen
-from store.check.finding import Finding
-from store.check.index import IndexCheck
-from store.check.index_files import IndexSurvey, readable_files
-from store.check.log_walk import Walked
-from store.check.queues import QueueCheck
-from store.check.ranges import Subset
-from store.commitlog.walk import Damage, Progress
-from store.files.mapped_file_queue import MappedFileQueue
-from store.log_runs import Digest, Run, RunRecord
-from store.queues.queue_table import has_rocksdb_queues
-from store.store_files import StoreFiles
+from rmqctl.pipeline.splits.over_splits import run_over_splits
+from rmqctl.pipeline.splits.splits import SPLIT_SIZE
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.check import CheckRun
+from rmqctl.store.check.check import check as check_in_process
+from rmqctl.store.check.cross import CrossCheck, Level, LogSeen
+from rmqctl.store.check.index.index import IndexCheck
+from rmqctl.store.check.index.index_files import IndexSurvey, readable_files
+from rmqctl.store.check.log.log_walk import Walked
+from rmqctl.store.check.queues.queues import QueueCheck
+from rmqctl.store.check.ranges import Subset
+from rmqctl.store.commitlog.walk import Damage, Progress
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.queues.queue_table import has_rocksdb_queues
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_runs import Digest, Run, RunRecord
 
 # splits whose results are held at a time: a result has some hundred bytes for each queue with messages in the split
 _WAVE = 512
@@ -52,7 +52,7 @@ def check_with(
     split_size: int = SPLIT_SIZE,
     progress: Progress | None = None,
 ) -> CheckRun:
-    """`store.check.check.check` with the work done by tasks: the same arguments, findings and summary.
+    """`rmqctl.store.check.check.check` with the work done by tasks: the same arguments, findings and summary.
 
     Tasks read the store only; what they answer is small, and the same for any split size and engine.
     """
@@ -69,7 +69,7 @@ def check_with(
 
 
 class _ByTasks:
-    """See store.check.walker.Walker."""
+    """See rmqctl.store.check.walker.Walker."""
 
     def __init__(self, engine: Engine, split_size: int) -> None:
         self._engine = engine

@@ -1,6 +1,6 @@
 """A check's workers: a split is walked and compared with the queues and the index; what it says is small.
 
-What compares and what judges is the store's own code (`store.check`), so that the findings are those of the check in
+What compares and what judges is the store's own code (`store/check`), so that the findings are those of the check in
 one process.
 """
 
@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from formats.errors import UnreadableError
-from pipeline.splits import Split, open_split, split_columns
-from store.check.batch_look import Look
-from store.check.index import IndexCheck
-from store.check.index_compare import IndexTally
-from store.check.index_files import FileSurvey, IndexSurvey, survey_file
-from store.check.log_walk import walked
-from store.check.queues import QueueCheck
-from store.check.queues_tally import QueuesTally
-from store.columns.batch import Flags, Int64s
-from store.files.reading import Descriptors
-from store.index.index_file import Geometry, IndexFile
-from store.log_runs import Digest, QueueRun, Run, RunRecord
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.pipeline.splits.splits import Split, open_split, split_columns
+from rmqctl.store.check.index.compare import IndexTally
+from rmqctl.store.check.index.index import IndexCheck
+from rmqctl.store.check.index.index_files import FileSurvey, IndexSurvey, survey_file
+from rmqctl.store.check.log.batch_look import Look
+from rmqctl.store.check.log.log_walk import walked
+from rmqctl.store.check.queues.queues import QueueCheck
+from rmqctl.store.check.queues.tally import QueuesTally
+from rmqctl.store.columns.batch import Flags, Int64s
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.index.index_file import Geometry, IndexFile
+from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, RunRecord
 
 
 class CheckOrder(NamedTuple):

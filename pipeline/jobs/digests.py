@@ -13,10 +13,10 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from formats.checksums import PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
-from formats.layouts import FRAME_HEADS, SYS_FLAG_STORE_HOST_V6
-from store.columns.batch import Bytes, Flags, Int32s, Int64s, MessageColumns
-from store.scan.arrays import Texts
+from rmqctl.formats.checksums import PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
+from rmqctl.formats.layouts import FRAME_HEADS, SYS_FLAG_STORE_HOST_V6
+from rmqctl.store.columns.batch import Bytes, Flags, Int32s, Int64s, MessageColumns
+from rmqctl.store.scan.arrays import Texts
 
 SIZE = 16
 Digests = NDArray[np.uint64]

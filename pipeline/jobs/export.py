@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from formats.errors import CorruptError, NotFoundError, UsageError
-from pipeline.engine import Engine
-from pipeline.jobs.export_parts import ExportOrder, MadeFile, SplitExport, compact, export_split, sort_split
-from pipeline.over_splits import run_over_splits
-from pipeline.scratch import scratch_folder
-from store.commitlog.walk import Progress
-from store.export.export import ExportReport
-from store.export.outputs import new_directory
-from store.export.writers import Compression
-from store.files import io
-from store.files.staging import staging_of
-from store.read.message_filter import Criteria
-from store.scan.schema import column_names, require_pyarrow
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError
+from rmqctl.pipeline.engine.engine import Engine
+from rmqctl.pipeline.engine.scratch import scratch_folder
+from rmqctl.pipeline.jobs.export_parts import ExportOrder, MadeFile, SplitExport, compact, export_split, sort_split
+from rmqctl.pipeline.splits.over_splits import run_over_splits
+from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.export.export import ExportReport
+from rmqctl.store.export.writers import Compression
+from rmqctl.store.files import io
+from rmqctl.store.outputs.outputs import new_directory
+from rmqctl.store.outputs.staging import staging_of
+from rmqctl.store.read.message_filter import Criteria
+from rmqctl.store.scan.schema import column_names, require_pyarrow
+from rmqctl.store.store_files import StoreFiles
 
 SUCCESS = "_SUCCESS"
 """An empty file that says, to whoever reads such a directory, that all of it is there."""

@@ -9,17 +9,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from formats.errors import CorruptError
-from pipeline.scratch import attempt
-from pipeline.shuffle import ShuffleReader, ShuffleWriter, bucket_of
-from pipeline.split_scan import split_batches
-from pipeline.splits import Split, open_split
-from store.export.outputs import OutputFile
-from store.export.partitions import Partition, partitioned
-from store.export.writers import Compression, InlineBlocks, IpcWriter, ParquetWriter, TableWriter, only
-from store.files.reading import Descriptors
-from store.read.message_filter import Criteria
-from store.scan.schema import arrow_schema
+from rmqctl.formats.errors import CorruptError
+from rmqctl.pipeline.engine.scratch import attempt
+from rmqctl.pipeline.engine.shuffle import ShuffleReader, ShuffleWriter, bucket_of
+from rmqctl.pipeline.splits.split_scan import split_batches
+from rmqctl.pipeline.splits.splits import Split, open_split
+from rmqctl.store.export.partitions import Partition, partitioned
+from rmqctl.store.export.writers import Compression, InlineBlocks, IpcWriter, ParquetWriter, TableWriter, only
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.outputs.outputs import OutputFile
+from rmqctl.store.read.message_filter import Criteria
+from rmqctl.store.scan.schema import arrow_schema
 
 # In memory: from this many bytes of one split on a partition gets a file of its own; smaller ones are put together
 # into files of about COMPACTED.

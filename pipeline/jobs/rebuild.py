@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from formats.errors import NotFoundError
-from pipeline.engine import Engine
-from pipeline.jobs.rebuild_parts import (
+from rmqctl.formats.errors import NotFoundError
+from rmqctl.pipeline.engine.engine import Engine
+from rmqctl.pipeline.engine.scratch import scratch_folder
+from rmqctl.pipeline.engine.shuffle import ShuffleReader
+from rmqctl.pipeline.jobs.rebuild_parts import (
     Implied,
     KeyRange,
     Keys,
@@ -21,23 +23,21 @@ from pipeline.jobs.rebuild_parts import (
     write_index,
     write_queues,
 )
-from pipeline.over_splits import run_over_splits
-from pipeline.scratch import scratch_folder
-from pipeline.shuffle import ShuffleReader
-from pipeline.splits import SPLIT_SIZE
-from store.commitlog.walk import Progress
-from store.files import io
-from store.files.journal import Journal
-from store.files.layout import topic_directory
-from store.files.plan import Install, Plan
-from store.files.reading import Descriptors
-from store.index.index_service import index_file_name_after
-from store.log_survey import end_survey, new_survey, pass_messages, pass_other
-from store.mend.queue_files import plan_empty_ext
-from store.queues.batch_consumequeue import BatchConsumeQueue
-from store.rebuild import RebuildReport, plan_gone_queues, plan_index
-from store.rebuild import rebuild as rebuild_in_process
-from store.store_files import StoreFiles
+from rmqctl.pipeline.splits.over_splits import run_over_splits
+from rmqctl.pipeline.splits.splits import SPLIT_SIZE
+from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.files import io
+from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.index.index_service import index_file_name_after
+from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.plan import Install, Plan
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
+from rmqctl.store.rebuild import RebuildReport, plan_gone_queues, plan_index
+from rmqctl.store.rebuild import rebuild as rebuild_in_process
+from rmqctl.store.recover.mend.queue_files import plan_empty_ext
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_survey import end_survey, new_survey, pass_messages, pass_other
 
 # bytes of the log for each bucket of queues: what one task of the second pass writes
 _BUCKET = 256 * 1024 * 1024
@@ -57,7 +57,7 @@ def rebuild_with(
     split_size: int = SPLIT_SIZE,
     progress: Progress | None = None,
 ) -> RebuildReport:
-    """`store.rebuild.rebuild` with the work done by tasks: the same arguments, errors, journal and bytes.
+    """`rmqctl.store.rebuild.rebuild` with the work done by tasks: the same arguments, errors, journal and bytes.
 
     What is staged lies beside the store, in a folder that all machines have to see. A dry run is done in this process.
     """
@@ -76,7 +76,7 @@ def rebuild_with(
 
 
 class _Rebuild:
-    """The work of a rebuild, see store.rebuild.RebuildWork."""
+    """The work of a rebuild, see rmqctl.store.rebuild.RebuildWork."""
 
     def __init__(self, engine: Engine, split_size: int) -> None:
         self._engine = engine

@@ -1,7 +1,7 @@
 """A rebuild's workers: what a split implies is put aside, sorted by queue; then queues and index files are written.
 
 What decides about slots, keys and conflicts is the store's own code (`log_runs.route`, `QueueWriter`, `IndexBuilder`),
-fed in the order of the log, so that the files are those of `store.rebuild`, byte for byte.
+fed in the order of the log, so that the files are those of `rmqctl.store.rebuild`, byte for byte.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats.errors import UnreadableError
-from pipeline.scratch import attempt
-from pipeline.shuffle import ShuffleReader, ShuffleWriter, bucket_of
-from pipeline.splits import Split, open_split, split_runs
-from store.commitlog.walk import Blank, Damage, Empty
-from store.dispatch import QueueSlot
-from store.files import io
-from store.files.layout import topic_directory
-from store.files.reading import Descriptors
-from store.files.trees import flush_tree
-from store.index.index_file import Geometry
-from store.log_runs import Digest, QueueRun, Run, route
-from store.mend.index_build import IndexBuilder
-from store.mend.queue_writer import QueueWriter
-from store.queues.unit import QueueUnit
-from store.run_units import UNIT
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.pipeline.engine.scratch import attempt
+from rmqctl.pipeline.engine.shuffle import ShuffleReader, ShuffleWriter, bucket_of
+from rmqctl.pipeline.splits.splits import Split, open_split, split_runs
+from rmqctl.store.commitlog.walk import Blank, Damage, Empty
+from rmqctl.store.files import io
+from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.trees import flush_tree
+from rmqctl.store.index.index_file import Geometry
+from rmqctl.store.queues.dispatch import QueueSlot
+from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.recover.mend.index_build import IndexBuilder
+from rmqctl.store.recover.mend.queue_writer import QueueWriter
+from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
+from rmqctl.store.survey.run_units import UNIT
 
 _Queue = tuple[str, int]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from formats.errors import CorruptError, UnreadableError, UnsupportedError, UsageError
-from pipeline.source.queue_rows import queue_sums
-from store.config_files import read_config
-from store.queues.queue_table import AnyConsumeQueue
-from store.read.log_numbers import count_topics
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, UsageError
+from rmqctl.pipeline.source.queue_rows import queue_sums
+from rmqctl.store.config_files import read_config
+from rmqctl.store.info.log_numbers import count_topics
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.store_files import StoreFiles
 
 Row = dict[str, Any]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pipeline.source.history import Mark, mark_before, stands
-from pipeline.source.position import Position
-from pipeline.source.tail import end_of_messages
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.pipeline.source.history import Mark, mark_before, stands
+from rmqctl.pipeline.source.position import Position
+from rmqctl.pipeline.source.tail import end_of_messages
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 
 class Loss(NamedTuple):

@@ -7,22 +7,22 @@ each step of planning, so nothing here loads a compiler; that is left to the tas
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from formats.errors import UsageError
-from pipeline.source.options import SourceOptions, parse_options
-from pipeline.source.spark_types import view_schema
-from pipeline.source.tail import end_of_messages
-from pipeline.source.wanted import Range, Wanted, wanted_by
-from pipeline.splits import WHOLE_FILES, Split, open_split, plan_splits
-from store.config import StoreConfig
-from store.files.mapped_file_queue import MappedFileQueue
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import UsageError
+from rmqctl.pipeline.source.options import SourceOptions, parse_options
+from rmqctl.pipeline.source.spark_types import view_schema
+from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, split_size, subscribed
+from rmqctl.pipeline.source.tail import end_of_messages
+from rmqctl.pipeline.source.wanted import wanted_by
+from rmqctl.pipeline.splits.splits import WHOLE_FILES, plan_splits
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,7 @@ class RocketMQSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader that follows the commitlog."""
-        from pipeline.source.stream import MessageStreamReader
+        from rmqctl.pipeline.source.stream import MessageStreamReader
 
         options = _with_columns(parse_options(self.options), schema)
         if options.view != "messages":
@@ -83,14 +83,6 @@ def _may_push() -> bool:
     return _PUSHING_PLANNER in sys.modules or getattr(main, "name", None) == _PUSHING_PLANNER
 
 
-class SplitPartition(InputPartition):
-    """A task over a split of the log."""
-
-    def __init__(self, split: Split) -> None:
-        super().__init__(split)
-        self.split = split
-
-
 class TablePartition(InputPartition):
     """A task over a part of another view; what a part is, that view's reader knows."""
 
@@ -111,7 +103,7 @@ class MessageReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """A task for each split that may hold something wanted."""
-        from pipeline.source.prune import kept_splits
+        from rmqctl.pipeline.source.prune import kept_splits
 
         options = self._options
         with StoreFiles(Path(options.path), options.store_config()) as files:
@@ -136,49 +128,12 @@ class PushingMessageReader(MessageReader):
         return filters
 
 
-def subscribed(options: SourceOptions) -> Wanted:
-    """What the options ask for. Rows that it does not want are not in the result: nobody else leaves them out."""
-    since = options.starting_timestamp
-    times = Range() if since is None else Range(low=since)
-    return Wanted(store_times=times, topics=options.topics, topic_pattern=options.topic_pattern)
-
-
 def _asked_for(options: SourceOptions, files: StoreFiles) -> tuple[int | None, int | None]:
     """From which physical offset to which one a query without a stream reads; None: from or to the end of the log."""
     begin = options.starting_offset
     if begin == "latest":
         begin = end_of_messages(files.log, max(files.log.min_offset, 0))
     return (begin if isinstance(begin, int) else None), options.ending_offset
-
-
-def split_size(options: SourceOptions, log: MappedFileQueue, begin: int | None, end: int | None) -> int:
-    """Bytes of a split of [begin, end) of the log, None for its ends: few enough for as many tasks as are wanted."""
-    if options.min_partitions is None or options.split_size == WHOLE_FILES:
-        return options.split_size
-    first = max(log.min_offset, 0) if begin is None else begin
-    length = max((log.max_offset if end is None else end) - first, 1)
-    return max(min(options.split_size, -(-length // options.min_partitions)), 1)
-
-
-def read_split(
-    partition: InputPartition, schema: StructType, wanted: Wanted, check: Callable[[StoreFiles], None] = lambda _: None
-) -> Iterator[pa.RecordBatch]:
-    """The messages of a split as batches that match `schema` exactly; none for a partition without a split.
-
-    `check` is called with the store when all was read, to raise where it is not the one that was planned for.
-    """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    from pipeline.source.fitting import fitted
-    from pipeline.source.log_batches import message_batches
-
-    if not isinstance(partition, SplitPartition):
-        return
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    with open_split(partition.split) as files:
-        for batch in message_batches(files, partition.split, schema.names, wanted):
-            yield fitted(dict(zip(batch.schema.names, batch.columns, strict=True)), arrow_schema)
-        check(files)
 
 
 class TableSourceReader(DataSourceReader):
@@ -190,7 +145,7 @@ class TableSourceReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """A task for each part."""
-        from pipeline.source.readers import READERS
+        from rmqctl.pipeline.source.readers import READERS
 
         options = self._options
         config = options.store_config()
@@ -202,8 +157,8 @@ class TableSourceReader(DataSourceReader):
         """Batches of the schema."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from pipeline.source.fitting import fitted
-        from pipeline.source.readers import READERS
+        from rmqctl.pipeline.source.fitting import fitted
+        from rmqctl.pipeline.source.readers import READERS
 
         if not isinstance(partition, TablePartition):
             return

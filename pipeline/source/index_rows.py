@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from formats.layouts import INDEX_ENTRY
-from store.index.index_file import IndexFile
-from store.scan.arrays import numbers
-from store.store_files import StoreFiles
+from rmqctl.formats.layouts import INDEX_ENTRY
+from rmqctl.store.index.index_file import IndexFile
+from rmqctl.store.scan.arrays import numbers
+from rmqctl.store.store_files import StoreFiles
 
 _CHUNK = 1 << 16
 _ENTRY = INDEX_ENTRY.dtype()

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from pipeline.source.wanted import Wanted
-from pipeline.splits import Split, split_columns
-from store.columns.batch import Columns, MessageColumns
-from store.scan.batches import BatchMaker
-from store.scan.schema import needed
-from store.store_files import StoreFiles
+from rmqctl.pipeline.source.wanted import Wanted
+from rmqctl.pipeline.splits.splits import Split, split_columns
+from rmqctl.store.columns.batch import Columns, MessageColumns
+from rmqctl.store.scan.batches import BatchMaker
+from rmqctl.store.scan.schema import needed
+from rmqctl.store.store_files import StoreFiles
 
-# as store.scan reads: bodies stay in the window that they were read into until a batch is made of them
+# as rmqctl.store.scan reads: bodies stay in the window that they were read into until a batch is made of them
 _WINDOW = 4 * 1024 * 1024
 _ROWS = 16384
 
@@ -25,7 +25,7 @@ def message_batches(
     wanted: Wanted,
     stopped: Callable[[], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches with the types of `store.scan.schema`, none of them empty, in the order of the log.
+    """Batches with the types of `rmqctl.store.scan.schema`, none of them empty, in the order of the log.
 
     `columns` as of `schema.COLUMNS`. Damaged spans hold no message and are passed.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from formats.errors import UsageError
-from pipeline.source.history import Mark, marks_as_json, marks_from_json
+from rmqctl.formats.errors import UsageError
+from rmqctl.pipeline.source.history import Mark, marks_as_json, marks_from_json
 
 _OFFSET, _BEGIN, _HISTORY, _NOTICE = "physical_offset", "begin", "history", "notice"
 

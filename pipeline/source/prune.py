@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from pipeline.resync import LOOK_BACK
-from pipeline.source.wanted import Range, Wanted
-from pipeline.splits import Split
-from store.files.mapped_file_queue import MappedFileQueue
-from store.read.frames import store_time_at
+from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.pipeline.source.wanted import Range, Wanted
+from rmqctl.pipeline.splits.resync import LOOK_BACK
+from rmqctl.pipeline.splits.splits import Split
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.read.frames import store_time_at
 
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2))
 _MAGIC_AT = FRAME_HEADS[0].offset("magic_code")

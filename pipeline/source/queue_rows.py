@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from formats.layouts import CONSUMEQUEUE_UNIT
-from store.queues.batch_consumequeue import BatchConsumeQueue
-from store.queues.consumequeue import ConsumeQueue
-from store.queues.queue_table import AnyConsumeQueue
-from store.queues.unit import PLACEHOLDER_SIZE
-from store.scan.arrays import numbers
-from store.store_files import StoreFiles
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
+from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
+from rmqctl.store.scan.arrays import numbers
+from rmqctl.store.store_files import StoreFiles
 
 UNITS = 4_000_000
 """Slots that one task reads, at most."""

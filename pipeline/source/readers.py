@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipeline.source.config_rows import offset_rows, topic_rows
-from pipeline.source.fitting import columns_of
-from pipeline.source.index_rows import entry_columns, index_parts
-from pipeline.source.queue_rows import queue_parts, unit_columns
-from pipeline.source.tables import TABLES
-from store.store_files import StoreFiles
+from rmqctl.pipeline.source.config_rows import offset_rows, topic_rows
+from rmqctl.pipeline.source.fitting import columns_of
+from rmqctl.pipeline.source.index_rows import entry_columns, index_parts
+from rmqctl.pipeline.source.queue_rows import queue_parts, unit_columns
+from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.store.store_files import StoreFiles
 
 Columns = Mapping[str, pa.Array]
 
@@ -40,7 +40,7 @@ def _rows(view: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) ->
 
 
 def _finding_rows(files: StoreFiles) -> Iterator[Mapping[str, Any]]:
-    from store.check.check import check
+    from rmqctl.store.check.check import check
 
     for finding in check(files):
         row = finding.row()

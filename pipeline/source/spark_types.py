@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import types as spark
 
-from pipeline.source.tables import TABLES
+from rmqctl.pipeline.source.tables import TABLES
 
 _TYPES: dict[str, spark.DataType] = {
     "string": spark.StringType(),

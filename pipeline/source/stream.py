@@ -21,16 +21,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from formats.errors import UnreadableError, UsageError
-from pipeline.source.continuity import Loss, loss_at, removed
-from pipeline.source.datasource import SplitPartition, read_split, split_size, subscribed
-from pipeline.source.history import Mark, behind_blank, marks_for, stands
-from pipeline.source.options import SourceOptions
-from pipeline.source.position import Position, position_from_json
-from pipeline.source.tail import end_of_messages, offset_since
-from pipeline.splits import Split, files_between, plan_splits
-from store.files.mapped_file_queue import MappedFileQueue
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import UnreadableError, UsageError
+from rmqctl.pipeline.source.continuity import Loss, loss_at, removed
+from rmqctl.pipeline.source.history import Mark, behind_blank, marks_for, stands
+from rmqctl.pipeline.source.options import SourceOptions
+from rmqctl.pipeline.source.position import Position, position_from_json
+from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, split_size, subscribed
+from rmqctl.pipeline.source.tail import end_of_messages, offset_since
+from rmqctl.pipeline.splits.splits import Split, files_between, plan_splits
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa

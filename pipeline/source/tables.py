@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from store.scan.schema import COLUMNS as MESSAGE_COLUMNS
+from rmqctl.store.scan.schema import COLUMNS as MESSAGE_COLUMNS
 
 STRING, INT, BIGINT, BOOLEAN, TIMESTAMP, BINARY = "string", "int", "bigint", "boolean", "timestamp", "binary"
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from formats.message import StoredMessage
-from pipeline.source.history import mark_before
-from store.commitlog.frame_search import FrameSearch
-from store.commitlog.walk import Blank, walk_file
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import end_of_nonzero
-from store.read.frames import store_time_at
+from rmqctl.formats.message import StoredMessage
+from rmqctl.pipeline.source.history import mark_before
+from rmqctl.store.commitlog.frame_search import FrameSearch
+from rmqctl.store.commitlog.walk import Blank, walk_file
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import end_of_nonzero
+from rmqctl.store.read.frames import store_time_at
 
 _TAIL = 4 * 1024 * 1024
 # seconds: a frame is copied into the page cache in far less

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from pyspark.sql import datasource as spark
 
-from formats.errors import UsageError
-from formats.ids import parse_offset_message_id
-from store.columns.batch import Columns, Flags, Int64s, MessageColumns
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.ids import parse_offset_message_id
+from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MS = datetime.timedelta(milliseconds=1)

@@ -6,16 +6,17 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from formats.errors import UsageError, WriteFailedError
 from rmqctl import exit_codes
+from rmqctl.formats.errors import UsageError, WriteFailedError
 from rmqctl.options import StoreLocation, key_option, output_options, queue_option, store_options, topic_option
 
 if TYPE_CHECKING:
-    from formats.message import Message
-    from rmqctl.message_source import MessageSource, Piece
-    from rmqctl.output import Output
-    from store.message_store import MessageStore
-    from store.write.result import PutResult
+    from rmqctl.formats.message import Message
+    from rmqctl.messages.message_source import MessageSource
+    from rmqctl.messages.piece import Piece
+    from rmqctl.output.output import Output
+    from rmqctl.store.message_store import MessageStore
+    from rmqctl.store.write.result import PutResult
 
 # beyond this, bad lines and rows are only counted on stderr
 _TOLD = 20
@@ -83,7 +84,7 @@ def append(
             raise click.UsageError("--as-stored and --keep-going go with --from")
         message = _one_message(topic, queue_id, tags, key, properties, flag, body, body_file)
         if not no_unique_key:
-            from rmqctl.unique_ids import UniqueIds
+            from rmqctl.messages.unique_ids import UniqueIds
 
             message = UniqueIds().given_to(message)
         with _open(store, create) as opened:
@@ -95,7 +96,7 @@ def append(
         raise click.UsageError(
             "--from takes whole messages: no -t, -q, -k, --tags, --property, --flag or --body with it"
         )
-    from rmqctl.message_source import message_source
+    from rmqctl.messages.message_source import message_source
 
     read = message_source(source, once=keep_going, unique_keys=not (as_stored or no_unique_key))
     with read as messages, _open(store, create) as opened:
@@ -118,8 +119,8 @@ def _one_message(
     body: str | None,
     body_file: IO[bytes] | None,
 ) -> Message:
-    from formats.message import Message
-    from rmqctl.message_input import properties_of
+    from rmqctl.formats.message import Message
+    from rmqctl.messages.message_input import properties_of
 
     if not topic:
         raise click.UsageError("a message needs -t TOPIC, or --from FILE for many")
@@ -137,10 +138,10 @@ def _one_message(
 
 def _open(store: StoreLocation, create: bool) -> MessageStore:
     from rmqctl.opening import read_config
-    from rmqctl.output import talk
-    from rmqctl.progress import progress
-    from store.columns.notices import tell_notices
-    from store.message_store import MessageStore
+    from rmqctl.output.output import talk
+    from rmqctl.output.progress import progress
+    from rmqctl.store.compiled.notices import tell_notices
+    from rmqctl.store.message_store import MessageStore
 
     tell_notices(talk)
     with progress("checking the end of the commitlog", None, "bytes") as bar:
@@ -208,7 +209,7 @@ def _sorted_out(opened: MessageStore, piece: Piece, as_stored: bool) -> Piece:
 
 def _check_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output) -> int:
     """Number of messages that cannot be stored; each is named."""
-    from rmqctl.progress import progress
+    from rmqctl.output.progress import progress
 
     bad = 0
     with progress("checking the messages", source.size, "bytes") as bar:
@@ -230,7 +231,7 @@ def _tell(output: Output, item: str, errors: dict[int, str], before: int) -> int
 
 def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output, *, is_checked: bool) -> int:
     """Put all that is good; `is_checked`: all of it is."""
-    from rmqctl.progress import progress
+    from rmqctl.output.progress import progress
 
     summary: dict[str, Any] = {"stored": 0, "bad_lines": 0, "first_physical_offset": None, "end_physical_offset": None}
     try:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from formats.errors import NotFoundError, UnsupportedError
 from rmqctl import exit_codes
-from rmqctl.damage import ToldDamage
+from rmqctl.formats.errors import NotFoundError, UnsupportedError
 from rmqctl.options import (
     OFFSET,
     StoreLocation,
@@ -24,11 +23,12 @@ from rmqctl.options import (
     time_options,
     topic_option,
 )
+from rmqctl.reports.damage import ToldDamage
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
-    from store.read.reader import StoreReader
-    from store.read.selection import Order
+    from rmqctl.output.output import Output
+    from rmqctl.store.read.reader import StoreReader
+    from rmqctl.store.read.selection import Order
 
 
 @click.command(
@@ -80,11 +80,11 @@ def cat(
 
     A table shows the start of each body; --json prints whole messages, one a line, as they are read.
     """
-    from rmqctl.listing import print_log, print_messages
+    from rmqctl.messages.listing import print_log, print_messages
     from rmqctl.opening import open_store
-    from store.read.message_filter import Criteria
-    from store.read.reader import StoreReader
-    from store.read.selection import Selection
+    from rmqctl.store.read.message_filter import Criteria
+    from rmqctl.store.read.reader import StoreReader
+    from rmqctl.store.read.selection import Selection
 
     criteria = Criteria(topic, queue_id, tag, key, begin, end)
     _ = criteria.tag_filter  # a malformed expression is said before anything is opened

@@ -15,8 +15,8 @@ from rmqctl.options import StoreLocation, output_options, store_options
 from rmqctl.spark_options import SparkChoice, spark_options
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
-    from store.check.check import CheckRun
+    from rmqctl.output.output import Output
+    from rmqctl.store.check.check import CheckRun
 
 
 @click.command(
@@ -80,16 +80,16 @@ def check(
     configuration and offsets. Each finding says what it means, what it costs and which command mends it. Nothing of
     the store changes. docs/findings.md has all codes.
     """
-    from rmqctl.check_report import CheckReport
     from rmqctl.opening import open_store
-    from rmqctl.progress import progress
+    from rmqctl.output.progress import progress
+    from rmqctl.reports.check_report import CheckReport
 
     if explain is not None:
         return _explain(explain, output)
     state = _state_file(store, resume, state)
     with contextlib.ExitStack() as opened:
         files = opened.enter_context(open_store(store))
-        from store.check.ranges import parse_subset
+        from rmqctl.store.check.ranges import parse_subset
 
         share = None if subset is None else parse_subset(subset)
         seconds = None if max_duration is None else _seconds(max_duration)
@@ -121,11 +121,11 @@ def check(
 def _checker(spark: SparkChoice) -> Iterator[Callable[..., CheckRun]]:
     """What checks: this process, or with --master the tasks of an engine."""
     if spark.master is None:
-        from store.check.check import check as check_store
+        from rmqctl.store.check.check import check as check_store
 
         yield check_store
         return
-    from pipeline.jobs.check import check_with
+    from rmqctl.pipeline.jobs.check import check_with
     from rmqctl.spark_options import job_engine
 
     with job_engine(spark) as engine:
@@ -139,8 +139,8 @@ def _interrupted(offset: int | None, state: Path) -> str:
 
 
 def _explain(code: str, output: Output) -> int:
-    from formats.errors import UsageError
-    from store.check.catalogue import CATALOGUE
+    from rmqctl.formats.errors import UsageError
+    from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 
     kind = CATALOGUE.get(code.upper())
     if kind is None:
@@ -164,9 +164,9 @@ def _state_file(store: StoreLocation, resume: bool, state: Path | None) -> Path 
     """Where it is kept how far the check came; never inside the store."""
     if state is None and not resume:
         return None
-    from formats.errors import UsageError
-    from store.check.scrub import default_path
-    from store.files.output_place import check_output_place
+    from rmqctl.formats.errors import UsageError
+    from rmqctl.store.check.scrub import default_path
+    from rmqctl.store.outputs.output_place import check_output_place
 
     root = store.path.resolve()
     path = default_path(root) if state is None else state.resolve()
@@ -178,7 +178,7 @@ def _state_file(store: StoreLocation, resume: bool, state: Path | None) -> Path 
 
 def _seconds(text: str) -> float:
     """`90`, `90s`, `10m` or `2h` in seconds; UsageError."""
-    from formats.errors import UsageError
+    from rmqctl.formats.errors import UsageError
 
     units = {"s": 1, "m": 60, "h": 3600}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)

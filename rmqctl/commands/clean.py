@@ -10,17 +10,17 @@ from typing import Any
 
 import click
 
-from formats.errors import UsageError
-from rmqctl.cells import human_size
 from rmqctl.confirm import confirm
+from rmqctl.formats.errors import UsageError
 from rmqctl.opening import open_store, read_config
 from rmqctl.options import TIME, StoreLocation, dry_run_option, output_options, store_options, yes_option
-from rmqctl.output import Output
-from rmqctl.span import SPAN
-from rmqctl.times import format_time, now_ms
-from store.clean import CleanReport, options_from_config
-from store.clean import clean as clean_store
-from store.clean.decision import FileDecision
+from rmqctl.output.cells import human_size
+from rmqctl.output.output import Output
+from rmqctl.output.span import SPAN
+from rmqctl.output.times import format_time, now_ms
+from rmqctl.store.clean import CleanReport, options_from_config
+from rmqctl.store.clean import clean as clean_store
+from rmqctl.store.clean.decision import FileDecision
 
 # what a narrow terminal goes without, first first
 _DROPPABLE = ("detail", "kind", "modified_timestamp")

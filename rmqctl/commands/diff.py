@@ -13,9 +13,9 @@ from rmqctl.options import limit_option, output_options
 from rmqctl.spark_options import SparkChoice, jobs_on_spark
 
 if TYPE_CHECKING:
-    from pipeline.jobs.diff import Diff
-    from rmqctl.output import Output
-    from store.store_files import StoreFiles
+    from rmqctl.output.output import Output
+    from rmqctl.pipeline.jobs.diff.diff import Diff
+    from rmqctl.store.store_files import StoreFiles
 
 _DIFFERENCES = (
     "state", "only", "topic", "queue_id", "queue_offset", "physical_offset_a", "physical_offset_b", "fields"
@@ -72,7 +72,7 @@ def diff(
     from rmqctl.opening import open_store
 
     with open_store(StoreLocation(a, config_a)) as files_a, open_store(StoreLocation(b, config_b)) as files_b:
-        from pipeline.jobs.diff_report import summary
+        from rmqctl.pipeline.jobs.diff.report import summary
 
         found = _compared(files_a, files_b, content, limit, spark)
         row = summary(found, files_a, files_b)
@@ -95,9 +95,9 @@ def diff(
 
 
 def _compared(a: StoreFiles, b: StoreFiles, content: bool, limit: int, spark: SparkChoice) -> Diff:
-    from pipeline.jobs.diff import diff as compare
-    from pipeline.jobs.diff import work_of
-    from rmqctl.progress import progress
+    from rmqctl.output.progress import progress
+    from rmqctl.pipeline.jobs.diff.diff import diff as compare
+    from rmqctl.pipeline.jobs.diff.diff import work_of
     from rmqctl.spark_options import job_engine
 
     with job_engine(spark) as engine, progress("comparing", work_of(a, b), "bytes") as bar:

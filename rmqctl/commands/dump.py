@@ -13,8 +13,8 @@ from rmqctl import exit_codes
 from rmqctl.options import OFFSET, limit_option, output_options
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
-    from store.dump.items import DumpField, DumpItem
+    from rmqctl.output.output import Output
+    from rmqctl.store.dump.items import DumpField, DumpItem
 
 _ROW = 16
 _TEXTS = ("config", "text")
@@ -42,8 +42,8 @@ def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None)
     What FILE is, is told by where it lies, else by its content. Commitlog files are shown frame after frame, damaged
     spans as far as they can be parsed; queues unit by unit; index files with header, slots in use and entries.
     """
-    from formats.errors import UnsupportedError
-    from store.dump.dump_file import dump_file
+    from rmqctl.formats.errors import UnsupportedError
+    from rmqctl.store.dump.dump_file import dump_file
 
     try:
         kind, items = dump_file(file, at=at)

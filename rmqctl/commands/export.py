@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from formats.wording import counted
 from rmqctl import exit_codes
-from rmqctl.damage import ToldDamage
+from rmqctl.formats.wording import counted
 from rmqctl.options import (
     OFFSET,
     StoreLocation,
@@ -22,13 +21,14 @@ from rmqctl.options import (
     time_options,
     topic_option,
 )
+from rmqctl.reports.damage import ToldDamage
 from rmqctl.spark_options import SparkChoice, spark_options
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
-    from store.export.export import ExportReport, Format, Target
-    from store.read.selection import Selection
-    from store.store_files import StoreFiles
+    from rmqctl.output.output import Output
+    from rmqctl.store.export.export import ExportReport, Format, Target
+    from rmqctl.store.read.selection import Selection
+    from rmqctl.store.store_files import StoreFiles
 
 _FORMATS = ("parquet", "arrow", "csv", "jsonl")
 
@@ -90,11 +90,11 @@ def export(
     """
     from rmqctl.exporting import TABLES, export_here
     from rmqctl.opening import open_store
-    from store.export.export import Target
-    from store.export.outputs import require_new_file
-    from store.files.output_place import check_output_place
-    from store.read.message_filter import Criteria
-    from store.read.selection import Selection
+    from rmqctl.store.export.export import Target
+    from rmqctl.store.outputs.output_place import check_output_place
+    from rmqctl.store.outputs.outputs import require_new_file
+    from rmqctl.store.read.message_filter import Criteria
+    from rmqctl.store.read.selection import Selection
 
     to = Target(target, _format(target, file_format, partition or spark.master is not None), partition, overwrite)
     is_table = to.format in TABLES
@@ -127,7 +127,7 @@ def export(
 def _tell(report: ExportReport, to: Target, damage: ToldDamage, output: Output) -> None:
     """The summary: on stderr where the messages are on standard output."""
     from rmqctl.left_behind import tell_left_behind
-    from store.export.outputs import STANDARD_OUTPUT
+    from rmqctl.store.outputs.outputs import STANDARD_OUTPUT
 
     if to.path == STANDARD_OUTPUT:
         output.talk(f"{counted(report.messages, 'message')} in {counted(report.bytes, 'byte')} on standard output")
@@ -148,8 +148,8 @@ def _tell(report: ExportReport, to: Target, damage: ToldDamage, output: Output) 
 
 def _format(target: Path, file_format: Format | None, is_directory: bool) -> Format:
     """The format of what is written. UsageError where nothing says it, or where it cannot be."""
-    from store.export.export import SUFFIXES, format_of
-    from store.export.outputs import STANDARD_OUTPUT
+    from rmqctl.store.export.export import SUFFIXES, format_of
+    from rmqctl.store.outputs.outputs import STANDARD_OUTPUT
 
     if target == STANDARD_OUTPUT and is_directory:
         raise click.UsageError("a partitioned export or one on Spark needs a directory, not standard output")
@@ -170,10 +170,11 @@ def _on_spark(
     damage: ToldDamage,
 ) -> ExportReport:
     from rmqctl.export_on_spark import export_on_spark
-    from rmqctl.exporting import description, walked_bytes
-    from store.scan.schema import column_names, require_pyarrow
+    from rmqctl.exporting import description
+    from rmqctl.store.read.selection import walked_bytes
+    from rmqctl.store.scan.schema import column_names, require_pyarrow
 
     require_pyarrow()
     described = description(selection, column_names(names))
-    length = walked_bytes(files, selection)
+    length = walked_bytes(files.log, selection)
     return export_on_spark(spark, files, selection, names, target, compression, damage, length, described)

@@ -10,7 +10,7 @@ from rmqctl import exit_codes
 from rmqctl.options import StoreLocation, output_options, store_options
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
+    from rmqctl.output.output import Output
 
 
 @click.command(
@@ -31,8 +31,8 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     The commitlog is read from end to end and every message checked, so its numbers are exact.
     """
     from rmqctl.opening import open_store
-    from rmqctl.progress import progress
-    from store.read.summary import info as store_info
+    from rmqctl.output.progress import progress
+    from rmqctl.store.info.summary import info as store_info
 
     with open_store(store) as files:
         total = sum(file.size for file in files.log.files)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from formats.errors import RefusedError, UsageError
-from formats.wording import counted
+from rmqctl.formats.errors import RefusedError, UsageError
+from rmqctl.formats.wording import counted
 from rmqctl.options import StoreLocation, output_options, store_options, yes_option
-from rmqctl.span import SPAN
+from rmqctl.output.span import SPAN
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
-    from store.files.journal_log import Change
-    from store.files.layout import StoreLayout
+    from rmqctl.output.output import Output
+    from rmqctl.store.files.layout import StoreLayout
+    from rmqctl.store.journal.log import Change
 
 COLUMNS = ("id", "state", "files", "bytes", "kept_bytes", "command_line")
 # what a narrow terminal goes without, first first
@@ -56,8 +56,8 @@ def log(
     """
     from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import open_store
-    from store.files.forget import forget
-    from store.files.journal_log import changes, find_change
+    from rmqctl.store.journal.forget import forget
+    from rmqctl.store.journal.log import changes, find_change
 
     if older_than is not None and not prune:
         raise UsageError("--older-than says what is to be removed", hint="add --prune")
@@ -81,7 +81,7 @@ def log(
 
 def row(change: Change, latest: str | None = None) -> dict[str, Any]:
     """A change as it is printed; `latest` is the one that `undo` would take back."""
-    from rmqctl.times import format_time
+    from rmqctl.output.times import format_time
 
     return {
         "id": change.id,
@@ -105,7 +105,7 @@ def outcome(change: Change, dry_run: bool) -> dict[str, Any]:
 
 
 def _undoable(layout: StoreLayout) -> str | None:
-    from store.files.journal_log import last_standing
+    from rmqctl.store.journal.log import last_standing
 
     last = last_standing(layout)
     is_possible = (
@@ -117,8 +117,8 @@ def _undoable(layout: StoreLayout) -> str | None:
 
 
 def _chosen(layout: StoreLayout, found: list[Change], older_than: int | None, *, named: bool) -> list[Change]:
-    from rmqctl.times import now_ms
-    from store.files.lock import lock_holder
+    from rmqctl.output.times import now_ms
+    from rmqctl.store.files.lock import lock_holder
 
     chosen = []
     # a change that is just being planned in another process looks abandoned
@@ -145,8 +145,8 @@ def _how_to_end(change: Change) -> str | None:
 
 
 def _confirmed(chosen: list[Change], output: Output, yes: bool) -> bool:
-    from rmqctl.cells import human_size
     from rmqctl.confirm import confirm
+    from rmqctl.output.cells import human_size
 
     size = human_size(sum(change.kept_bytes for change in chosen))
     for change in [] if yes else chosen:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from formats.errors import NotFoundError
 from rmqctl import exit_codes
+from rmqctl.formats.errors import NotFoundError
 from rmqctl.options import StoreLocation, output_options, queue_option, store_options, topic_option
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
-    from store.store_files import StoreFiles
+    from rmqctl.output.output import Output
+    from rmqctl.store.store_files import StoreFiles
 
 _TIMES = ("first_store_timestamp", "last_store_timestamp")
 _TOPIC_COLUMNS = ("topic", "queues", "messages", "bytes", *_TIMES)
@@ -51,12 +51,12 @@ def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue
         what = "queues"
     with open_store(store) as files:
         if what == "files":
-            from store.read.summary import file_rows
+            from rmqctl.store.info.summary import file_rows
 
             return _shown(output, _FILE_COLUMNS, file_rows(files), "the store has no files")
         if what == "queues":
-            from store.read.reader import StoreReader
-            from store.read.summary import queue_rows
+            from rmqctl.store.info.summary import queue_rows
+            from rmqctl.store.read.reader import StoreReader
 
             return _shown(
                 output,
@@ -70,9 +70,9 @@ def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue
 
 
 def _topics(files: StoreFiles, output: Output, topic: str | None) -> Iterator[dict[str, Any]]:
-    from rmqctl.progress import progress
-    from store.read.reader import StoreReader
-    from store.read.summary import has_queue_files, topic_rows, topic_rows_from_log
+    from rmqctl.output.progress import progress
+    from rmqctl.store.info.summary import has_queue_files, topic_rows, topic_rows_from_log
+    from rmqctl.store.read.reader import StoreReader
 
     if has_queue_files(files) or not files.log.files:
         yield from topic_rows(StoreReader(files), topic)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from formats.wording import counted
 from rmqctl import exit_codes
+from rmqctl.formats.wording import counted
 from rmqctl.options import StoreLocation, output_options, store_options
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
-    from store.check.predict import Prediction
+    from rmqctl.output.output import Output
+    from rmqctl.store.predict import Prediction
 
 _BROKERS = ("5.3.3", "4.9.8")
 _QUEUE_COLUMNS = ("topic", "queue_id", "max_before", "min_after", "max_after", "dropped", "added", "misplaced")
@@ -48,8 +48,8 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
     enableControllerMode, forceVerifyPropCRC.
     """
     from rmqctl.opening import open_store
-    from rmqctl.progress import progress
-    from store.check.predict import predict as predict_start
+    from rmqctl.output.progress import progress
+    from rmqctl.store.predict import predict as predict_start
 
     with open_store(store) as files:
         total = sum(file.size for file in files.log.files)
@@ -61,7 +61,7 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
 
 
 def _print(found: Prediction, output: Output) -> None:
-    from rmqctl.paragraph import talk_paragraph
+    from rmqctl.output.paragraph import talk_paragraph
 
     record: dict[str, Any] = asdict(found)
     if output.format != "table":

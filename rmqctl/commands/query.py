@@ -22,8 +22,8 @@ from rmqctl.options import (
 )
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
-    from store.queues.offset_by_time import Boundary
+    from rmqctl.output.output import Output
+    from rmqctl.store.queues.offset_by_time import Boundary
 
 
 @click.command(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from formats.wording import counted
 from rmqctl import exit_codes
 from rmqctl.confirm import confirm_without_journal
+from rmqctl.formats.wording import counted
 from rmqctl.options import (
     StoreLocation,
     dry_run_option,
@@ -24,7 +24,7 @@ from rmqctl.options import (
 from rmqctl.spark_options import SparkChoice, spark_options
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
+    from rmqctl.output.output import Output
 
 
 @click.command(
@@ -63,11 +63,11 @@ def rebuild(
     `rmqctl undo` can bring them back. Queues whose messages have all expired stay: only they know their next offset.
     """
     from rmqctl.opening import open_store, tell_if_open
-    from rmqctl.progress import progress
-    from rmqctl.recover_output import print_operations, undo_advice
+    from rmqctl.output.progress import progress
+    from rmqctl.reports.recover_output import print_operations, undo_advice
     from rmqctl.spark_options import job_engine
-    from store.rebuild import rebuild as rebuild_store
-    from store.rebuild import report_row
+    from rmqctl.store.rebuild import rebuild as rebuild_store
+    from rmqctl.store.rebuild import report_row
 
     if index and topic:
         raise click.UsageError("the index holds the keys of all topics: --index takes no -t")
@@ -80,7 +80,7 @@ def rebuild(
             tell_if_open(files)
         how = rebuild_store
         if spark.master is not None:
-            from pipeline.jobs.rebuild import rebuild_with
+            from rmqctl.pipeline.jobs.rebuild import rebuild_with
 
             how = partial(rebuild_with, opened.enter_context(job_engine(spark)))
         total = sum(file.size for file in files.log.files)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from formats.errors import UsageError
 from rmqctl.confirm import confirm_messages, confirm_without_journal
+from rmqctl.formats.errors import UsageError
 from rmqctl.options import StoreLocation, dry_run_option, no_journal_option, output_options, store_options, yes_option
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
+    from rmqctl.output.output import Output
 
 
 @click.command(
@@ -58,10 +58,10 @@ def recover(
     beside the store, and `rmqctl undo` brings it back.
     """
     from rmqctl.opening import open_store, tell_if_open
-    from rmqctl.progress import progress
-    from rmqctl.recover_output import print_report
-    from store.recover import recover as recover_store
-    from store.repair.bridge import recover_bridging
+    from rmqctl.output.progress import progress
+    from rmqctl.reports.recover_output import print_report
+    from rmqctl.store.recover.bridge.bridge import recover_bridging
+    from rmqctl.store.recover.recover import recover as recover_store
 
     if bridge and (cut or full):
         raise UsageError("--bridge is for all damage and cuts none", hint="leave out --cut and --full, or --bridge")

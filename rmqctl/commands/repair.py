@@ -10,11 +10,11 @@ import click
 from rmqctl import exit_codes
 from rmqctl.confirm import confirm_without_journal
 from rmqctl.options import StoreLocation, dry_run_option, no_journal_option, output_options, store_options, yes_option
-from rmqctl.recover_output import SHOWN_BRIDGES, print_operations, undo_advice
+from rmqctl.reports.recover_output import SHOWN_BRIDGES, print_operations, undo_advice
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
-    from store.repair.repair import RepairReport
+    from rmqctl.output.output import Output
+    from rmqctl.store.repair.repair import RepairReport
 
 _SHOWN_FINDINGS = ("code", "message", "fix")
 
@@ -47,8 +47,8 @@ def repair(
     and `rmqctl undo` brings it back.
     """
     from rmqctl.opening import open_store, tell_if_open
-    from rmqctl.progress import progress
-    from store.repair.repair import repair as repair_store
+    from rmqctl.output.progress import progress
+    from rmqctl.store.repair.repair import repair as repair_store
 
     if not dry_run:
         confirm_without_journal(no_journal, yes)

@@ -10,7 +10,7 @@ from rmqctl.commands.log import outcome
 from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
+    from rmqctl.output.output import Output
 
 
 @click.command(
@@ -34,7 +34,7 @@ def resume(store: StoreLocation, output: Output, dry_run: bool, yes: bool) -> No
     """
     from rmqctl.confirm import confirm_messages
     from rmqctl.opening import open_store
-    from store.files.undo import resume as resume_change
+    from rmqctl.store.journal.undo import resume as resume_change
 
     with open_store(store) as files:
         layout = files.layout

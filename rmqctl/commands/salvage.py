@@ -12,8 +12,8 @@ from rmqctl import exit_codes
 from rmqctl.options import StoreLocation, config_option, summary_options
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
-    from store.repair.salvage_report import SalvageReport
+    from rmqctl.output.output import Output
+    from rmqctl.store.salvage.report import SalvageReport
 
 _DEFAULT_FILE_SIZE = 1 << 30
 _ADVICE = {
@@ -60,9 +60,9 @@ def salvage(
     """
     from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import read_config
-    from rmqctl.progress import progress
-    from store.repair.salvage import salvage as salvage_messages
-    from store.repair.salvage_sources import find_sources
+    from rmqctl.output.progress import progress
+    from rmqctl.store.salvage.salvage import salvage as salvage_messages
+    from rmqctl.store.salvage.sources import find_sources
 
     config = read_config(StoreLocation(target, config_path))
     total = sum(one.size for one in find_sources(source, config))

@@ -12,7 +12,7 @@ from rmqctl import exit_codes
 from rmqctl.options import StoreLocation, store_options, summary_options
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
+    from rmqctl.output.output import Output
 
 _PROBLEMS = ("path", "problem", "expected", "found")
 _SHOWN = 20
@@ -56,10 +56,10 @@ def snapshot(
 def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, hard_links: bool) -> int:
     from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import open_store
-    from rmqctl.outcome import version
-    from rmqctl.progress import progress
-    from store.files.sparse_copy import Sharing
-    from store.repair.snapshot import take_snapshot
+    from rmqctl.output.progress import progress
+    from rmqctl.reports.outcome import version
+    from rmqctl.store.files.sparse_copy import Sharing
+    from rmqctl.store.snapshot.snapshot import take_snapshot
 
     with open_store(store) as files:
         total = sum(file.size for file in files.log.files)
@@ -78,8 +78,8 @@ def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, h
 
 
 def _verify(output: Output, directory: Path) -> int:
-    from rmqctl.progress import progress
-    from store.repair.snapshot import verify_snapshot
+    from rmqctl.output.progress import progress
+    from rmqctl.store.snapshot.snapshot import verify_snapshot
 
     with progress("verifying", None, "bytes") as bar:
         report = verify_snapshot(directory, bar.advance)

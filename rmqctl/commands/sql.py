@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from formats.wording import counted
 from rmqctl import exit_codes
+from rmqctl.formats.wording import counted
 from rmqctl.options import StoreLocation, store_options
 from rmqctl.spark_options import SparkChoice, spark_by_default, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.sql import StoreSql
-    from rmqctl.output import Output
+    from rmqctl.output.output import Output
+    from rmqctl.pipeline.sql.sql import StoreSql
 
 _FORMATS = ("table", "json", "csv", "parquet", "arrow")
 
@@ -65,9 +65,9 @@ def sql(
     QUERY is one statement, or several with semicolons between them; `-` or a pipe: from standard input.
     """
     from rmqctl.opening import open_store, read_config
-    from rmqctl.output import Output
-    from rmqctl.sql_statements import cut_statements
-    from store.export.outputs import require_new_file
+    from rmqctl.output.output import Output
+    from rmqctl.sql.statements import cut_statements
+    from rmqctl.store.outputs.outputs import require_new_file
 
     # for a file --json is about the summary, as everywhere
     chosen = "json" if as_json and target is None else chosen_format
@@ -89,8 +89,8 @@ def sql(
         if target is not None:
             require_new_file(target, overwrite, files.layout)
     with spark_session(spark) as session:
-        from pipeline.spark_job import uninterrupted
-        from pipeline.sql import StoreSql
+        from rmqctl.pipeline.engine.spark_job import uninterrupted
+        from rmqctl.pipeline.sql.sql import StoreSql
 
         with uninterrupted():
             views = StoreSql(session, str(store.path.absolute()), options)
@@ -110,8 +110,8 @@ def _is_a_terminal(stream: TextIO | None) -> bool:
 
 def _check(query: str | None, chosen: str | None, target: Path | None, overwrite: bool) -> None:
     """Everything that is wrong with the flags, before anything takes its time."""
-    from rmqctl.sql_answers import file_format
-    from store.export.outputs import require_new_file
+    from rmqctl.sql.answers import file_format
+    from rmqctl.store.outputs.outputs import require_new_file
 
     if target is not None:
         if chosen == "table":
@@ -128,7 +128,7 @@ def _check(query: str | None, chosen: str | None, target: Path | None, overwrite
 
 def _source_options(store: StoreLocation, **given: str | None) -> dict[str, str]:
     """Options of the data source; UsageError for one that says nothing."""
-    from pipeline.source.options import parse_options
+    from rmqctl.pipeline.source.options import parse_options
 
     options = {name: value for name, value in given.items() if value is not None}
     if store.config_path is not None:
@@ -138,14 +138,14 @@ def _source_options(store: StoreLocation, **given: str | None) -> dict[str, str]
 
 
 def _prompt(views: StoreSql, session: SparkSession, output: Output) -> None:
-    from rmqctl.sql_answers import answer
-    from rmqctl.sql_prompt import prompt
+    from rmqctl.sql.answers import answer
+    from rmqctl.sql.prompt import prompt
 
     prompt(lambda statement: answer(views, session, statement), output)
 
 
 def _print(views: StoreSql, session: SparkSession, statements: list[str], output: Output) -> None:
-    from rmqctl.sql_answers import answer, print_answer
+    from rmqctl.sql.answers import answer, print_answer
 
     for number, statement in enumerate(statements):
         if number and output.format == "table":
@@ -163,8 +163,8 @@ def _write(
     overwrite: bool,
     output: Output,
 ) -> None:
-    from rmqctl.sql_answers import answer, file_format, write_answer
-    from store.export.outputs import STANDARD_OUTPUT
+    from rmqctl.sql.answers import answer, file_format, write_answer
+    from rmqctl.store.outputs.outputs import STANDARD_OUTPUT
 
     kind = file_format(target, chosen)
     table = answer(views, session, statement)

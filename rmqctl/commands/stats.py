@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from formats.errors import NotFoundError
 from rmqctl import exit_codes
+from rmqctl.formats.errors import NotFoundError
 from rmqctl.options import (
     StoreLocation,
     limit_option,
@@ -19,8 +19,8 @@ from rmqctl.options import (
 from rmqctl.spark_options import SparkChoice, jobs_on_spark
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
-    from store.store_files import StoreFiles
+    from rmqctl.output.output import Output
+    from rmqctl.store.store_files import StoreFiles
 
 _BY = "topic, queue, tag, host, hour, day"
 _TABLE = (
@@ -92,14 +92,14 @@ def stats(
     looked at over the whole log, whatever -b and -e say.
     """
     from rmqctl.opening import open_store
-    from rmqctl.times import now_ms
+    from rmqctl.output.times import now_ms
 
     wanted = _dimensions(by)
     if limit is not None and not wanted:
         raise click.UsageError("-n goes with --by")
     with open_store(store) as files:
-        from pipeline.jobs.stats import StatsRequest
-        from pipeline.jobs.stats_report import dimensions_of, group_rows, key_names, summary
+        from rmqctl.pipeline.jobs.stats.report import dimensions_of, group_rows, key_names, summary
+        from rmqctl.pipeline.jobs.stats.stats import StatsRequest
 
         dimensions = dimensions_of(wanted)
         request = StatsRequest(dimensions, topic, begin, end, now_ms(), not no_duplicates)
@@ -140,8 +140,8 @@ def _dimensions(by: str | None) -> list[str]:
 
 
 def _counted(files: StoreFiles, request: Any, spark: SparkChoice) -> Any:
-    from pipeline.jobs.stats import stats as count
-    from rmqctl.progress import progress
+    from rmqctl.output.progress import progress
+    from rmqctl.pipeline.jobs.stats.stats import stats as count
     from rmqctl.spark_options import job_engine
 
     total = sum(file.size for file in files.log.files)

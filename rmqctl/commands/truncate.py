@@ -19,7 +19,7 @@ from rmqctl.options import (
 )
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
+    from rmqctl.output.output import Output
 
 
 @click.command(
@@ -46,9 +46,9 @@ def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no
     brings it back.
     """
     from rmqctl.opening import open_store, tell_if_open
-    from rmqctl.progress import progress
-    from rmqctl.recover_output import print_report
-    from store.repair.truncate import truncate as truncate_store
+    from rmqctl.output.progress import progress
+    from rmqctl.reports.recover_output import print_report
+    from rmqctl.store.truncate import truncate as truncate_store
 
     if not dry_run:
         confirm_without_journal(no_journal, yes)

@@ -11,7 +11,7 @@ from rmqctl.commands.log import outcome
 from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
 
 if TYPE_CHECKING:
-    from rmqctl.output import Output
+    from rmqctl.output.output import Output
 
 
 @click.command(
@@ -47,8 +47,8 @@ def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: 
     """
     from rmqctl.confirm import confirm_messages
     from rmqctl.opening import open_store
-    from store.files.give_up import give_up
-    from store.files.undo import undo as undo_change
+    from rmqctl.store.journal.give_up import give_up
+    from rmqctl.store.journal.undo import undo as undo_change
 
     if gives_up and change_id is not None:
         raise click.UsageError("only what was interrupted can be given up: --give-up takes no ID")

@@ -5,66 +5,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from formats.errors import UnreadableError
-from store.check.cross import Level
-from store.check.finding import Finding
-from store.check.kind import Severity
-from store.check.pass_over import Pass
-from store.check.ranges import Subset
-from store.check.scrub import SAVED_EVERY_S, ScrubState, load_state, save_state
-from store.check.walker import InProcess, Walker
-from store.commitlog.walk import Progress
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.cross import Level
+from rmqctl.store.check.pass_over import Pass
+from rmqctl.store.check.ranges import Subset
+from rmqctl.store.check.scrub import SAVED_EVERY_S, ScrubState, load_state, save_state
+from rmqctl.store.check.summary import CheckSummary
+from rmqctl.store.check.walker import InProcess, Walker
+from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.store_files import StoreFiles
 
 _RESTARTS = 3
-
-
-@dataclass(slots=True)
-class CheckSummary:
-    """What was looked at. Offsets physical, times in ms, sizes in bytes.
-
-    `complete`: everything that was asked for was looked at; else `stopped_by` says why not ("max_duration",
-    "fail_fast", "unreadable") and `next_offset` where the next check goes on. `ranges`: what of the log was walked.
-    `uncovered_messages`: without a checksum over head, topic and properties; counted at the full level only.
-    """
-
-    level: str
-    path: str
-    complete: bool = True
-    stopped_by: str | None = None
-    next_offset: int | None = None
-    files: int = 0
-    log_begin: int = 0
-    log_end: int = 0
-    ranges: list[tuple[int, int]] = field(default_factory=list)
-    messages: int = 0
-    bytes: int = 0
-    uncovered_messages: int | None = None
-    queues_checked: bool = False
-    index_checked: bool = False
-    live: bool = False
-    subset: str | None = None
-    errors: int = 0
-    warnings: int = 0
-    notices: int = 0
-    data_lost: bool = False
-    codes: dict[str, int] = field(default_factory=dict)
-    duration_ms: int = 0
-
-    @property
-    def alarms(self) -> int:
-        """Findings that count as damage."""
-        return self.errors + self.warnings
-
-    def row(self) -> dict[str, Any]:
-        """As one object with stable names."""
-        values = {name: getattr(self, name) for name in self.__slots__}
-        values["ranges"] = [{"begin": begin, "end": end} for begin, end in self.ranges]
-        return values
 
 
 class CheckRun:

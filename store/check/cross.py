@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from store.check.finding import Finding
-from store.commitlog.walk import Damage
-from store.log_runs import Run
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.commitlog.walk import Damage
+from rmqctl.store.survey.log_runs import Run
 
 
 class Level(enum.StrEnum):

@@ -6,38 +6,35 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from formats.errors import UnreadableError
-from store.check.affected import AffectedMessages
-from store.check.batch_look import Look
-from store.check.config_files import ConfigFiles
-from store.check.cross import Level, LogSeen
-from store.check.damage_findings import DamageFindings
-from store.check.finding import Finding
-from store.check.follower_files import queue_file_findings, unfinished_changes
-from store.check.geometry import without_wrong_geometry
-from store.check.live import is_in_use, settled_end
-from store.check.log_check import LogCheck
-from store.check.log_files import log_file_findings
-from store.check.message_findings import message_findings, topic_findings
-from store.check.offsets import OffsetCheck
-from store.check.ranges import FileRange, Subset, file_ranges, joined
-from store.check.state import state_findings
-from store.check.tail import Tail, look_at_tail
-from store.check.walker import Walker
-from store.commitlog.walk import Damage, Empty, Progress, walk
-from store.files.mapped_file import MappedFile
-from store.files.reading import removed_error
-from store.log_runs import Digest
-from store.queues.queue_table import has_rocksdb_queues
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.cross import Level, LogSeen
+from rmqctl.store.check.log.affected import AffectedMessages
+from rmqctl.store.check.log.batch_look import Look
+from rmqctl.store.check.log.damage_findings import DamageFindings
+from rmqctl.store.check.log.log_check import LogCheck
+from rmqctl.store.check.log.log_files import log_file_findings
+from rmqctl.store.check.log.message_findings import message_findings, topic_findings
+from rmqctl.store.check.ranges import FileRange, Subset, file_ranges, joined
+from rmqctl.store.check.state.config_files import ConfigFiles
+from rmqctl.store.check.state.follower_files import queue_file_findings, unfinished_changes
+from rmqctl.store.check.state.geometry import without_wrong_geometry
+from rmqctl.store.check.state.live import is_in_use, settled_end
+from rmqctl.store.check.state.offsets import OffsetCheck
+from rmqctl.store.check.state.state import state_findings
+from rmqctl.store.check.summary import CheckSummary
+from rmqctl.store.check.walker import Walker
+from rmqctl.store.commitlog.walk import Damage, Empty, Progress, walk
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.reading import removed_error
+from rmqctl.store.queues.queue_table import has_rocksdb_queues
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_runs import Digest
+from rmqctl.store.survey.tail import Tail, look_at_tail
 
 _LOOKS_AT_LIVE_FILES = 3
 _PAUSE_S = 0.1
-
-if TYPE_CHECKING:
-    from store.check.check import CheckSummary
 
 
 class Pass:

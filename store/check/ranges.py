@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from formats.errors import UsageError
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.formats.errors import UsageError
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 
 class Subset(NamedTuple):

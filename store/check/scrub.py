@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import UsageError
-from store.files import io
+from rmqctl.formats.errors import UsageError
+from rmqctl.store.files import io
 
 VERSION = 1
 SAVED_EVERY_S = 60.0

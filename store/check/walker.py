@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from store.check.cross import CrossCheck, Level
-from store.check.index import IndexCheck
-from store.check.log_walk import Walked, walk_range
-from store.check.queues import QueueCheck
-from store.commitlog.walk import Progress
-from store.log_runs import Digest
-from store.queues.queue_table import has_rocksdb_queues
-from store.store_files import StoreFiles
+from rmqctl.store.check.cross import CrossCheck, Level
+from rmqctl.store.check.index.index import IndexCheck
+from rmqctl.store.check.log.log_walk import Walked, walk_range
+from rmqctl.store.check.queues.queues import QueueCheck
+from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.queues.queue_table import has_rocksdb_queues
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_runs import Digest
 
 
 class Walker(Protocol):

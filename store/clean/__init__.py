@@ -1,8 +1,8 @@
 """Cleaning: removing what has expired, the commitlog's oldest files first, then what pointed into them."""
 
-from store.clean.cleaner import Cleaner, CleanReport, clean, clean_locked
-from store.clean.options import CleanOptions, DiskUsage, options_from_config
-from store.clean.plan import CleanPlan, plan_clean
+from rmqctl.store.clean.cleaner import Cleaner, CleanReport, clean, clean_locked
+from rmqctl.store.clean.options import CleanOptions, DiskUsage, options_from_config
+from rmqctl.store.clean.plan import CleanPlan, plan_clean
 
 __all__ = [
     "CleanOptions",

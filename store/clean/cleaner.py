@@ -7,25 +7,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from formats.errors import RefusedError, WriteFailedError
-from store.clean.decision import Because, FileDecision
-from store.clean.followers import ext_of, judge_ext, judge_index, judge_queue
-from store.clean.options import CleanOptions, DiskUsage, Order, decide, options_from_config
-from store.clean.plan import judge_commitlog, measure_usage, notes_on, plan_clean, refuse_unknowable
-from store.files import io
-from store.files.begun import begun
-from store.files.exclusive import take_for_change
-from store.files.history import note_permanent
-from store.files.journal_log import new_head, refuse_unfinished
-from store.files.layout import LARGEST_OFFSET
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reference import monotonic_ms
-from store.queues.batch_consumequeue import BatchConsumeQueue
-from store.queues.consumequeue import ConsumeQueue
-from store.queues.queue_table import has_rocksdb_queues
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import RefusedError, WriteFailedError
+from rmqctl.store.clean.decision import Because, FileDecision
+from rmqctl.store.clean.followers import ext_of, judge_ext, judge_index, judge_queue
+from rmqctl.store.clean.options import CleanOptions, DiskUsage, Order, decide, options_from_config
+from rmqctl.store.clean.plan import judge_commitlog, measure_usage, notes_on, plan_clean, refuse_unknowable
+from rmqctl.store.files import io
+from rmqctl.store.files.layout import LARGEST_OFFSET
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reference import monotonic_ms
+from rmqctl.store.journal.begun import begun
+from rmqctl.store.journal.history import note_permanent
+from rmqctl.store.journal.log import new_head, refuse_unfinished
+from rmqctl.store.journal.taken import take_for_change
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
+from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.queues.queue_table import has_rocksdb_queues
+from rmqctl.store.store_files import StoreFiles
 
-# how long a reader may delay the removal of a file, in ms (spec/cleanup.md 4); the commitlog's is an option
+# how long a reader may delay the removal of a file, in ms (ReferenceResource#shutdown); the commitlog's is an option
 QUEUE_FORCED_AFTER = 60_000
 INDEX_FORCED_AFTER = 3_000
 EXT_FORCED_AFTER = 1_000

@@ -6,9 +6,9 @@ import enum
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import UnreadableError
-from store.files.mapped_file import MappedFile
-from store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.reading import Descriptors, end_of_nonzero
 
 
 class Because(enum.StrEnum):

@@ -1,23 +1,23 @@
-"""Queues, their ext files and the index follow the commitlog's first offset (spec/cleanup.md 5)."""
+"""Queues, their ext files and the index follow the commitlog's first offset (CleanConsumeQueueService)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms, words_for
-from store.files.mapped_file import MappedFile
-from store.files.reading import Descriptors
-from store.index.index_service import IndexService
-from store.queues.batch_consumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
-from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
-from store.queues.consumequeue_ext import ConsumeQueueExt
-from store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
-from store.queues.unit import ext_offset
-from store.store_files import StoreFiles
+from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms, words_for
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.index.index_service import IndexService
+from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
+from rmqctl.store.queues.unit import ext_offset
+from rmqctl.store.store_files import StoreFiles
 
 
 def judge_followers(files: StoreFiles, min_offset: int) -> Iterator[FileDecision]:
-    """Files of queues, their ext files, and the index, by the commitlog's first offset (spec/cleanup.md 5)."""
+    """Files of queues, their ext files, and the index, by the commitlog's first offset (CleanConsumeQueueService)."""
     if min_offset <= 0:
         return
     if not has_rocksdb_queues(files.layout):
@@ -88,7 +88,10 @@ def judge_ext(queue: ConsumeQueue, ext: ConsumeQueueExt, min_offset: int) -> Ite
 
 
 def judge_index(index: IndexService, min_offset: int) -> Iterator[FileDecision]:
-    """Leading index files whose last message lies before `min_offset` go, never the last (spec/cleanup.md 5.2)."""
+    """Leading index files whose last message lies before `min_offset` go, never the last.
+
+    (IndexService#deleteExpiredFile)
+    """
     known = {file.path: file for file in index.files}
     unknown = {path: detail for path, detail in index.problems if path.name.isdigit() and path.is_file()}
     paths = sorted([*known, *unknown])

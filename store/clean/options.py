@@ -1,4 +1,4 @@
-"""What a cleaning is asked to do, how full the disks are, and what follows from that (spec/cleanup.md 2)."""
+"""What a cleaning is asked to do, how full the disks are, and what follows from that (CleanCommitLogService)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import UsageError
-from store.config import StoreConfig
-from store.files.layout import StoreLayout
+from rmqctl.formats.errors import UsageError
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files.layout import StoreLayout
 
 HOUR_MS = 3_600_000
 DEFAULT_LOGICAL_FORCIBLY_PERCENT = 80
-# RocketMQ bounds what is configured: beyond these the settings have no effect (spec/cleanup.md 2)
+# RocketMQ bounds what is configured: beyond these the settings have no effect (CleanCommitLogService)
 _WARNING_RANGE = (35, 90)
 _FORCIBLY_RANGE = (30, 85)
 _MAXIMUM_RANGE = (10, 95)
@@ -168,7 +168,7 @@ def decide(options: CleanOptions, now: int, usage: DiskUsage) -> Order:
     """The order for a run at `now` (ms since 1970; hours are those of the local time zone).
 
     A scheduled run deletes in its hours or when the disks ask for it. One that somebody asked for always does, and
-    there the disks never decide that young files go: RocketMQ's would (spec/cleanup.md 2), a person has `at_once`.
+    there the disks never decide that young files go: RocketMQ's would (CleanCommitLogService), a person has `at_once`.
     """
     disks = judge_disks(usage, options)
     if not options.scheduled:

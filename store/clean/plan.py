@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from formats.errors import RefusedError
-from store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms
-from store.clean.followers import judge_followers
-from store.clean.options import CleanOptions, DiskUsage, Order, decide, measure_disks
-from store.files.layout import LARGEST_OFFSET
-from store.files.mapped_file_queue import MappedFileQueue
-from store.queues.queue_table import has_rocksdb_queues
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import RefusedError
+from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms
+from rmqctl.store.clean.followers import judge_followers
+from rmqctl.store.clean.options import CleanOptions, DiskUsage, Order, decide, measure_disks
+from rmqctl.store.files.layout import LARGEST_OFFSET
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.queues.queue_table import has_rocksdb_queues
+from rmqctl.store.store_files import StoreFiles
 
 
 class CleanPlan(NamedTuple):

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from formats.layouts import TRANSACTION_MASK
-from formats.message import FrameDamage, Reason, StoredMessage, decode_message
-from formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NONE
-from store.commitlog.walk import Blank, Damage, Empty
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.formats.layouts import TRANSACTION_MASK
+from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
+from rmqctl.formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NONE
+from rmqctl.store.commitlog.walk import Blank, Damage, Empty
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
-    from store.columns.topics import TopicTable
+    from rmqctl.store.columns.topics import TopicTable
 
 Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]

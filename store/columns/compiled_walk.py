@@ -8,20 +8,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from formats.errors import UnreadableError
-from formats.layouts import FRAME_HEADS
-from formats.message import StoredMessage, decode_message
-from store.columns import plain
-from store.columns.batch import INTS, LONGS, Bytes, ColumnRecord, Columns, MessageColumns
-from store.columns.engine import Engine
-from store.columns.left_over import complete
-from store.columns.state import FULL, KEYS_OF_A_ROW, NEW_TOPIC, PADDING, SCRATCH_SHAPE, STATE_SIZE, STOPPED, State
-from store.columns.topics import TopicTable
-from store.commitlog.frame_search import FrameSearch
-from store.commitlog.walk import Progress, Record, walk_file
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import removed_error
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.layouts import FRAME_HEADS
+from rmqctl.formats.message import StoredMessage, decode_message
+from rmqctl.store.columns import plain
+from rmqctl.store.columns.batch import INTS, LONGS, Bytes, ColumnRecord, Columns, MessageColumns
+from rmqctl.store.columns.engine import Engine
+from rmqctl.store.columns.left_over import complete
+from rmqctl.store.columns.state import (
+    FULL,
+    KEYS_OF_A_ROW,
+    NEW_TOPIC,
+    PADDING,
+    SCRATCH_SHAPE,
+    STATE_SIZE,
+    STOPPED,
+    State,
+)
+from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.commitlog.frame_search import FrameSearch
+from rmqctl.store.commitlog.walk import Progress, Record, walk_file
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import removed_error
 
 # Behind damage there may be more of it: windows begin small again.
 _FIRST_WINDOW = 16 * 1024

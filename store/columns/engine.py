@@ -6,17 +6,19 @@ import ctypes
 import functools
 import os
 import threading
-import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from store.columns.notices import notice
+import numpy as np
 
-NO_NUMBA = "RMQCTL_NO_NUMBA"
-NO_ISAL = "RMQCTL_NO_ISAL"
-"""Environment variables that keep from a rung: set to 1."""
+from rmqctl.formats.hosts import LOCAL_HOST
+from rmqctl.formats.message import Message, frame_bytes, prepare_frame
+from rmqctl.store.columns.batch import INTS, LONGS, Columns
+from rmqctl.store.columns.state import PADDING, SCRATCH_SHAPE, STATE_SIZE, STOPPED, State
+from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.compiled.available import NO_ISAL, is_crc32, isal_crc, say_compiling, why_plain
+from rmqctl.store.compiled.notices import notice
 
-_INSTALL = "pip install 'rmqctl[fast]'"
 _loading = threading.Lock()
 
 
@@ -40,58 +42,67 @@ def speed_notice() -> str | None:
 def engine() -> Engine:
     """The highest rung that works here and that the environment allows; says why it is not higher (`notices`)."""
     with _loading:
-        loaded = _load(os.environ.get(NO_NUMBA) == "1", os.environ.get(NO_ISAL) == "1")
+        loaded = _load(why_plain(), os.environ.get(NO_ISAL) == "1")
     if loaded.notice is not None:
         notice(loaded.notice)
     return loaded
 
 
-def say_compiling() -> None:
-    """Tell that kernels are about to be compiled."""
-    notice("compiling the fast path for this machine, a few seconds, once")
-
-
 @functools.cache
-def _load(no_numba: bool, no_isal: bool) -> Engine:
-    if no_numba:
-        return Engine(None, 0, f"whole logs are read slowly because {NO_NUMBA}=1 is set")
-    try:
-        from store.columns import kernels
-    except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name in ("numba", "llvmlite")
-        why = "numba is not installed" if missing else f"numba does not work here ({error})"
-        return Engine(None, 0, f"whole logs are read slowly because {why}: {_INSTALL}")
+def _load(why: str | None, no_isal: bool) -> Engine:
+    if why is not None:
+        return Engine(None, 0, f"whole logs are read slowly because {why}")
     function, slower = (None, f"{NO_ISAL}=1 is set") if no_isal else isal_crc()
     try:
-        return kernels.load(function, slower, say_compiling)
+        return load(function, slower, say_compiling)
     except Exception as error:  # noqa: BLE001 - numba and LLVM raise anything; the plain rung does the same work
         detail = str(error).partition("\n")[0][:200]
         why = f"its kernels cannot be compiled here ({type(error).__name__}: {detail})"
         return Engine(None, 0, f"whole logs are read slowly because {why}")
 
 
-def isal_crc() -> tuple[Any, str | None]:
-    """The CRC inside the isal wheel as a ctypes function, or why there is none.
+def load(isal: Any, isal_notice: str | None, announce: Callable[[], None]) -> Engine:
+    """The compiled walk with isal's CRC if there is one, else with tables; `announce` is called before compiling.
 
-    It chooses instructions that the CPU has by itself. No wheel promises to export it, so it is looked for and tried.
+    Raises whatever numba raises, and AssertionError for code that gives wrong answers.
     """
-    try:
-        from isal import isal_zlib
+    from rmqctl.store.compiled import compiling
+    from rmqctl.store.compiled.kernel_crc import compile_crc_by_tables
 
-        function = ctypes.CDLL(isal_zlib.__file__).crc32_gzip_refl
-    except (ImportError, OSError, AttributeError):
-        return None, f"the wheel isal is missing or has no CRC to call: {_INSTALL}"
-    function.argtypes = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
-    function.restype = ctypes.c_uint32
-    if is_crc32(lambda address, length: int(function(0, address, length))):
-        return function, None
-    return None, "the CRC of the wheel isal gives wrong results"
+    if isal is not None:
+        function, owner, notice = ctypes.cast(isal, ctypes.c_void_p).value or 0, isal, isal_notice
+    else:
+        with compiling.listening(announce):
+            owner = compile_crc_by_tables(compiling.source_stamp("rmqctl.store.compiled.kernel_crc"))
+        function, notice = owner.address, f"CRCs are computed slowly because {isal_notice}"
+        if not is_crc32(lambda address, length: int(owner.ctypes(0, address, length))):
+            raise AssertionError("the compiled CRC gives wrong results")
+    (walk_window,) = compiling.load_kernels(
+        "rmqctl.store.columns.kernel_walk", lambda kernels: is_right(kernels[0], function), announce
+    )
+    if notice is None and not compiling.is_kept(walk_window):
+        notice = "compiled code cannot be kept for the next command: set NUMBA_CACHE_DIR to a writable directory"
+    return Engine(walk_window, function, notice, owner)
 
 
-def is_crc32(crc: Callable[[int, int], int]) -> bool:
-    """Whether crc(address, length) is CRC-32: tried with lengths and alignments of every kind."""
-    data = bytes(number * 131 + (number >> 5) & 0xFF for number in range(5000))
-    held = ctypes.create_string_buffer(data, len(data))
-    address = ctypes.addressof(held)
-    places = [(begin, length) for begin in (0, 1, 7, 13) for length in (*range(70), 127, 255, 1023, 1500, 4096, 4900)]
-    return all(crc(address + begin, length) == zlib.crc32(data[begin : begin + length]) for begin, length in places)
+def is_right(walk_window: Callable[..., int], crc_function: int) -> bool:
+    """Whether it walks as it should over two messages, the second one damaged."""
+    topics = TopicTable()
+    topics.id_of(b"Topic")
+    message = Message("Topic", b"body" * 20, properties={"KEYS": "a b", "TAGS": "Tag", "UNIQ_KEY": "0A" * 16})
+    parts = prepare_frame(message, LOCAL_HOST, 1, with_property_crc=True)
+    first = frame_bytes(parts, 7, 0, 2)
+    second = bytearray(frame_bytes(parts, 8, len(first), 2))
+    second[100] ^= 1
+    data = first + second
+    window = np.frombuffer(data + bytes(PADDING), np.uint8).copy()
+    state = np.zeros(STATE_SIZE, np.int64)
+    state[State.WINDOW], state[State.LENGTH], state[State.STOP] = window.ctypes.data, len(data), len(data)
+    state[State.CRC_FUNCTION], state[State.ASKED] = crc_function, int(Columns.ALL)
+    state[State.TEXT], state[State.SEED], state[State.TOPIC_HINT] = topics.text.ctypes.data, topics.seed, -1
+    longs, ints = np.zeros((len(LONGS), 4), np.int64), np.zeros((len(INTS), 4), np.int32)
+    key_hash, key_row = np.zeros(100, np.int32), np.zeros(100, np.int32)
+    scratch = np.zeros(SCRATCH_SHAPE, np.int64)
+    status = walk_window(state, longs, ints, key_hash, key_row, topics.slots, topics.entries, scratch)
+    found = status, int(state[State.POSITION]), int(state[State.ROW]), int(state[State.KEYS]), int(longs[1, 0])
+    return found == (STOPPED, len(first), 1, 3, 7)

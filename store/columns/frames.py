@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from formats.hosts import LOCAL_HOST
-from formats.layouts import BLANK_FRAME, TOPIC_LENGTH_V1
-from formats.message import Message, frame_bytes, prepare_frame
-from store.columns.batch import Int64s
-from store.columns.engine import engine
-from store.columns.frame_columns import Frame, Span
-from store.columns.tried import tried_kernels
+from rmqctl.formats.hosts import LOCAL_HOST
+from rmqctl.formats.layouts import BLANK_FRAME, TOPIC_LENGTH_V1
+from rmqctl.formats.message import Message, frame_bytes, prepare_frame
+from rmqctl.store.columns.batch import Int64s
+from rmqctl.store.columns.engine import engine
+from rmqctl.store.columns.frame_columns import Frame, Span
+from rmqctl.store.compiled.tried import tried_kernels
 
 Bytes = NDArray[np.uint8]
 
@@ -90,7 +90,7 @@ def frame_writer() -> FrameWriter | None:
 @functools.cache
 def _load(crc_function: int) -> FrameWriter | None:
     found = tried_kernels(
-        "store.columns.kernel_frames", lambda tried: _is_right(FrameWriter(tried[0], tried[1], crc_function))
+        "rmqctl.store.columns.kernel_frames", lambda tried: _is_right(FrameWriter(tried[0], tried[1], crc_function))
     )
     return None if found is None else FrameWriter(found[0], found[1], crc_function)
 

@@ -1,11 +1,11 @@
-"""The kernel that walks a window of the commitlog: checks frames as `formats.message.decode_message` does (law 3)."""
+"""The kernel that walks a window of the commitlog: checks frames as `decode_message` does (law 3)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from formats.checksums import CRC_MASK, PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
-from formats.layouts import (
+from rmqctl.formats.checksums import CRC_MASK, PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
+from rmqctl.formats.layouts import (
     FRAME_HEADS,
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
@@ -15,13 +15,21 @@ from formats.layouts import (
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
 )
-from formats.message import MINIMUM_FRAME_SIZE
-from store.columns.batch import INTS, Columns
-from store.columns.compiling import inner, kernel
-from store.columns.kernel_memory import byte_at, crc_by_address, int_at, long_at, short_at, signed_byte_at, word_at
-from store.columns.kernel_rows import find_topic, write_bytes, write_head, write_properties
-from store.columns.kernel_text import is_utf8
-from store.columns.state import FULL, KEYS_OF_A_ROW, NEW_TOPIC, STOPPED, WINDOW_END, State
+from rmqctl.formats.message import MINIMUM_FRAME_SIZE
+from rmqctl.store.columns.batch import INTS, Columns
+from rmqctl.store.columns.kernel_rows import find_topic, write_bytes, write_head, write_properties
+from rmqctl.store.columns.state import FULL, KEYS_OF_A_ROW, NEW_TOPIC, STOPPED, WINDOW_END, State
+from rmqctl.store.compiled.compiling import inner, kernel
+from rmqctl.store.compiled.kernel_memory import (
+    byte_at,
+    crc_by_address,
+    int_at,
+    long_at,
+    short_at,
+    signed_byte_at,
+    word_at,
+)
+from rmqctl.store.compiled.kernel_text import is_utf8
 
 _GOOD = 4
 

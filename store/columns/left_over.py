@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from formats.hashing import key_hash
-from store.columns.batch import Columns, MessageColumns, NeedsPlain
-from store.columns.plain import delay_level
-from store.dispatch import index_keys
+from rmqctl.formats.hashing import key_hash
+from rmqctl.store.columns.batch import Columns, MessageColumns, NeedsPlain
+from rmqctl.store.columns.plain import delay_level
+from rmqctl.store.queues.dispatch import index_keys
 
 _INTERNAL = NeedsPlain.DELAY | NeedsPlain.KEYS
 

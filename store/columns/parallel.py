@@ -9,14 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from store.columns.batch import ColumnRecord, Columns, MessageColumns
-from store.columns.compiled_walk import Request
-from store.columns.engine import engine
-from store.columns.pieces import PIECE, Piece, pieces
-from store.columns.topics import TopicTable
-from store.columns.walk import ROWS, WINDOW
-from store.commitlog.walk import Blank, Damage, Empty, Progress
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
+from rmqctl.store.columns.compiled_walk import Request
+from rmqctl.store.columns.engine import engine
+from rmqctl.store.columns.pieces import PIECE, Piece, pieces
+from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.walk import ROWS, WINDOW
+from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 _Result = TypeVar("_Result")
 # how long the main thread waits at a time, in seconds: a signal is answered in between

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from store.columns.batch import ColumnRecord
-from store.columns.compiled_walk import Request
-from store.columns.engine import Engine
-from store.columns.walk import file_records
-from store.commitlog.walk import Damage, missing_file, walk_files
-from store.files.mapped_file import MappedFile
-from store.files.reading import data_extents, removed_error
+from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.store.columns.batch import ColumnRecord
+from rmqctl.store.columns.compiled_walk import Request
+from rmqctl.store.columns.engine import Engine
+from rmqctl.store.columns.walk import file_records
+from rmqctl.store.commitlog.walk import Damage, missing_file, walk_files
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.reading import data_extents, removed_error
 
 PIECE = 64 * 1024 * 1024
 # where no frame begins within this many bytes of a wanted edge, there is no edge; most begin much sooner

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from formats import properties as names
-from formats.hashing import key_hash, tags_code
-from formats.layouts import SYS_FLAG_INNER_BATCH
-from formats.message import StoredMessage
-from store.columns.batch import INTS, LONGS, Bytes, Columns, MessageColumns, NeedsPlain
-from store.columns.topics import TopicTable
-from store.commitlog.walk import Blank, Damage, Empty, Record
-from store.dispatch import SCHEDULE_TOPIC, index_keys
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.formats import properties as names
+from rmqctl.formats.hashing import key_hash, tags_code
+from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.columns.batch import INTS, LONGS, Bytes, Columns, MessageColumns, NeedsPlain
+from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Record
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, index_keys
 
 # Bytes of bodies and properties in a batch with BYTES, about as many as in a kernel's window.
 WINDOW_BYTES = 1 << 20

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from formats.hashing import java_hash
-from store.dispatch import SCHEDULE_TOPIC
+from rmqctl.formats.hashing import java_hash
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 
 # A kernel gives up after this many slots, and Python's own dictionary answers: names made to collide cost no more.
 MAXIMUM_PROBES = 16

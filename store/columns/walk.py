@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from store.columns import plain
-from store.columns.batch import ColumnRecord, Columns, MessageColumns
-from store.columns.compiled_walk import FileWalk, Request
-from store.columns.engine import Engine, engine
-from store.columns.topics import TopicTable
-from store.commitlog.walk import Progress, Record, walk_file, walk_files
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.columns import plain
+from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
+from rmqctl.store.columns.compiled_walk import FileWalk, Request
+from rmqctl.store.columns.engine import Engine, engine
+from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.commitlog.walk import Progress, Record, walk_file, walk_files
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 WINDOW = 1 << 20
 ROWS = 16384

@@ -1,4 +1,4 @@
-"""Appending frames to the commitlog: room is made first, then all becomes visible at once (spec/write-path.md 3)."""
+"""Appending frames to the commitlog: room is made first, then all is seen at once (DefaultAppendMessageCallback)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import threading
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from formats.errors import WriteFailedError
-from formats.layouts import BLANK_FRAME, BLANK_MAGIC
-from store.files.allocate import Allocator
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
+from rmqctl.store.files.allocate import Allocator
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 
 class Sink(Protocol):

@@ -1,4 +1,4 @@
-"""Bringing the commitlog to disk: at an interval, or for every put that waits for it (spec/write-path.md 5)."""
+"""Bringing the commitlog to disk: at an interval, or for every put that waits for it (GroupCommitService)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from formats.errors import WriteFailedError
-from store.commitlog.append import Sink
-from store.config import StoreConfig
-from store.files import io
-from store.files.background import Background, Failure
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.commitlog.append import Sink
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files import io
+from rmqctl.store.files.background import Background, Failure
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 SYNC_FLUSH = "SYNC_FLUSH"
 # GroupCommitService looks for work at least this often

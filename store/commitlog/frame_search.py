@@ -6,12 +6,12 @@ import re
 import zlib
 from functools import cached_property
 
-from formats.checksums import CRC_MASK, PROPERTY_CRC_SIZE, crc32_shift, parse_property_crc
-from formats.errors import UnreadableError
-from formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from formats.message import FrameDamage, Reason, decode_message
-from store.files.mapped_file import MappedFile
-from store.files.reading import end_of_nonzero
+from rmqctl.formats.checksums import CRC_MASK, PROPERTY_CRC_SIZE, crc32_shift, parse_property_crc
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.formats.message import FrameDamage, Reason, decode_message
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.reading import end_of_nonzero
 
 # Far above any maxMessageSize in use; a size beyond it is damage and is never read into memory.
 MAXIMUM_FRAME_SIZE = 256 * 1024 * 1024

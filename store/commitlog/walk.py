@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
-from formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
-from formats.message import FrameDamage, Reason, StoredMessage, decode_message
-from store.commitlog.frame_search import MAXIMUM_FRAME_SIZE, FrameSearch
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
+from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
+from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE, FrameSearch
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 __all__ = ["MAXIMUM_FRAME_SIZE", "Blank", "Damage", "Empty", "Progress", "Record", "walk", "walk_file", "walk_files"]
 

@@ -7,27 +7,27 @@ from pathlib import Path
 
 from construct import Struct
 
-from formats.config_json import parse_config_json
-from formats.errors import CorruptError, UnreadableError, UnsupportedError
-from formats.layouts import (
+from rmqctl.formats.config_json import parse_config_json
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
+from rmqctl.formats.layouts import (
     BATCH_CONSUMEQUEUE_UNIT,
     CHECKPOINT,
     CONSUMEQUEUE_EXT_UNIT_HEAD,
     CONSUMEQUEUE_UNIT,
     FRAME_HEADS,
 )
-from formats.message import StoredMessage
-from formats.schemas import checkpoint, consumequeue, message
-from store.commitlog.walk import Blank, Damage, Empty, Record, walk
-from store.dump.index import index_items
-from store.dump.items import DumpField, DumpItem, Opened, empty_items, explained
-from store.dump.recognise import FileKind, recognise
-from store.files.layout import is_file_name
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import Descriptors, end_of_nonzero
-from store.queues.unit import PLACEHOLDER_SIZE, ext_offset
-from store.read.frames import span_of
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.schemas import checkpoint, consumequeue, message
+from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Record, walk
+from rmqctl.store.dump.index import index_items
+from rmqctl.store.dump.items import DumpField, DumpItem, Opened, empty_items, explained
+from rmqctl.store.dump.recognise import FileKind, recognise
+from rmqctl.store.files.layout import is_file_name
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, ext_offset
+from rmqctl.store.read.frames import span_of
 
 # of a structure whose size nothing tells, at most this much is read
 _SHOWN_BYTES = 64 * 1024

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from formats.errors import CorruptError
-from formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
-from formats.schemas import index
-from store.dump.items import DumpItem, Opened, explained
-from store.files.reading import data_extents
-from store.index.geometry import infer_geometry
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from rmqctl.formats.schemas import index
+from rmqctl.store.dump.items import DumpItem, Opened, explained
+from rmqctl.store.files.reading import data_extents
+from rmqctl.store.index.geometry import infer_geometry
 
 _CHUNK = 1 << 16
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from construct import Struct
 
-from formats.derive import explain
-from store.dump.values import meaning_of, plain_value
-from store.files.reading import Descriptors
+from rmqctl.formats.derive import explain
+from rmqctl.store.dump.values import meaning_of, plain_value
+from rmqctl.store.files.reading import Descriptors
 
 
 class DumpField(NamedTuple):

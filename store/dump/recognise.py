@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import UnreadableError
-from formats.layouts import (
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.layouts import (
     BATCH_CONSUMEQUEUE_UNIT,
     BLANK_MAGIC,
     CHECKPOINT,
@@ -24,11 +24,11 @@ from formats.layouts import (
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
 )
-from store.commitlog.walk import MAXIMUM_FRAME_SIZE
-from store.files.layout import is_file_name
-from store.files.reading import Descriptors, first_nonzero
-from store.index.geometry import infer_geometry
-from store.queues.unit import PLACEHOLDER_SIZE
+from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE
+from rmqctl.store.files.layout import is_file_name
+from rmqctl.store.files.reading import Descriptors, first_nonzero
+from rmqctl.store.index.geometry import infer_geometry
+from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
 
 _HEAD = 256
 _INDEX_NAME_DIGITS = 17

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from formats.hosts import Host
-from formats.layouts import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from formats.properties import parse_properties
-from formats.schemas.message import SYS_FLAG_BITS
-from formats.sys_flag import TRANSACTION_NAMES, TRANSACTION_NONE, compression_name, transaction_type
+from rmqctl.formats.hosts import Host
+from rmqctl.formats.layouts import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.formats.properties import parse_properties
+from rmqctl.formats.schemas.message import SYS_FLAG_BITS
+from rmqctl.formats.sys_flag import TRANSACTION_NAMES, TRANSACTION_NONE, compression_name, transaction_type
 
 _MAGIC_NAMES = {MESSAGE_MAGIC_V1: "message V1", MESSAGE_MAGIC_V2: "message V2", BLANK_MAGIC: "blank frame"}
 _PREVIEW_BYTES = 64

@@ -1,5 +1,5 @@
 """Writers of exported messages: Parquet, Arrow IPC, CSV and JSON Lines, as one file or by topic and day.
 
-What is exported is no part of the store, but it is written through the same `store.files.io`, and it appears under its
-final name only when it is complete (law 6).
+What is exported is no part of the store, but it is written through the same `store/files/io.py`, and it appears under
+its final name only when it is complete (law 6).
 """

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from formats.errors import NotFoundError, UsageError
-from formats.message import StoredMessage
-from store.commitlog.walk import walk
-from store.export.outputs import OutputFile, new_directory, new_file
-from store.export.text import LineWriter, Record
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import NotFoundError, UsageError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.export.text import LineWriter, Record
+from rmqctl.store.outputs.outputs import OutputFile, new_directory, new_file
+from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from store.export.writers import Compression, TableWriter
+    from rmqctl.store.export.writers import Compression, TableWriter
 
 Format = Literal["parquet", "arrow", "csv", "jsonl"]
 
@@ -111,8 +111,8 @@ def export_batches(
     """
     import pyarrow as pa
 
-    from store.export.partitions import Partitions, partitioned
-    from store.export.writers import BlockThread, IpcWriter, ParquetWriter, TextWriter, only
+    from rmqctl.store.export.partitions import Partitions, partitioned
+    from rmqctl.store.export.writers import BlockThread, IpcWriter, ParquetWriter, TextWriter, only
 
     written = pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
     report = ExportReport()
@@ -173,7 +173,7 @@ def export_records(
             _require_some(report)
             report.files, report.bytes = 1, output.tell()
         return report
-    from store.export.partitions import DAY, Partition, Partitions
+    from rmqctl.store.export.partitions import DAY, Partition, Partitions
 
     with new_directory(target.path) as root:
         parts = Partitions(root, _SUFFIX_OF[target.format], writer)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from store.columns.compiling import inner, kernel
-from store.columns.kernel_memory import byte_at, copy_bytes, set_byte, word_at, zeros_below
-from store.columns.kernel_text import character_size
+from rmqctl.store.compiled.compiling import inner, kernel
+from rmqctl.store.compiled.kernel_memory import byte_at, copy_bytes, set_byte, word_at, zeros_below
+from rmqctl.store.compiled.kernel_text import character_size
 
 _HIGH_BITS = 0x8080808080808080 - (1 << 64)
 _ONES = 0x0101010101010101

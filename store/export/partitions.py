@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from store.export.outputs import OutputFile
-from store.files import io
+from rmqctl.store.files import io
+from rmqctl.store.outputs.outputs import OutputFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from store.export.outputs import OutputFile
+from rmqctl.store.outputs.outputs import OutputFile
 
 Record = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from store.export.outputs import OutputFile
+from rmqctl.store.outputs.outputs import OutputFile
 
 Compression = Literal["zstd", "lz4", "none"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from formats.errors import RmqctlError
-from store.files import io
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.formats.errors import RmqctlError
+from rmqctl.store.files import io
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 
 class Allocator:

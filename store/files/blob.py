@@ -7,10 +7,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from formats.errors import WriteFailedError
-from store.files import io
-from store.files.early_flush import EarlyFlush
-from store.files.reading import pieces_of
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files import io
+from rmqctl.store.files.early_flush import EarlyFlush
+from rmqctl.store.files.reading import pieces_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from store.files import io
+from rmqctl.store.files import io
 
 _STEP = 32 * 1024 * 1024
 

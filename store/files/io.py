@@ -15,8 +15,8 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from formats.errors import DiskFullError, WriteFailedError
-from store.files.ownership import Ownership, inherited, of_one
+from rmqctl.formats.errors import DiskFullError, WriteFailedError
+from rmqctl.store.files.ownership import Ownership, inherited, of_one
 
 PAGE_SIZE = 4096
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from formats.errors import UsageError
+from rmqctl.formats.errors import UsageError
 
 FILE_NAME_DIGITS = 20
 LARGEST_OFFSET = (1 << 63) - 1

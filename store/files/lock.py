@@ -7,10 +7,10 @@ import os
 import struct
 from pathlib import Path
 
-from formats.errors import StoreInUseError, UnreadableError
-from store.files import io
-from store.files.layout import StoreLayout
-from store.files.ownership import refuse_other_user
+from rmqctl.formats.errors import StoreInUseError, UnreadableError
+from rmqctl.store.files import io
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.ownership import refuse_other_user
 
 # struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
 _FLOCK = struct.Struct("hhqqi4x")
@@ -73,7 +73,8 @@ def lock_holder(path: Path) -> int | None:
 def users_of(layout: StoreLayout) -> list[tuple[int, str]]:
     """(process id, file) of other processes with a file of the store open or mapped, as far as /proc shows them.
 
-    A starting broker rewrites files before it takes the lock, so the lock alone does not tell (spec/recovery.md 1).
+    A starting broker rewrites files before it takes the lock, so the lock alone does not tell
+    (DefaultMessageStore#start).
     """
     roots = {os.path.realpath(directory) + os.sep for directory in (layout.root, *layout.commitlog)}
     found: dict[int, str] = {}

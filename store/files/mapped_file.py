@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from formats.errors import RemovedError
-from store.files import io
-from store.files.reading import Descriptors, removed_error
-from store.files.reference import ReferenceCount
-from store.files.writable_map import WritableMap
+from rmqctl.formats.errors import RemovedError
+from rmqctl.store.files import io
+from rmqctl.store.files.reading import Descriptors, removed_error
+from rmqctl.store.files.reference import ReferenceCount
+from rmqctl.store.files.writable_map import WritableMap
 
 
 class MappedFile:

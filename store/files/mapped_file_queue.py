@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import RemovedError, UnreadableError
-from formats.wording import counted
-from store.files import io
-from store.files.layout import LARGEST_OFFSET, file_name, is_file_name
-from store.files.mapped_file import MappedFile
-from store.files.reading import Descriptors
+from rmqctl.formats.errors import RemovedError, UnreadableError
+from rmqctl.formats.wording import counted
+from rmqctl.store.files import io
+from rmqctl.store.files.layout import LARGEST_OFFSET, file_name, is_file_name
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.reading import Descriptors
 
 # a cleaner removes files one after the other: how often a directory is listed until it held still
 _LISTINGS = 5

@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import RefusedError
-from store.files.layout import StoreLayout, holds_log_files, is_file_name, looks_like_store
+from rmqctl.formats.errors import RefusedError
+from rmqctl.store.files.layout import StoreLayout, holds_log_files, is_file_name, looks_like_store
 
 _KEPT = ".rmqctl"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from formats.errors import RemovedError, UnreadableError
+from rmqctl.formats.errors import RemovedError, UnreadableError
 
 _MAXIMUM_OPEN = 256
 _CHUNK = 1 << 20

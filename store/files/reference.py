@@ -15,7 +15,10 @@ def monotonic_ms() -> int:
 
 
 class ReferenceCount:
-    """Starts available with one reference, the owner's. Times in ms of the monotonic clock (spec/cleanup.md 4)."""
+    """Starts available with one reference, the owner's. Times in ms of the monotonic clock.
+
+    (ReferenceResource#shutdown)
+    """
 
     def __init__(self, cleanup: Callable[[], None] | None = None) -> None:
         """`cleanup` is called once, when the last reference is gone after a shutdown; it must not come back here."""

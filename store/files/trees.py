@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store.files import io
-from store.files.ownership import Ownership
+from rmqctl.store.files import io
+from rmqctl.store.files.ownership import Ownership
 
 
 def flush_tree(path: Path) -> None:

@@ -6,9 +6,9 @@ import contextlib
 import os
 from pathlib import Path
 
-from formats.errors import WriteFailedError
-from store.files import io
-from store.files.populate import Populator
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files import io
+from rmqctl.store.files.populate import Populator
 
 # A sparse file is given real blocks this far ahead of its write position, so that a full disk is an error of the
 # reservation and never a SIGBUS in the middle of a mapped write.

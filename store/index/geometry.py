@@ -1,12 +1,12 @@
-"""Finds out how many slots and entries an index file has: the file does not say (spec/formats.md 8)."""
+"""Finds out how many slots and entries an index file has: the file does not say (docs/formats.md)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
-from store.files.reading import Descriptors
-from store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry
+from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry
 
 _WINDOW = 1 << 20
 _CHECKED_ENTRIES = 64

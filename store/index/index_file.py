@@ -1,4 +1,4 @@
-"""One key index file: header, hash slots and chained entries (spec/formats.md 8)."""
+"""One key index file: header, hash slots and chained entries (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.errors import CorruptError
-from formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
-from store.files import io
-from store.files.reading import Descriptors
-from store.files.reference import ReferenceCount
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from rmqctl.store.files import io
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.reference import ReferenceCount
 
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000

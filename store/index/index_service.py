@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from formats.errors import CorruptError, RemovedError, UnreadableError
-from formats.hashing import key_hash
-from store.config import StoreConfig
-from store.files import io
-from store.files.reading import Descriptors, removed_error
-from store.index.geometry import fits, infer_geometry
-from store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
+from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
+from rmqctl.formats.hashing import key_hash
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files import io
+from rmqctl.store.files.reading import Descriptors, removed_error
+from rmqctl.store.index.geometry import fits, infer_geometry
+from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
 
 _NAME_DIGITS = 17
 # some day of the last year with four digits

@@ -1,4 +1,4 @@
-"""One batch consumequeue of 46-byte units: not placed by queue offset, so searched by it (spec/formats.md 7)."""
+"""One batch consumequeue of 46-byte units: not placed by queue offset, so searched by it (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from formats.errors import RemovedError, WriteFailedError
-from formats.layouts import BATCH_CONSUMEQUEUE_UNIT
-from store.files import io
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import Descriptors
-from store.queues.unit import QueueUnit
+from rmqctl.formats.errors import RemovedError, WriteFailedError
+from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT
+from rmqctl.store.files import io
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.queues.unit import QueueUnit
 
 UNIT_SIZE = BATCH_CONSUMEQUEUE_UNIT.size
 DEFAULT_FILE_SIZE = 300_000 * UNIT_SIZE

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from formats.errors import RemovedError, WriteFailedError
-from formats.layouts import CONSUMEQUEUE_UNIT
-from store.files import io
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import Descriptors, end_of_nonzero
-from store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
+from rmqctl.formats.errors import RemovedError, WriteFailedError
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
+from rmqctl.store.files import io
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
 
 UNIT_SIZE = CONSUMEQUEUE_UNIT.size
 DEFAULT_FILE_SIZE = 300_000 * UNIT_SIZE
@@ -134,7 +134,7 @@ class ConsumeQueue:
                 slot += whole // UNIT_SIZE
 
     def units_in_same_file(self, begin: int) -> Iterator[QueueUnit]:
-        """Units from `begin` to the end of its file: what one iterator of the broker gives (spec/reading.md 2)."""
+        """Units from `begin` to the end of its file: what ConsumeQueue#iterateFrom gives."""
         per_file = self.files.file_size // UNIT_SIZE
         return self.units(begin, (begin // per_file + 1) * per_file if per_file else None)
 

@@ -1,13 +1,13 @@
-"""The ext units of a consumequeue: tag, store time and filter bit map by address (spec/formats.md 6)."""
+"""The ext units of a consumequeue: tag, store time and filter bit map by address (docs/formats.md)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.layouts import CONSUMEQUEUE_EXT_UNIT_HEAD
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import Descriptors
+from rmqctl.formats.layouts import CONSUMEQUEUE_EXT_UNIT_HEAD
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors
 
 
 class ExtUnit(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from formats.errors import WriteFailedError
-from store.files import io
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files import io
 
 # FlushConsumeQueueService: files with fewer than two dirty pages wait for the thorough round ...
 _LEAST_UNITS = 2 * io.PAGE_SIZE // 20

@@ -1,6 +1,7 @@
 """The queue offset for a point in time, by binary search over the store times of a queue's messages.
 
-Rules of 5.3.3 (spec/reading.md 4). Store times never go back along a queue unless the broker's clock did.
+Rules of 5.3.3 (ConsumeQueue#getOffsetInQueueByTime). Store times never go back along a queue unless the broker's clock
+did.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from store.queues.batch_consumequeue import BatchConsumeQueue
-from store.queues.consumequeue import ConsumeQueue
-from store.queues.unit import QueueUnit
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
+from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.queues.unit import QueueUnit
 
 Boundary = Literal["lower", "upper"]
 StoreTime = Callable[[QueueUnit], int | None]

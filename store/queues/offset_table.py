@@ -1,10 +1,10 @@
-"""The next queue offset of every queue, as a put assigns them (QueueOffsetOperator, spec/write-path.md 4)."""
+"""The next queue offset of every queue, as a put assigns them (QueueOffsetOperator)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
 
 QueueKey = tuple[str, int]
 

@@ -8,14 +8,14 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-from formats.errors import UnreadableError, UnsupportedError
-from store.config import StoreConfig
-from store.files import io
-from store.files.layout import StoreLayout, is_file_name, topic_directory
-from store.files.reading import Descriptors
-from store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
-from store.queues.batch_consumequeue import BatchConsumeQueue
-from store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE, ConsumeQueue
+from rmqctl.formats.errors import UnreadableError, UnsupportedError
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files import io
+from rmqctl.store.files.layout import StoreLayout, is_file_name, topic_directory
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
+from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE, ConsumeQueue
 
 _SAMPLED_QUEUES = 64
 

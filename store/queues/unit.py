@@ -1,4 +1,4 @@
-"""One entry of a consume queue, and how its tags code is to be read (spec/formats.md 5-7)."""
+"""One entry of a consume queue, and how its tags code is to be read (docs/formats.md)."""
 
 from __future__ import annotations
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from formats import properties as names
-from formats.hashing import java_hash, key_hash
-from formats.layouts import TRANSACTION_MASK
-from formats.properties import parse_properties
-from formats.sys_flag import TRANSACTION_ROLLBACK
-from store.columns.batch import Columns, Flags, Int64s, MessageColumns
-from store.read.message_filter import Criteria, message_keys
+from rmqctl.formats import properties as names
+from rmqctl.formats.hashing import java_hash, key_hash
+from rmqctl.formats.layouts import TRANSACTION_MASK
+from rmqctl.formats.properties import parse_properties
+from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK
+from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns
+from rmqctl.store.read.message_filter import Criteria, message_keys
 
 
 class RowChooser:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from formats.errors import CorruptError, NotFoundError, RmqctlError
-from formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from formats.message import MINIMUM_FRAME_SIZE, FrameDamage, StoredMessage, decode_message
-from store.commitlog.walk import MAXIMUM_FRAME_SIZE, Blank, Damage, Empty, Record, walk
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError
+from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, StoredMessage, decode_message
+from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE, Blank, Damage, Empty, Record, walk
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 # most messages fit into one read of this size
 _FIRST_READ = 8192

@@ -1,4 +1,4 @@
-"""Reading a queue: messages from an offset on, with RocketMQ's statuses and next offsets (spec/reading.md 3).
+"""Reading a queue: messages from an offset on, with the statuses and next offsets of DefaultMessageStore#getMessage.
 
 Three things are done otherwise than by the broker, all to the reader's gain. A read does not stop where a consumequeue
 file ends, so that it finds in one call what the broker gives in two. Every message is held against law 3 and against
@@ -12,19 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from formats import properties as names
-from formats.errors import CorruptError, NotFoundError
-from formats.message import StoredMessage
-from store.dispatch import queue_slots
-from store.files.mapped_file_queue import MappedFileQueue
-from store.queues.batch_consumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
-from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
-from store.queues.consumequeue_ext import ConsumeQueueExt
-from store.queues.queue_table import AnyConsumeQueue
-from store.queues.unit import QueueUnit, ext_offset
-from store.read.frames import MessageRemovedError, message_at
-from store.read.message_filter import TagFilter
-from store.status import GetStatus
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
+from rmqctl.store.queues.dispatch import queue_slots
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.queues.unit import QueueUnit, ext_offset
+from rmqctl.store.read.frames import MessageRemovedError, message_at
+from rmqctl.store.read.message_filter import TagFilter
+from rmqctl.store.status import GetStatus
 
 DEFAULT_LIMIT = 32
 # MAX_PULL_MSG_SIZE

@@ -1,4 +1,4 @@
-"""Messages by key: through the index where there is one, else by a scan of the commitlog (spec/reading.md 5).
+"""Messages by key: through the index where there is one, else by a scan of the log (DefaultMessageStore#queryMessage).
 
 Unlike RocketMQ's store the key and the topic are compared on the message itself (RocketMQ leaves that to the client),
 a message is given once however often it is indexed, and the time window is held against the message's own store time,
@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from formats.errors import CorruptError, NotFoundError
-from formats.hashing import key_hash
-from formats.message import StoredMessage
-from store.commitlog.walk import Damage, Progress, walk
-from store.dispatch import index_keys
-from store.files.mapped_file_queue import MappedFileQueue
-from store.index.index_file import IndexEntry, IndexFile
-from store.index.index_service import IndexService
-from store.read.frames import MessageRemovedError, message_at
-from store.read.message_filter import Criteria, newest_first
+from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.hashing import key_hash
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.commitlog.walk import Damage, Progress, walk
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.index.index_file import IndexEntry, IndexFile
+from rmqctl.store.index.index_service import IndexService
+from rmqctl.store.queues.dispatch import index_keys
+from rmqctl.store.read.frames import MessageRemovedError, message_at
+from rmqctl.store.read.message_filter import Criteria, newest_first
 
 DEFAULT_LIMIT = 32
 END_OF_TIME = (1 << 63) - 1

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError
-from formats.ids import is_message_id, parse_offset_message_id
-from formats.message import StoredMessage
-from store.read.frames import explain_absence, message_at
+from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError
+from rmqctl.formats.ids import is_message_id, parse_offset_message_id
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.read.frames import explain_absence, message_at
 
 if TYPE_CHECKING:
     # a lookup by physical offset must stay short: queues and index are imported where they are needed
-    from store.commitlog.walk import Progress
-    from store.store_files import StoreFiles
+    from rmqctl.store.commitlog.walk import Progress
+    from rmqctl.store.store_files import StoreFiles
 
 BY_OFFSET_ID = "offset id"
 BY_UNIQUE_KEY = "unique key"
@@ -84,9 +84,9 @@ def find_unique(
 
     NotIndexedError without an index, unless `scan` allows to search the commitlog. The result may be empty.
     """
-    from store.read.key_query import END_OF_TIME, KeyQuery, NotIndexedError, query_index, query_scan
-    from store.read.message_filter import Criteria, newest_first
-    from store.read.topic_names import known_topics
+    from rmqctl.store.read.key_query import END_OF_TIME, KeyQuery, NotIndexedError, query_index, query_scan
+    from rmqctl.store.read.message_filter import Criteria, newest_first
+    from rmqctl.store.read.topic_names import known_topics
 
     result = FindResult(BY_UNIQUE_KEY, [])
     try:
@@ -109,7 +109,7 @@ def find_unique(
 
 
 def _is_unique_key(message: StoredMessage, unique_key: str) -> bool:
-    from formats.properties import UNIQUE_KEY
+    from rmqctl.formats.properties import UNIQUE_KEY
 
     return message.properties().get(UNIQUE_KEY) == unique_key
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from formats import properties as names
-from formats.errors import UsageError
-from formats.hashing import java_hash
-from formats.message import StoredMessage
-from formats.properties import split_keys
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.hashing import java_hash
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.properties import split_keys
 
 SUBSCRIBE_ALL = "*"
 _SEPARATOR = "||"

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from formats.errors import NotFoundError, UnsupportedError
-from formats.message import StoredMessage
-from store.read import lookup as lookups
-from store.read.lookup import FindResult
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import NotFoundError, UnsupportedError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.read import lookup as lookups
+from rmqctl.store.read.lookup import FindResult
+from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
-    from store.commitlog.walk import Progress
-    from store.queues.offset_by_time import Boundary
-    from store.queues.queue_table import AnyConsumeQueue
-    from store.queues.unit import QueueUnit
-    from store.read.get import GetResult, QueueView
-    from store.read.key_query import QueryResult
-    from store.read.selection import OnDamage, Order, Selection
+    from rmqctl.store.commitlog.walk import Progress
+    from rmqctl.store.queues.offset_by_time import Boundary
+    from rmqctl.store.queues.queue_table import AnyConsumeQueue
+    from rmqctl.store.queues.unit import QueueUnit
+    from rmqctl.store.read.get import GetResult, QueueView
+    from rmqctl.store.read.key_query import QueryResult
+    from rmqctl.store.read.selection import OnDamage, Order, Selection
 
-# the same numbers as in store.read.get and store.read.key_query, which are imported where they are needed
+# the same numbers as in rmqctl.store.read.get and rmqctl.store.read.key_query, which are imported where they are needed
 _LIMIT = 32
 _MAX_BYTES = 128 * 1024 * 1024
 _END_OF_TIME = (1 << 63) - 1
@@ -46,11 +46,11 @@ class StoreReader:
         """Messages of a queue from queue offset `offset` on, with RocketMQ's status and next offset.
 
         `tags`: an expression such as `TagA || TagB`. At most 32 messages and 256 KiB come in one call (see
-        store.read.get.get_messages). A queue that does not exist reads as an empty one, as the broker has it.
+        rmqctl.store.read.get.get_messages). A queue that does not exist reads as an empty one, as the broker has it.
         UnsupportedError for queues in a RocksDB.
         """
-        from store.read.get import get_messages, no_queue
-        from store.read.message_filter import TagFilter
+        from rmqctl.store.read.get import get_messages, no_queue
+        from rmqctl.store.read.message_filter import TagFilter
 
         tag_filter = TagFilter(tags)
         queue = self.files.queues.find(topic, queue_id)
@@ -60,8 +60,8 @@ class StoreReader:
 
     def view(self, queue: AnyConsumeQueue) -> QueueView:
         """`queue` with its ext queue and all that is needed to read its messages."""
-        from store.queues.consumequeue_ext import ConsumeQueueExt
-        from store.read.get import QueueView
+        from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
+        from rmqctl.store.read.get import QueueView
 
         ext = None
         directory = self.files.layout.consumequeue_ext / queue.directory.parent.name / queue.directory.name
@@ -106,7 +106,7 @@ class StoreReader:
 
         NotFoundError for a queue that does not exist. (DefaultMessageStore#getOffsetInQueueByTime)
         """
-        from store.queues.offset_by_time import offset_by_time
+        from rmqctl.store.queues.offset_by_time import offset_by_time
 
         queue = self.queue(topic, queue_id)
         minimum = queue.min_offset(self.files.log.min_offset)
@@ -114,7 +114,7 @@ class StoreReader:
 
     def unit_store_time(self, unit: QueueUnit) -> int | None:
         """Store time of the message that `unit` points at; None if it points at none."""
-        from store.read.frames import store_time_at
+        from rmqctl.store.read.frames import store_time_at
 
         return store_time_at(self.files.log, unit.physical_offset) if unit.is_written else None
 
@@ -143,8 +143,8 @@ class StoreReader:
         NotIndexedError if there is no index. With `scan` the commitlog is searched instead, and also where the index
         does not reach or is damaged; `QueryResult.scanned` says whether that was done.
         """
-        from store.read import key_query
-        from store.read.message_filter import newest_first
+        from rmqctl.store.read import key_query
+        from rmqctl.store.read.message_filter import newest_first
 
         query = key_query.KeyQuery(topic, key, begin, end, limit)
         log = self.files.log
@@ -173,7 +173,7 @@ class StoreReader:
     def find(
         self, text: str, topic: str | None = None, *, scan: bool = False, progress: Progress | None = None
     ) -> FindResult:
-        """What an id means: a broker's offset id, else a unique key (see store.read.lookup.find)."""
+        """What an id means: a broker's offset id, else a unique key (see rmqctl.store.read.lookup.find)."""
         return lookups.find(self.files, text, topic, scan=scan, progress=progress)
 
     # ---- many
@@ -190,7 +190,7 @@ class StoreReader:
 
         NotFoundError for an unknown topic or queue and UnsupportedError for RocksDB queues, in order of the queues.
         """
-        from store.read.selection import in_log_order, in_queue_order
+        from rmqctl.store.read.selection import in_log_order, in_queue_order
 
         if order == "log":
             return in_log_order(self.files.log, selection, on_damage, progress)
@@ -200,7 +200,7 @@ class StoreReader:
 
     def has_topic(self, topic: str) -> bool | None:
         """Whether the store knows `topic`; None where the queues cannot be read, so that nobody can say."""
-        from store.read.topic_names import known_topics
+        from rmqctl.store.read.topic_names import known_topics
 
         try:
             return topic in known_topics(self.files)

@@ -6,18 +6,18 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from formats.errors import CorruptError
-from formats.message import FrameDamage, StoredMessage
-from store.commitlog.walk import Damage, Progress, walk
-from store.files.mapped_file_queue import MappedFileQueue
-from store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
-from store.read.frames import MessageRemovedError
-from store.read.get import QueueView
-from store.read.key_query import damage_error
-from store.read.message_filter import Criteria
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.message import FrameDamage, StoredMessage
+from rmqctl.store.commitlog.walk import Damage, Progress, walk
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.read.frames import MessageRemovedError
+from rmqctl.store.read.get import QueueView
+from rmqctl.store.read.key_query import damage_error
+from rmqctl.store.read.message_filter import Criteria
 
 if TYPE_CHECKING:
-    from store.columns import MessageColumns
+    from rmqctl.store.columns.batch import MessageColumns
 
 Order = Literal["log", "queue"]
 PLAIN_BYTES = 8 * 1024 * 1024
@@ -91,8 +91,9 @@ def _on_columns(
     log: MappedFileQueue, selection: Selection, start: int, on_damage: OnDamage, progress: Progress | None
 ) -> Iterator[StoredMessage]:
     """As in_log_order, with a walk from `start` on; what does not match never becomes an object."""
-    from store.columns import Columns, MessageColumns, walk_columns
-    from store.read.choose_rows import RowChooser
+    from rmqctl.store.columns.batch import Columns, MessageColumns
+    from rmqctl.store.columns.walk import walk_columns
+    from rmqctl.store.read.choose_rows import RowChooser
 
     chooser = RowChooser(selection.criteria, selection.begin)
     for record in walk_columns(log, start, selection.end, columns=chooser.needs | Columns.HEAD, progress=progress):
@@ -158,3 +159,11 @@ def _missing_units(view: QueueView, begin: int, end: int) -> CorruptError:
         file=view.queue.directory,
         hint="`rmqctl rebuild --queues` makes the queues anew from the commitlog",
     )
+
+
+def walked_bytes(log: MappedFileQueue, selection: Selection) -> int:
+    """Bytes of the log that will be walked."""
+    file = log.find(selection.begin)
+    start = file.start_offset if file is not None else selection.begin
+    end = log.max_offset if selection.end is None else min(selection.end, log.max_offset)
+    return max(0, end - max(start, log.min_offset))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from formats.errors import CorruptError, UnreadableError, UnsupportedError
-from store.config_files import read_config
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
+from rmqctl.store.config_files import read_config
+from rmqctl.store.store_files import StoreFiles
 
 
 def configured_topics(config: Path) -> list[str]:

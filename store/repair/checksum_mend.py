@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc, property_crc_text
-from formats.errors import RefusedError
-from formats.layouts import FRAME_HEADS
-from formats.message import FrameDamage, decode_message
-from store.check.finding import Finding
-from store.files.plan import Plan, WriteRange
-from store.store_files import StoreFiles
+from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc, property_crc_text
+from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.layouts import FRAME_HEADS
+from rmqctl.formats.message import FrameDamage, decode_message
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.journal.plan import Plan, WriteRange
+from rmqctl.store.store_files import StoreFiles
 
 
 def mend_checksum(files: StoreFiles, finding: Finding, plan: Plan) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from formats.config_json import format_config_json
-from store.check.finding import Finding
-from store.config_files import backup_of, load_config
-from store.dispatch import SCHEDULE_TOPIC
-from store.files import io
-from store.files.plan import Install, Plan, Resize
-from store.store_files import StoreFiles
+from rmqctl.formats.config_json import format_config_json
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.config_files import backup_of, load_config
+from rmqctl.store.files import io
+from rmqctl.store.journal.plan import Install, Plan, Resize
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.store_files import StoreFiles
 
 Staging = Callable[[], Path] | None
 """Where new files are made; None to plan only."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 
-from store.check.finding import Finding
+from rmqctl.store.check.catalogue.finding import Finding
 
 
 class Mend(enum.Enum):

@@ -8,24 +8,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from formats.errors import UsageError
-from store.check.catalogue import CATALOGUE
-from store.check.check import check
-from store.check.finding import Finding
-from store.commitlog.walk import Progress
-from store.files.blob import only_counted
-from store.files.journal import Journal
-from store.files.journal_log import end_interrupted, refuse_unfinished
-from store.files.plan import MoveAway, Operation, Plan, describe
-from store.queues.queue_table import has_rocksdb_queues, rocksdb_error
-from store.recover_report import Bridges, Goal, RecoverReport
-from store.recovery import Recovery
-from store.repair.bridge import plan_bridges
-from store.repair.checksum_mend import mend_checksum
-from store.repair.config_mends import mend_config, mend_offsets
-from store.repair.mends import RECOVERY, Mend, is_chosen, mend_of
-from store.store_files import StoreFiles
-from store.taken import taken
+from rmqctl.formats.errors import UsageError
+from rmqctl.store.check.catalogue.catalogue import CATALOGUE
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.check import check
+from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.files.blob import only_counted
+from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
+from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
+from rmqctl.store.journal.plan import MoveAway, Operation, Plan, describe
+from rmqctl.store.journal.taken import taken
+from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
+from rmqctl.store.recover.bridge.bridge import plan_bridges
+from rmqctl.store.recover.recovery import Recovery
+from rmqctl.store.recover.report import Bridges, Goal, RecoverReport
+from rmqctl.store.repair.checksum_mend import mend_checksum
+from rmqctl.store.repair.config_mends import mend_config, mend_offsets
+from rmqctl.store.repair.mends import RECOVERY, Mend, is_chosen, mend_of
+from rmqctl.store.store_files import StoreFiles
 
 
 @dataclass(slots=True)
@@ -68,7 +69,7 @@ def repair(
         raise UsageError(f"{unknown[0]} is no code of a finding", hint="docs/findings.md lists them")
     if dry_run:
         refuse_unfinished(files.layout, mends=True)
-        files.keep_interrupted_sizes()
+        keep_interrupted_sizes(files)
         return _Repair(files, None, only).plan(list(check(files, progress=progress)), progress)
     with taken(files, mends=True) as store:
         findings = list(check(store, progress=progress))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from store.columns.batch import Bytes, Flags, Int32s
+from rmqctl.store.columns.batch import Bytes, Flags, Int32s
 
 
 class Texts(NamedTuple):

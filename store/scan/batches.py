@@ -8,14 +8,15 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from formats.layouts import COMPRESSION_MASK, COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED, TRANSACTION_MASK
-from formats.sys_flag import TRANSACTION_NAMES, compression_name
-from store.columns.batch import MessageColumns
-from store.columns.topics import TopicTable
-from store.scan import bodies, hosts
-from store.scan.arrays import bitmap, numbers, texts
-from store.scan.property_columns import PropertyColumns, Wanted, property_columns
-from store.scan.schema import COLUMNS, arrow_schema
+from rmqctl.formats.layouts import COMPRESSION_MASK, COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED, TRANSACTION_MASK
+from rmqctl.formats.sys_flag import TRANSACTION_NAMES, compression_name
+from rmqctl.store.columns.batch import MessageColumns
+from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.scan import bodies, hosts
+from rmqctl.store.scan.arrays import bitmap, numbers, texts
+from rmqctl.store.scan.property_columns import PropertyColumns, Wanted
+from rmqctl.store.scan.property_engine import property_columns
+from rmqctl.store.scan.schema import COLUMNS, arrow_schema
 
 # Bodies are unpacked until they are this many bytes, then another batch begins: a bomb fills no memory.
 UNPACKED_BYTES = 32 * 1024 * 1024

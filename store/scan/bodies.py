@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from formats.compression import decompress
-from formats.errors import CorruptError, UnsupportedError
-from formats.layouts import SYS_FLAG_COMPRESSED
-from formats.sys_flag import compression_type
-from store.columns.batch import Bytes, Flags, Int32s, MessageColumns
-from store.scan.arrays import Texts, texts, words_at
+from rmqctl.formats.compression import decompress
+from rmqctl.formats.errors import CorruptError, UnsupportedError
+from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
+from rmqctl.formats.sys_flag import compression_type
+from rmqctl.store.columns.batch import Bytes, Flags, Int32s, MessageColumns
+from rmqctl.store.scan.arrays import Texts, texts, words_at
 
 # what a view holds itself: its length, then either all of a short text, or four bytes of it, a buffer and an offset
 _INLINE = 12

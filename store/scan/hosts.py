@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from formats.hosts import Host
-from formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
-from store.columns.batch import Bytes, Flags, Int64s, MessageColumns
-from store.scan.arrays import fixed_texts, words_at
+from rmqctl.formats.hosts import Host
+from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
+from rmqctl.store.columns.batch import Bytes, Flags, Int64s, MessageColumns
+from rmqctl.store.scan.arrays import fixed_texts, words_at
 
 _V4, _V6 = 4, 16
 _LOW = np.uint64(0xFFFFFFFF)

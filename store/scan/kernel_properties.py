@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from formats import properties as names
-from store.columns.compiling import inner, kernel
-from store.columns.kernel_memory import byte_at, store_word, word_at
-from store.columns.kernel_text import find_byte, same_bytes
-from store.scan.property_columns import Wanted
+from rmqctl.formats import properties as names
+from rmqctl.store.compiled.compiling import inner, kernel
+from rmqctl.store.compiled.kernel_memory import byte_at, store_word, word_at
+from rmqctl.store.compiled.kernel_text import find_byte, same_bytes
+from rmqctl.store.scan.property_columns import Wanted
 
 MOST_PROPERTIES = 64
 """A string of more properties is left to the plain twin: names are compared one by one."""
@@ -105,7 +105,7 @@ def split_string(at: int, length: int, found: Any, before: int) -> tuple[int, bo
 
 @inner
 def split_keys(at: int, length: int, data: int, offsets: Any, keys: int) -> int:
-    """Append the keys of a KEYS value; their number then. (formats.properties.split_keys)"""
+    """Append the keys of a KEYS value; their number then. (rmqctl.formats.properties.split_keys)"""
     end = at + length
     while at < end:
         stop = find_byte(at, end, _SPACES)

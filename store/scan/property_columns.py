@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from formats import properties as names
-from formats.properties import encode_properties, parse_properties, split_keys
-from store.columns.batch import Bytes, Int32s, MessageColumns
-from store.scan.arrays import Texts
+from rmqctl.formats import properties as names
+from rmqctl.formats.properties import encode_properties, parse_properties, split_keys
+from rmqctl.store.columns.batch import Bytes, Int32s
+from rmqctl.store.scan.arrays import Texts
 
 
 class Wanted(enum.IntFlag):
@@ -97,18 +97,6 @@ def plain_columns(strings: Iterable[bytes], wanted: Wanted) -> PropertyColumns:
 
 def _encoded(text: str | None) -> bytes | None:
     return None if text is None else text.encode("utf-8")
-
-
-def property_columns(batch: MessageColumns, positions: Int32s, lengths: Int32s, wanted: Wanted) -> PropertyColumns:
-    """The columns of the property strings at `positions` of the batch's window; compiled where numba is there."""
-    from store.scan.property_engine import compiled_columns
-
-    assert batch.window is not None
-    compiled = compiled_columns()
-    made = compiled(batch.window, positions, lengths, wanted) if compiled is not None else None
-    if made is not None:
-        return made
-    return plain_columns(strings_at(batch.window, positions, lengths), wanted)
 
 
 def strings_at(window: Bytes, positions: Int32s, lengths: Int32s) -> list[bytes]:

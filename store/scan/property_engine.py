@@ -1,4 +1,4 @@
-"""Loads and tries the compiled twin of `property_columns.plain_columns`, and gives it its arrays."""
+"""The columns of property strings, by the compiled twin of `plain_columns` where that can be loaded and is right."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from store.columns.batch import Bytes, Flags, Int32s
-from store.columns.tried import tried_kernels
-from store.scan.arrays import Texts
-from store.scan.property_columns import PropertyColumns, Wanted, plain_columns
+from rmqctl.store.columns.batch import Bytes, Flags, Int32s, MessageColumns
+from rmqctl.store.compiled.tried import tried_kernels
+from rmqctl.store.scan.arrays import Texts
+from rmqctl.store.scan.property_columns import PropertyColumns, Wanted, plain_columns, strings_at
 
 Compiled = Callable[[Bytes, Int32s, Int32s, Wanted], PropertyColumns | None]
 
@@ -23,6 +23,16 @@ _SAMPLES = (
 )
 
 
+def property_columns(batch: MessageColumns, positions: Int32s, lengths: Int32s, wanted: Wanted) -> PropertyColumns:
+    """The columns of the property strings at `positions` of the batch's window; compiled where numba is there."""
+    assert batch.window is not None
+    compiled = compiled_columns()
+    made = compiled(batch.window, positions, lengths, wanted) if compiled is not None else None
+    if made is not None:
+        return made
+    return plain_columns(strings_at(batch.window, positions, lengths), wanted)
+
+
 def compiled_columns() -> Compiled | None:
     """The compiled twin; it gives None for what it leaves to the plain one. None where nothing can be compiled."""
     return _load()
@@ -31,7 +41,7 @@ def compiled_columns() -> Compiled | None:
 @functools.cache
 def _load() -> Compiled | None:
     found = tried_kernels(
-        "store.scan.kernel_properties", lambda tried: _is_right(functools.partial(_columns, tried[0]))
+        "rmqctl.store.scan.kernel_properties", lambda tried: _is_right(functools.partial(_columns, tried[0]))
     )
     return None if found is None else functools.partial(_columns, found[0])
 
@@ -58,7 +68,7 @@ def _as_lists(columns: PropertyColumns) -> list[Any]:
 def _columns(
     split: Callable[..., int], window: Bytes, positions: Int32s, lengths: Int32s, wanted: Wanted
 ) -> PropertyColumns | None:
-    from store.scan.kernel_properties import DONE, SCRATCH_SHAPE, SPARE
+    from rmqctl.store.scan.kernel_properties import DONE, SCRATCH_SHAPE, SPARE
 
     rows, total = len(positions), int(lengths.sum())
     if int((positions + lengths).max(initial=0)) + SPARE > len(window):

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from formats.errors import CorruptError
-from store.columns import Columns, MessageColumns, TopicTable, walk_parallel
-from store.columns.batch import ColumnRecord
-from store.commitlog.walk import Damage, Progress
-from store.files.mapped_file_queue import MappedFileQueue
-from store.read.choose_rows import RowChooser
-from store.read.key_query import damage_error
-from store.read.message_filter import Criteria
-from store.read.selection import OnDamage
-from store.scan.schema import column_names, needed, require_pyarrow
+from rmqctl.formats.errors import CorruptError
+from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
+from rmqctl.store.columns.parallel import walk_parallel
+from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.commitlog.walk import Damage, Progress
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.read.choose_rows import RowChooser
+from rmqctl.store.read.key_query import damage_error
+from rmqctl.store.read.message_filter import Criteria
+from rmqctl.store.read.selection import OnDamage
+from rmqctl.store.scan.schema import column_names, needed, require_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from store.scan.batches import BatchMaker
+    from rmqctl.store.scan.batches import BatchMaker
 
 # Bytes of the log in a batch, and in what one thread works on: some of these are in memory at a time.
 _WINDOW = 4 * 1024 * 1024
@@ -51,7 +52,7 @@ class Scan:
         to Arrow IPC: each would take its whole memory along.
         """
         require_pyarrow()
-        from store.scan.batches import BatchMaker
+        from rmqctl.store.scan.batches import BatchMaker
 
         names = column_names(columns)
         self._log = log
@@ -107,7 +108,7 @@ class Scan:
 
         What unpacks can be a thousand times as large as what is read: that is left to whoever takes the batches.
         """
-        from store.scan.bodies import is_compressed
+        from rmqctl.store.scan.bodies import is_compressed
 
         found: list[pa.RecordBatch | MessageColumns | CorruptError] = []
         for record in records:

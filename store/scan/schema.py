@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats.errors import UnsupportedError, UsageError
-from store.columns.batch import Columns
+from rmqctl.formats.errors import UnsupportedError, UsageError
+from rmqctl.store.columns.batch import Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,6 +72,15 @@ def require_pyarrow() -> None:
         import pyarrow  # noqa: F401
     except ImportError as error:
         raise UnsupportedError(f"Arrow and Parquet need pyarrow, which is not installed here: {INSTALL}") from error
+
+
+def has_arrow() -> bool:
+    """Whether there is pyarrow."""
+    try:
+        require_pyarrow()
+    except UnsupportedError:
+        return False
+    return True
 
 
 def column_names(columns: Sequence[str] | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Delayed messages: rewriting to the schedule topic (levels) or to the timer topic (spec/write-path.md 1, hook 3)."""
+"""Delayed messages: rewriting to the schedule topic (levels) or to the timer topic (HookUtils)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from formats import properties as names
-from formats.sys_flag import has_queue_slot
-from store.config import StoreConfig
-from store.dispatch import SCHEDULE_TOPIC
-from store.status import PutStatus
-from store.write.put_checks import Refusal
+from rmqctl.formats import properties as names
+from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.status import PutStatus
+from rmqctl.store.write.put_checks import Refusal
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TIMER_OUT_MS = "TIMER_OUT_MS"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from store.files import io
+from rmqctl.store.files import io
 
 # never given away
 _KEPT_FREE = 1024 * 1024

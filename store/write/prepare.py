@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from formats import properties as names
-from formats.checksums import PROPERTY_CRC_SIZE, parse_property_crc
-from formats.hosts import Host
-from formats.message import FrameParts, Message, StoredMessage, prepare_frame
-from formats.properties import encode_properties, parse_properties, replace_property
-from formats.sys_flag import has_queue_slot, is_inner_batch
-from store.config import StoreConfig
-from store.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, message_count
-from store.queues.offset_table import QueueKey
-from store.status import PutStatus
-from store.write.delay import Destination, schedule
-from store.write.put_checks import (
+from rmqctl.formats import properties as names
+from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, parse_property_crc
+from rmqctl.formats.hosts import Host
+from rmqctl.formats.message import FrameParts, Message, StoredMessage, prepare_frame
+from rmqctl.formats.properties import encode_properties, parse_properties, replace_property
+from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.queues.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, message_count
+from rmqctl.store.queues.offset_table import QueueKey
+from rmqctl.store.status import PutStatus
+from rmqctl.store.write.delay import Destination, schedule
+from rmqctl.store.write.put_checks import (
     RETRY_PREFIX,
     Refusal,
     StoreCondition,
@@ -26,7 +26,7 @@ from store.write.put_checks import (
     check_sizes,
     check_types,
 )
-from store.write.topic_types import TopicTypes
+from rmqctl.store.write.topic_types import TopicTypes
 
 _SYSTEM_PREFIX = "rmq_sys_"
 _MAXIMUM_COUNT = 0x7FFF

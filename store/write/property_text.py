@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from formats import properties as names
+from rmqctl.formats import properties as names
 
 # what makes a message take the slow path
 UNUSUAL_PROPERTIES = frozenset(

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from formats.errors import UsageError
-from formats.message import FrameParts, Message, frame_bytes
-from store.commitlog.append import FileNotCreatedError, LogAppender
-from store.commitlog.flush import FlushService
-from store.config import StoreConfig
-from store.dispatch import SCHEDULE_TOPIC
-from store.queues.offset_table import OffsetTable, QueueKey
-from store.status import PutStatus
-from store.write.checkpoint_keeper import CheckpointKeeper
-from store.write.headroom import UNIT_COST, Headroom
-from store.write.known import Known
-from store.write.prepare import Preparation, Prepared
-from store.write.put_checks import Refusal, StoreCondition, check_batch, check_fits_file, check_store, check_topic
-from store.write.put_state import PutState
-from store.write.result import PutResult, put_until_failure
-from store.write.running_state import RunningState
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.message import FrameParts, Message, frame_bytes
+from rmqctl.store.commitlog.append import FileNotCreatedError, LogAppender
+from rmqctl.store.commitlog.flush import FlushService
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.queues.offset_table import OffsetTable, QueueKey
+from rmqctl.store.status import PutStatus
+from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
+from rmqctl.store.write.dispatch.running_state import RunningState
+from rmqctl.store.write.fast.known import Known
+from rmqctl.store.write.headroom import UNIT_COST, Headroom
+from rmqctl.store.write.prepare import Preparation, Prepared
+from rmqctl.store.write.put_checks import (
+    Refusal,
+    StoreCondition,
+    check_batch,
+    check_fits_file,
+    check_store,
+    check_topic,
+)
+from rmqctl.store.write.put_state import PutState
+from rmqctl.store.write.result import PutResult, put_until_failure
 
 
 class _Outcome(NamedTuple):

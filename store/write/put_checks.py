@@ -1,20 +1,20 @@
-"""RocketMQ's checks of a message to be put, in its order (spec/write-path.md 1). Pure: no files, no clock."""
+"""RocketMQ's checks of a message to put, in its order (HookUtils#checkBeforePutMessage). Pure: no files, no clock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, SupportsIndex
 
-from formats import properties as names
-from formats.errors import UsageError
-from formats.hosts import Host
-from formats.layouts import SYS_FLAG_INNER_BATCH
-from formats.message import Message, utf16_length
-from formats.sys_flag import TRANSACTION_NONE, transaction_type
-from store.config import StoreConfig
-from store.dispatch import SCHEDULE_TOPIC
-from store.files.layout import is_safe_topic
-from store.status import PutStatus
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.hosts import Host
+from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
+from rmqctl.formats.message import Message, utf16_length
+from rmqctl.formats.sys_flag import TRANSACTION_NONE, transaction_type
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.status import PutStatus
 
 RETRY_PREFIX = "%RETRY%"
 MAXIMUM_TOPIC_SIZE = 127
@@ -60,7 +60,7 @@ def check_message(
     config: StoreConfig,
     is_batch_topic: bool,
 ) -> Refusal | None:
-    """Checks 4 to 9 of the message itself; the timer checks 10 and 11 belong to `store.write.delay`.
+    """Checks 4 to 9 of the message itself; the timer checks 10 and 11 belong to `rmqctl.store.write.delay`.
 
     Stricter than RocketMQ where it would store what nobody can read back: a topic that cannot be a directory, a
     negative queue, a property with a separator in it.

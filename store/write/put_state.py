@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from formats.layouts import BLANK_FRAME
-from store.files.mapped_file import MappedFile
+from rmqctl.formats.layouts import BLANK_FRAME
+from rmqctl.store.files.mapped_file import MappedFile
 
 
 class Window(NamedTuple):

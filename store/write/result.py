@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
-from formats.errors import DiskFullError, WriteFailedError
-from formats.hosts import Host
-from formats.ids import format_offset_message_id
-from formats.message import Message
-from store.status import PutStatus
+from rmqctl.formats.errors import DiskFullError, WriteFailedError
+from rmqctl.formats.hosts import Host
+from rmqctl.formats.ids import format_offset_message_id
+from rmqctl.formats.message import Message
+from rmqctl.store.status import PutStatus
 
 STORED = PutStatus.PUT_OK
 _HINTS = {

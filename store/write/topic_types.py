@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from formats.errors import CorruptError, UnreadableError
-from store.config_files import load_config
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import CorruptError, UnreadableError
+from rmqctl.store.config_files import load_config, topic_type
+from rmqctl.store.store_files import StoreFiles
 
-_TYPE_ATTRIBUTE = "queue.type"
 _BATCH = "BatchCQ"
 
 
@@ -34,9 +33,3 @@ def _configured(files: StoreFiles) -> dict[str, bool]:
         return {topic: topic_type(entry) == _BATCH for topic, entry in topics if topic_type(entry) is not None}
     except (CorruptError, UnreadableError, AttributeError, KeyError, TypeError):
         return {}
-
-
-def topic_type(entry: object) -> str | None:
-    """The queue.type attribute of a topic's entry in topics.json."""
-    attributes = entry.get("attributes") if isinstance(entry, dict) else None
-    return attributes.get(_TYPE_ATTRIBUTE) if isinstance(attributes, dict) else None

@@ -6,39 +6,39 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from formats.errors import RefusedError
-from formats.hosts import Host
-from formats.message import Message
-from store.columns.notices import notice
-from store.commitlog.append import DirectSink, LogAppender, PooledSink, Sink
-from store.commitlog.flush import FlushService, LogFlusher
-from store.files import io
-from store.files.allocate import Allocator
-from store.queues.flush import QueueFlusher
-from store.queues.offset_table import OffsetTable
-from store.write.checkpoint_keeper import CheckpointKeeper
-from store.write.extension import fast_path, why_slow
-from store.write.headroom import Headroom
-from store.write.known import Known
-from store.write.open_for_writing import OpenedStore, unmark
-from store.write.ordinary import OrdinaryPuts, Put
-from store.write.prepare import Preparation
-from store.write.put import PutServices, Putter
-from store.write.put_state import PutState
-from store.write.queue_flush_service import QueueFlushService
-from store.write.reput import Follower
-from store.write.result import PutResult, put_until_failure
-from store.write.running_state import RunningState
-from store.write.topic_types import TopicTypes
+from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.hosts import Host
+from rmqctl.formats.message import Message
+from rmqctl.store.commitlog.append import DirectSink, LogAppender, PooledSink, Sink
+from rmqctl.store.commitlog.flush import FlushService, LogFlusher
+from rmqctl.store.compiled.notices import notice
+from rmqctl.store.files import io
+from rmqctl.store.files.allocate import Allocator
+from rmqctl.store.queues.flush import QueueFlusher
+from rmqctl.store.queues.offset_table import OffsetTable
+from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
+from rmqctl.store.write.dispatch.queue_flush_service import QueueFlushService
+from rmqctl.store.write.dispatch.reput import Follower
+from rmqctl.store.write.dispatch.running_state import RunningState
+from rmqctl.store.write.fast.extension import fast_path, why_slow
+from rmqctl.store.write.fast.known import Known
+from rmqctl.store.write.fast.ordinary import OrdinaryPuts, Put
+from rmqctl.store.write.headroom import Headroom
+from rmqctl.store.write.opening.open_for_writing import OpenedStore, unmark
+from rmqctl.store.write.prepare import Preparation
+from rmqctl.store.write.put import PutServices, Putter
+from rmqctl.store.write.put_state import PutState
+from rmqctl.store.write.result import PutResult, put_until_failure
+from rmqctl.store.write.topic_types import TopicTypes
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from store.clean import CleanOptions, CleanReport
-    from store.write.bulk import BulkPuts
-    from store.write.bulk_result import ColumnsResult
-    from store.write.bulk_rows import BulkRows
-    from store.write.clean_service import CleanService
+    from rmqctl.store.clean import CleanOptions, CleanReport
+    from rmqctl.store.write.bulk.bulk import BulkPuts
+    from rmqctl.store.write.bulk.bulk_result import ColumnsResult
+    from rmqctl.store.write.bulk.bulk_rows import BulkRows
+    from rmqctl.store.write.dispatch.clean_service import CleanService
 
 # the most that a transient pool keeps in memory before a put writes it by itself
 _POOL_BYTES = 64 * 1024 * 1024
@@ -151,8 +151,8 @@ class StoreWriter:
 
     def put_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> ColumnsResult:
         """See MessageStore.put_columns."""
-        from store.write.arrow_rows import rows_of_batch
-        from store.write.bulk import put_one_by_one
+        from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
+        from rmqctl.store.write.bulk.bulk import put_one_by_one
 
         rows = rows_of_batch(batch, as_stored)
         bulk = self._bulk_puts() if self._known.is_possible else None
@@ -162,8 +162,8 @@ class StoreWriter:
 
     def check_many(self, messages: Sequence[Message], as_stored: bool) -> dict[int, str]:
         """See MessageStore.check_many."""
-        from store.write.bulk_check import refused_messages
-        from store.write.bulk_rows import rows_of_messages
+        from rmqctl.store.write.bulk.bulk_check import refused_messages
+        from rmqctl.store.write.bulk.bulk_rows import rows_of_messages
 
         rows = None
         # where fields have other types than a message has, the check of each one says so
@@ -176,12 +176,12 @@ class StoreWriter:
 
     def check_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> dict[int, str]:
         """See MessageStore.check_columns."""
-        from store.write.arrow_rows import rows_of_batch
+        from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
 
         return self._refused_rows(rows_of_batch(batch, as_stored))
 
     def _refused_rows(self, rows: BulkRows) -> dict[int, str]:
-        from store.write.bulk_check import refused_rows
+        from rmqctl.store.write.bulk.bulk_check import refused_rows
 
         if self._known.is_possible:
             rows.judge(self._opened.files.config.max_message_size, self._opened.files.log.file_size)
@@ -191,8 +191,8 @@ class StoreWriter:
 
     def _rows(self, messages: Sequence[Message], as_stored: bool) -> BulkRows | None:
         """Rows of some messages for `_bulk_puts`; None where only the slow path can tell what is wrong with them."""
-        from store.write.bulk_rows import rows_of_messages
-        from store.write.message_rows import compiled_rows_of_messages
+        from rmqctl.store.write.bulk.bulk_rows import rows_of_messages
+        from rmqctl.store.write.bulk.message_rows import compiled_rows_of_messages
 
         try:
             # a list begins as it goes on: copies, or messages with properties in stored form
@@ -205,9 +205,9 @@ class StoreWriter:
     def _bulk_puts(self) -> BulkPuts | None:
         """Puts of many rows at once; None where nothing is compiled. Loads numba where it is installed."""
         if self._bulk is None:
-            from store.columns.frames import frame_writer
-            from store.write.bulk import BulkPuts
-            from store.write.bulk_kernels import bulk_kernels
+            from rmqctl.store.columns.frames import frame_writer
+            from rmqctl.store.write.bulk.bulk import BulkPuts
+            from rmqctl.store.write.bulk.bulk_kernels import bulk_kernels
 
             writer, kernels = frame_writer(), bulk_kernels()
             if writer is None or kernels is None:
@@ -245,7 +245,7 @@ class StoreWriter:
 
     def _cleaning(self) -> CleanService:
         if self._clean is None:
-            from store.write.clean_service import CleanService
+            from rmqctl.store.write.dispatch.clean_service import CleanService
 
             self._clean = CleanService(
                 self._opened.files, self._clock, self._settled_end, self._queue_flush.flush_queues, self._state.fail

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bench import child, measure, stores
-from formats.message import StoredMessage
-from store.commitlog.walk import Blank, Empty, walk
-from store.store_files import StoreFiles
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.commitlog.walk import Blank, Empty, walk
+from rmqctl.store.store_files import StoreFiles
 from tests.quick import sample
 
 

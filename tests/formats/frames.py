@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from formats.hosts import Host
-from formats.message import Message, frame_bytes, prepare_frame
+from rmqctl.formats.hosts import Host
+from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 
 # written by RocketMQ 5.3.3: topic TopicA, tag TagA, keys "k1 k2", body "hello"
 EXAMPLE = bytes.fromhex(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.checksums import (
+from rmqctl.formats.checksums import (
     CRC_MASK,
     PROPERTY_CRC_SIZE,
     body_crc,

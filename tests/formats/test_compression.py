@@ -13,9 +13,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, PlainSizeExceededError, compress, decompress
-from formats.errors import CorruptError, UnsupportedError, UsageError
-from formats.sys_flag import COMPRESSION_LZ4
+from rmqctl.formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, PlainSizeExceededError, compress, decompress
+from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
+from rmqctl.formats.sys_flag import COMPRESSION_LZ4
 
 KINDS = {"legacy zlib": 0, "lz4": 1, "zstd": 2, "zlib": 3}
 MIB = 1024 * 1024

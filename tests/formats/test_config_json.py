@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.config_json import MAXIMUM_DEPTH, MAXIMUM_SIZE, format_config_json, parse_config_json
-from formats.errors import CorruptError
+from rmqctl.formats.config_json import MAXIMUM_DEPTH, MAXIMUM_SIZE, format_config_json, parse_config_json
+from rmqctl.formats.errors import CorruptError
 from tests.goldens import golden
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from formats import compression, errors
-from formats.errors import CorruptError, UsageError
+from rmqctl.formats import compression, errors
+from rmqctl.formats.errors import CorruptError, UsageError
 
 
 def test_codes_are_stable() -> None:

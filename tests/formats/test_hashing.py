@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.hashing import java_hash, key_hash, tags_code
+from rmqctl.formats.hashing import java_hash, key_hash, tags_code
 from tests.goldens import truth
 
 
@@ -74,5 +74,5 @@ def test_a_key_s_hash_is_made_of_topic_and_key_and_never_negative() -> None:
 
 
 def test_the_one_hash_without_an_absolute_value_becomes_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("formats.hashing.java_hash", lambda _: -(1 << 31))
+    monkeypatch.setattr("rmqctl.formats.hashing.java_hash", lambda _: -(1 << 31))
     assert key_hash("any", "key") == 0

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.errors import UsageError
-from formats.hosts import LOCAL_HOST, Host, parse_host
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.hosts import LOCAL_HOST, Host, parse_host
 
 
 @pytest.mark.parametrize(

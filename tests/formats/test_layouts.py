@@ -10,11 +10,11 @@ import numpy
 import pytest
 from construct import Bytes, Construct, Int8sb, Int16ub, Int32sb, Struct, this
 
-from formats import layouts
-from formats.derive import derive_field, derive_layout, explain
-from formats.generate import FIXED, LENGTHS, ROOT, formats_document, layouts_source
-from formats.layout import Layout
-from formats.schemas import checkpoint, consumequeue, index, message
+from rmqctl.formats import layouts
+from rmqctl.formats.derive import derive_field, derive_layout, explain
+from rmqctl.formats.generate import FIXED, LENGTHS, ROOT, formats_document, layouts_source
+from rmqctl.formats.layout import Layout
+from rmqctl.formats.schemas import checkpoint, consumequeue, index, message
 
 # name of the layout -> (field, byte offset) of every field, and the size of the whole
 EXPECTED: dict[str, tuple[dict[str, int], int]] = {

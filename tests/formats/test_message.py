@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.checksums import crc32_definition, parse_property_crc
-from formats.errors import CorruptError
-from formats.hosts import Host, parse_host
-from formats.message import (
+from rmqctl.formats.checksums import crc32_definition, parse_property_crc
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.hosts import Host, parse_host
+from rmqctl.formats.message import (
     MINIMUM_FRAME_SIZE,
     FrameDamage,
     Message,
@@ -22,7 +22,7 @@ from formats.message import (
     prepare_frame,
     utf16_length,
 )
-from formats.schemas.message import message_frame
+from rmqctl.formats.schemas.message import message_frame
 from tests.formats.frames import EXAMPLE, HOSTS, LONG, MESSAGES, frame_of
 from tests.goldens import golden, truth
 

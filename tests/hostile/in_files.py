@@ -8,8 +8,8 @@ import socket
 import struct
 from pathlib import Path
 
-from formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CHECKPOINT
-from store.files.layout import file_name
+from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CHECKPOINT
+from rmqctl.store.files.layout import file_name
 from tests.hostile.making import (
     EVIL,
     LOG,

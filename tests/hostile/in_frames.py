@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from formats.compression import compress
-from formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_ZSTD
+from rmqctl.formats.compression import compress
+from rmqctl.formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_ZSTD
 from tests.hostile.making import (
     EVIL,
     NASTY,

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY, INDEX_HEADER
-from store.files.layout import file_name
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY, INDEX_HEADER
+from rmqctl.store.files.layout import file_name
 from tests.store.logs import frame
 
 LOG = 65536

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from formats.layouts import MESSAGE_MAGIC_V1
 from rmqctl import exit_codes
-from store.check.check import check
-from store.check.predict import predict
-from store.store_files import StoreFiles
+from rmqctl.formats.layouts import MESSAGE_MAGIC_V1
+from rmqctl.store.check.check import check
+from rmqctl.store.predict import predict
+from rmqctl.store.store_files import StoreFiles
 from tests.hostile.corpus import CORPUS
 from tests.hostile.driver import SECONDS, peak, reset_peak
 from tests.hostile.in_frames import claims

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from formats.compression import compress
-from formats.hosts import Host
-from formats.message import Message, StoredMessage
-from formats.sys_flag import (
+from rmqctl.formats.compression import compress
+from rmqctl.formats.hosts import Host
+from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.sys_flag import (
     COMPRESSION_ZLIB_LEGACY,
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from store.commitlog.walk import walk
-from store.config import config_from_properties, read_broker_conf
-from store.message_store import MessageStore
-from store.store_files import StoreFiles
-from store.write.prepare import copy_of
+from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.config import config_from_properties, read_broker_conf
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.write.prepare import copy_of
 from tests import goldens
 from tests.goldens import broker_conf, properties
 from tests.interop import harness

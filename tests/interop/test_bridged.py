@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import pytest
 
-from formats.sys_flag import has_queue_slot
-from store.config import read_broker_conf
-from store.recover_report import RecoverReport
-from store.repair.bridge import recover_bridging
-from store.repair.filler import DAMAGED_PROPERTY, PADDING_TOPIC
-from store.store_files import StoreFiles
+from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.store.config import read_broker_conf
+from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY, PADDING_TOPIC
+from rmqctl.store.recover.report import RecoverReport
+from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import broker_conf, properties, truth
 from tests.interop import harness

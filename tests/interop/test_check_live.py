@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from store.check.check import check
-from store.check.finding import Finding
-from store.store_files import StoreFiles
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.check import check
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import properties
 from tests.interop.harness import write_store
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from store.clean import CleanOptions, clean
-from store.config import read_broker_conf
-from store.store_files import StoreFiles
+from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.config import read_broker_conf
+from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import broker_conf, properties, truth
 from tests.interop import harness

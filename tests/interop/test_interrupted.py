@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import RefusedError
-from store.files import lock
-from store.files.give_up import give_up
-from store.files.journal_log import refuse_unfinished, unfinished_change
-from store.files.layout import StoreLayout
-from store.files.undo import resume, undo
-from store.message_store import MessageStore
-from store.recover import recover
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import RefusedError
+from rmqctl.store.files import lock
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.journal.give_up import give_up
+from rmqctl.store.journal.log import refuse_unfinished, unfinished_change
+from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import properties, tree_state
 from tests.interop import harness

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from store.check.predict import Prediction
-from store.check.predict.prediction import Start
-from store.check.predict.rules import BROKERS
-from store.config import read_broker_conf
-from store.store_files import StoreFiles
+from rmqctl.store.config import read_broker_conf
+from rmqctl.store.predict import Prediction
+from rmqctl.store.predict.prediction import Start
+from rmqctl.store.predict.rules import BROKERS
+from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import broker_conf, properties
 from tests.interop import harness

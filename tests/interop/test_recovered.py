@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import RefusedError
-from formats.sys_flag import has_queue_slot
-from store.config import read_broker_conf
-from store.recover import RecoverReport, recover
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.store.config import read_broker_conf
+from rmqctl.store.recover.recover import RecoverReport, recover
+from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import broker_conf, properties, truth
 from tests.interop import harness

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from formats.sys_flag import has_queue_slot
-from store.repair.salvage import salvage
+from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.store.salvage.salvage import salvage
 from tests import goldens
 from tests.goldens import properties
 from tests.interop import harness
 from tests.interop.harness import VERSIONS, Job
-from tests.store.writing import stored_messages
+from tests.store.write.writing import stored_messages
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 

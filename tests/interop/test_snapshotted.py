@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from store.recover import recover
-from store.repair.snapshot import take_snapshot
-from store.store_files import StoreFiles
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.snapshot.snapshot import take_snapshot
+from rmqctl.store.store_files import StoreFiles
 from tests.interop import harness
 from tests.interop.harness import VERSIONS
-from tests.store.repair.test_snapshot import WRITER
-from tests.store.writing import SMALL, lines_of, run_python, stored_messages
+from tests.store.snapshot.test_snapshot import WRITER
+from tests.store.write.writing import SMALL, lines_of, run_python, stored_messages
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 

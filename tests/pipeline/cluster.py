@@ -15,7 +15,7 @@ from types import TracebackType
 
 import pyspark
 
-from pipeline.java import find_java, java_home_for_spark
+from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _PATIENCE = 240.0

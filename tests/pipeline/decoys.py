@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.resync import LOOK_BACK
-from store.store_files import StoreFiles
+from rmqctl.pipeline.splits.resync import LOOK_BACK
+from rmqctl.store.store_files import StoreFiles
 from tests.store.logs import BODY_AT, frame, frames, log_of
 
 MESSAGES = 3

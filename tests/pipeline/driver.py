@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pipeline.engine import Engine, LocalEngine, SparkEngine
-from pipeline.jobs.export import export_with
-from pipeline.jobs.rebuild import rebuild_with
-from pipeline.session import parse_conf, spark_session
-from store.store_files import StoreFiles
+from rmqctl.pipeline.engine.engine import Engine, LocalEngine, SparkEngine
+from rmqctl.pipeline.jobs.export import export_with
+from rmqctl.pipeline.jobs.rebuild import rebuild_with
+from rmqctl.pipeline.spark.session import parse_conf, spark_session
+from rmqctl.store.store_files import StoreFiles
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from store.files.layout import file_name
+from rmqctl.store.files.layout import file_name
 from tests.store.logs import blank, frame
 
 FILE_SIZE = 16384

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from formats.layouts import FRAME_HEADS
-from store.store_files import StoreFiles
+from rmqctl.formats.layouts import FRAME_HEADS
+from rmqctl.store.store_files import StoreFiles
 
 
 def patch(root: Path, physical_offset: int, position: int, data: bytes) -> None:

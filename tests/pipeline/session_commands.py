@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 
-from pipeline.session import parse_conf, spark_session
+from rmqctl.pipeline.spark.session import parse_conf, spark_session
 from tests.rmqctl.looking import run
 
 

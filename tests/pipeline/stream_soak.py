@@ -15,10 +15,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from pipeline.session import spark_session
-from store.message_store import MessageStore
-from tests.pipeline.test_stream_changed import Query, Writing
-from tests.store.writing import SMALL
+from rmqctl.pipeline.spark.session import spark_session
+from rmqctl.store.message_store import MessageStore
+from tests.pipeline.source.test_stream_changed import Query, Writing
+from tests.store.write.writing import SMALL
 
 _PATIENCE = 240
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from formats.message import Message, StoredMessage
-from pipeline import resync, splits
-from pipeline.splits import (
+from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.pipeline.splits import resync, splits
+from rmqctl.pipeline.splits.splits import (
     WHOLE_FILES,
     Split,
     SplitEdgeError,
@@ -21,15 +21,15 @@ from pipeline.splits import (
     split_columns,
     split_runs,
 )
-from store.columns.batch import ColumnRecord, MessageColumns
-from store.commitlog import frame_search
-from store.commitlog.walk import walk
-from store.config import StoreConfig
-from store.files import reading
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import Descriptors
-from store.log_runs import Digest, Run
-from store.store_files import StoreFiles
+from rmqctl.store.columns.batch import ColumnRecord, MessageColumns
+from rmqctl.store.commitlog import frame_search
+from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files import reading
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_runs import Digest, Run
 from tests.formats.frames import frame_of
 from tests.goldens import GOLDENS
 from tests.opened import store_path

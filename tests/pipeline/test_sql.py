@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from formats.errors import CorruptError, EngineError, RmqctlError, UnsupportedError
-from pipeline.spark_job import run_job
-from pipeline.splits import SplitEdgeError
-from pipeline.sql import StoreSql
-from pipeline.sql_errors import QueryError, query_error
+from rmqctl.formats.errors import CorruptError, EngineError, RmqctlError, UnsupportedError
+from rmqctl.pipeline.engine.spark_job import run_job
+from rmqctl.pipeline.splits.splits import SplitEdgeError
+from rmqctl.pipeline.sql.errors import QueryError, query_error
+from rmqctl.pipeline.sql.sql import StoreSql
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 

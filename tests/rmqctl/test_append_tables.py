@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rmqctl import exit_codes
-from store.columns.engine import NO_NUMBA
-from store.columns.notices import tell_notices
-from store.message_store import MessageStore
+from rmqctl.store.compiled.available import NO_NUMBA
+from rmqctl.store.compiled.notices import tell_notices
+from rmqctl.store.message_store import MessageStore
 from tests.goldens import GoldenStore
 from tests.rmqctl.looking import run
 

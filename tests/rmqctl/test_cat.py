@@ -133,7 +133,7 @@ def test_wrong_options() -> None:
 
 
 def test_nothing_raw_reaches_the_terminal(golden_store: GoldenStore) -> None:
-    from formats.checksums import body_crc
+    from rmqctl.formats.checksums import body_crc
 
     store = golden_store("clean")
     path = store / "commitlog" / ("0" * 20)

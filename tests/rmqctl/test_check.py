@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl import exit_codes
-from rmqctl.check_report import CheckReport
-from store.check.catalogue import CATALOGUE
-from store.check.finding import Finding
+from rmqctl.reports.check_report import CheckReport
+from rmqctl.store.check.catalogue.catalogue import CATALOGUE
+from rmqctl.store.check.catalogue.finding import Finding
 from tests.goldens import broker_conf, golden, tree_state
 from tests.opened import store_path
 from tests.rmqctl.looking import run
@@ -256,7 +256,7 @@ def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
 def test_ctrl_c_says_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was covered until then counts: the next check goes on behind it."""
     store = golden("crc-flip-third", tmp_path)
-    monkeypatch.setattr("store.check.check.SAVED_EVERY_S", 0.0)
+    monkeypatch.setattr("rmqctl.store.check.check.SAVED_EVERY_S", 0.0)
     original = CheckReport._block
 
     def interrupted(self: CheckReport, finding: Finding) -> None:

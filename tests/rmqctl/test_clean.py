@@ -11,7 +11,7 @@ import pytest
 
 from rmqctl.confirm import confirm
 from rmqctl.main import main
-from rmqctl.times import now_ms, parse_span
+from rmqctl.output.times import now_ms, parse_span
 from tests.goldens import GoldenStore, broker_conf, tree_state
 
 HOUR = 3_600_000

@@ -14,7 +14,7 @@ from tests.goldens import GoldenStore, broker_conf, truth
 from tests.opened import store_path
 from tests.pipeline.patching import patch_field
 from tests.rmqctl.looking import Done, run
-from tests.store.writing import files_below
+from tests.store.write.writing import files_below
 
 MESSAGES = truth("clean").messages
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.main import main
-from store.message_store import MessageStore
-from tests.store.writing import SMALL, message
+from rmqctl.store.message_store import MessageStore
+from tests.store.write.writing import SMALL, message
 
 
 @pytest.mark.parametrize("verb", [["recover"], ["truncate", "--at", "0"], ["repair"], ["rebuild"]])

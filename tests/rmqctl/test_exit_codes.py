@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from formats.errors import CorruptError, RmqctlError
 from rmqctl import exit_codes
+from rmqctl.formats.errors import CorruptError, RmqctlError
 
 
 def _descendants(cls: type[RmqctlError]) -> Iterator[type[RmqctlError]]:

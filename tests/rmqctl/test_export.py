@@ -193,8 +193,8 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    from store.export.text import LineWriter
-    from store.export.writers import TableWriter
+    from rmqctl.store.export.text import LineWriter
+    from rmqctl.store.export.writers import TableWriter
 
     monkeypatch.setattr(TableWriter, "write", interrupt)
     monkeypatch.setattr(LineWriter, "write", interrupt)
@@ -224,8 +224,8 @@ def test_wrong_options(arguments: tuple[str, ...], tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("way")
 def test_nothing_raw_in_a_text_file(tmp_path: Path) -> None:
-    from formats.hosts import Host
-    from formats.message import Message
+    from rmqctl.formats.hosts import Host
+    from rmqctl.formats.message import Message
     from tests.formats.frames import frame_of
 
     log = tmp_path / "store" / "commitlog"

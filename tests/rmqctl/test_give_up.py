@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.main import main
-from store.files import lock
-from store.repair.truncate import truncate
-from store.store_files import StoreFiles
+from rmqctl.store.files import lock
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.truncate import truncate
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.rmqctl.test_undo import interrupted, same
 from tests.store.files.crashing import crashed

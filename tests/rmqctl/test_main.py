@@ -13,7 +13,7 @@ from typing import Any
 import click
 import pytest
 
-from formats.errors import (
+from rmqctl.formats.errors import (
     CorruptError,
     NotAStoreError,
     NotFoundError,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl import exit_codes
-from store.files import io
-from store.message_store import MessageStore
+from rmqctl.store.files import io
+from rmqctl.store.message_store import MessageStore
 from tests.opened import store_path
 from tests.rmqctl.looking import run
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from rmqctl import options
 from rmqctl.options import StoreLocation, locate_store
-from rmqctl.output import Output
+from rmqctl.output.output import Output
 
 got: dict[str, Any] = {}
 

@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 
 from rmqctl import exit_codes
-from store.check.scrub import default_path
+from rmqctl.store.check.scrub import default_path
 from tests.goldens import GoldenStore, tree_state
 from tests.opened import store_path
 from tests.rmqctl.looking import run

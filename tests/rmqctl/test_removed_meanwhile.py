@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import CorruptError
-from formats.message import StoredMessage
-from pipeline.splits import Split, open_split, split_columns
 from rmqctl import exit_codes
-from store.clean import CleanOptions, plan_clean
-from store.commitlog.walk import Damage, walk
-from store.message_store import MessageStore
-from store.read.reader import StoreReader
-from store.read.selection import Selection
-from store.read.summary import file_rows
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.pipeline.splits.splits import Split, open_split, split_columns
+from rmqctl.store.clean import CleanOptions, plan_clean
+from rmqctl.store.commitlog.walk import Damage, walk
+from rmqctl.store.info.summary import file_rows
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.selection import Selection
+from rmqctl.store.store_files import StoreFiles
 from tests.rmqctl.looking import Done, run
-from tests.store.writing import FILE_SIZE, SMALL, message
+from tests.store.write.writing import FILE_SIZE, SMALL, message
 
 MESSAGES = 500
 REMOVED = "its oldest files were removed while it was read"

@@ -17,7 +17,7 @@ import rmqctl.commands.query as query_module
 from rmqctl import quick
 from rmqctl.finding import Wanted
 from rmqctl.opening import StoreLocation, locate_store
-from rmqctl.output import Output
+from rmqctl.output.output import Output
 from tests.goldens import truth
 from tests.opened import store_path
 from tests.processes import run

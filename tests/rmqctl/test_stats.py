@@ -16,7 +16,7 @@ from rmqctl.main import main
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 from tests.rmqctl.looking import Done, run
-from tests.store.writing import files_below
+from tests.store.write.writing import files_below
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_looking_changes_nothing(golden_store: GoldenStore) -> None:
 
 
 def test_help_names_every_dimension(capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.jobs.stats_groups import DIMENSIONS
+    from rmqctl.pipeline.jobs.stats.groups import DIMENSIONS
 
     assert main(["stats", "--help"]) == 0
     assert ", ".join(DIMENSIONS) in " ".join(capsys.readouterr().out.split())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmqctl.main import main
-from store.files.layout import StoreLayout
+from rmqctl.store.files.layout import StoreLayout
 from tests.goldens import GoldenStore, tree_state
 from tests.store.files.crashing import crashed, recorded
 
@@ -41,8 +41,8 @@ def interrupted(store: Path, *, part: float = 0.5) -> None:
     """A recovery that was killed on its way."""
     copy = store.with_name("copy")
     shutil.copytree(store, copy)
-    from store.recover import recover
-    from store.store_files import StoreFiles
+    from rmqctl.store.recover.recover import recover
+    from rmqctl.store.store_files import StoreFiles
 
     def work(path: Path) -> None:
         with StoreFiles(path) as files:
@@ -53,7 +53,7 @@ def interrupted(store: Path, *, part: float = 0.5) -> None:
     shutil.rmtree(copy.with_name("copy.rmqctl"))
     assert crashed(lambda: work(store), int(total * part))
     # the process is gone, and with it its lock
-    from store.files import lock
+    from rmqctl.store.files import lock
 
     lock._held.clear()
 
@@ -124,8 +124,8 @@ def test_looking_goes_on_and_says_so(golden_store: GoldenStore, run: Run) -> Non
 
 
 def test_the_library_waits_too(golden_store: GoldenStore) -> None:
-    from formats.errors import RefusedError
-    from store.message_store import MessageStore
+    from rmqctl.formats.errors import RefusedError
+    from rmqctl.store.message_store import MessageStore
 
     store = golden_store("crash")
     interrupted(store)
@@ -254,9 +254,9 @@ def test_a_store_named_by_a_dot(golden_store: GoldenStore, run: Run, monkeypatch
 
 
 def test_a_change_without_a_journal_that_was_interrupted(golden_store: GoldenStore, run: Run) -> None:
-    from store.files import lock
-    from store.recover import recover
-    from store.store_files import StoreFiles
+    from rmqctl.store.files import lock
+    from rmqctl.store.recover.recover import recover
+    from rmqctl.store.store_files import StoreFiles
 
     store = golden_store("crash")
 

@@ -9,16 +9,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from formats.errors import UsageError
-from formats.hosts import Host
-from formats.message import Message
-from store.config import StoreConfig
-from store.message_store import MessageStore
-from store.write.extension import FastPath, fast_path
-from store.write.ordinary import OrdinaryPuts
-from store.write.result import PutResult
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.hosts import Host
+from rmqctl.formats.message import Message
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.write.fast.extension import FastPath, fast_path
+from rmqctl.store.write.fast.ordinary import OrdinaryPuts
+from rmqctl.store.write.result import PutResult
 from tests.formats.frames import new_message
-from tests.store.writing import files_below
+from tests.store.write.writing import files_below
 
 NOW = 1_700_000_000_000
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import UnreadableError
-from store.checkpoint import Checkpoint, checkpoint_bytes, read_checkpoint, write_checkpoint
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.store.checkpoint import Checkpoint, checkpoint_bytes, read_checkpoint, write_checkpoint
 from tests.goldens import GOLDENS, base_of, truth
 from tests.opened import store_path
 from tests.quick import goldens_of

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from formats.config_json import parse_config_json
-from formats.errors import CorruptError, UnreadableError, WriteFailedError
-from store.config_files import backup_of, load_config, read_config, write_config
-from store.files import io
+from rmqctl.formats.config_json import parse_config_json
+from rmqctl.formats.errors import CorruptError, UnreadableError, WriteFailedError
+from rmqctl.store.config_files import backup_of, load_config, read_config, write_config
+from rmqctl.store.files import io
 from tests.goldens import GoldenStore, tree_state
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import RefusedError, UsageError, WriteFailedError
-from formats.message import StoredMessage
-from store.checkpoint import read_checkpoint
-from store.commitlog.walk import Damage, walk
-from store.files import io
-from store.message_store import MessageStore
-from store.recover import recover
-from store.status import GetStatus, PutStatus
-from store.store_files import StoreFiles
-from tests.store.writing import (
+from rmqctl.formats.errors import RefusedError, UsageError, WriteFailedError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.checkpoint import read_checkpoint
+from rmqctl.store.commitlog.walk import Damage, walk
+from rmqctl.store.files import io
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.status import GetStatus, PutStatus
+from rmqctl.store.store_files import StoreFiles
+from tests.store.write.writing import (
     FILE_SIZE,
     SMALL,
     lines_of,
@@ -165,9 +165,9 @@ def test_a_put_that_takes_long_turns_others_away(tmp_path: Path, monkeypatch: py
 
 KILLED = """
     import sys
-    from formats.message import Message
-    from store.config import StoreConfig
-    from store.message_store import MessageStore
+    from rmqctl.formats.message import Message
+    from rmqctl.store.config import StoreConfig
+    from rmqctl.store.message_store import MessageStore
     config = StoreConfig(mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=2000, max_hash_slot_num=100,
                          max_index_num=400, flush_disk_type=sys.argv[2])
     store = MessageStore.open(sys.argv[1], "rw", config, create=True)
@@ -215,8 +215,8 @@ def test_a_program_that_ends_without_closing_leaves_abort(tmp_path: Path) -> Non
     program = run_python(
         """
         import sys
-        from formats.message import Message
-        from store.message_store import MessageStore
+        from rmqctl.formats.message import Message
+        from rmqctl.store.message_store import MessageStore
         store = MessageStore.open(sys.argv[1], "rw", create=True)
         print(store.put(Message("TopicA", b"x")).status)
         """,
@@ -268,7 +268,7 @@ def test_the_threads_of_a_store_end_with_it(tmp_path: Path) -> None:
 
 
 def test_the_library_is_imported_from_store() -> None:
-    import store
+    from rmqctl import store
 
     assert store.MessageStore is MessageStore
     with pytest.raises(AttributeError):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import NotAStoreError, UnreadableError, UnsupportedError
-from store.config import StoreConfig, read_broker_conf
-from store.store_files import StoreFiles
-from store.write.open_for_writing import open_for_writing
+from rmqctl.formats.errors import NotAStoreError, UnreadableError, UnsupportedError
+from rmqctl.store.config import StoreConfig, read_broker_conf
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.write.opening.open_for_writing import open_for_writing
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, is_crashed, tree_state
 from tests.quick import goldens_of
 

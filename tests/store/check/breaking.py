@@ -8,14 +8,15 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from formats.layouts import FRAME_HEADS
-from formats.message import StoredMessage
-from store.check.check import CheckSummary, check
-from store.check.cross import Level
-from store.check.finding import Finding
-from store.commitlog.walk import walk
-from store.config import StoreConfig, read_broker_conf
-from store.store_files import StoreFiles
+from rmqctl.formats.layouts import FRAME_HEADS
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.check import check
+from rmqctl.store.check.cross import Level
+from rmqctl.store.check.summary import CheckSummary
+from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.config import StoreConfig, read_broker_conf
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import broker_conf, properties
 
 HEAD = FRAME_HEADS[0]

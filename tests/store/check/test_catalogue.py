@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.document_findings import findings_document
+from rmqctl.documents.findings import findings_document
 from rmqctl.main import VERBS
-from store.check.catalogue import CATALOGUE, FAMILIES
-from store.check.finding import Finding
-from store.check.kind import Kind, Severity
+from rmqctl.store.check.catalogue.catalogue import CATALOGUE, FAMILIES
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.kind import Kind, Severity
 
 ROOT = Path(__file__).parents[3]
 

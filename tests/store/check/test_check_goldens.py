@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from store.check.cross import Level
+from rmqctl.store.check.cross import Level
 from tests.goldens import GOLDENS, GoldenStore, is_broken, tree_state
 from tests.quick import goldens_of
 from tests.store.check.breaking import alarms, checked, codes, config_of

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from formats.layouts import CHECKPOINT
-from formats.message import Message
-from formats.sys_flag import TRANSACTION_ROLLBACK
-from store.check.check import check
-from store.check.cross import Level
-from store.clean.options import CleanOptions
-from store.config import StoreConfig
-from store.message_store import MessageStore
-from store.recover import recover
-from store.store_files import StoreFiles
+from rmqctl.formats.layouts import CHECKPOINT
+from rmqctl.formats.message import Message
+from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK
+from rmqctl.store.check.check import check
+from rmqctl.store.check.cross import Level
+from rmqctl.store.clean.options import CleanOptions
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, is_broken
 from tests.processes import start
 from tests.quick import goldens_of, sample
 from tests.store.check.breaking import alarms, checked, codes, config_of, messages, patch, put_field
-from tests.store.writing import SMALL
+from tests.store.write.writing import SMALL
 
 _MENDED_BY_RECOVER = sorted(
     name
@@ -106,8 +106,8 @@ def test_appended_to_a_golden(golden_store: GoldenStore) -> None:
 WRITER = """
     import sys, time
     from pathlib import Path
-    from formats.message import Message
-    from store.message_store import MessageStore
+    from rmqctl.formats.message import Message
+    from rmqctl.store.message_store import MessageStore
     from tests.store.writing import SMALL
 
     with MessageStore.open(Path(sys.argv[1]), "rw", SMALL, create=True) as store:
@@ -192,7 +192,8 @@ def test_a_killed_writer_leaves_notices_or_what_recover_mends(tmp_path: Path) ->
 def test_a_file_that_expires_while_it_is_checked(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first file goes away behind the listing: the check begins anew and tells nothing twice."""
     store = golden_store("clean")
-    from store.check import pass_over, tail
+    from rmqctl.store.check import pass_over
+    from rmqctl.store.survey import tail
 
     removed: list[Path] = []
     original: Callable[..., object] = tail.look_at_tail

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from store.check.catalogue import CATALOGUE
-from store.rebuild import rebuild
-from store.recover import recover
-from store.store_files import StoreFiles
+from rmqctl.store.check.catalogue.catalogue import CATALOGUE
+from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
 from tests.store.check.breaking import messages, patch, put, put_field
 from tests.store.check.units import (

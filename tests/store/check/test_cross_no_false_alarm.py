@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from formats.message import Message, StoredMessage
-from store.check.check import check
-from store.check.cross import CrossCheck, Level, LogSeen
-from store.check.finding import Finding
-from store.check.index import IndexCheck
-from store.check.kind import Severity
-from store.check.queues import QueueCheck
-from store.check.ranges import Subset
-from store.config import StoreConfig
-from store.log_runs import Digest, Run
-from store.log_survey import new_survey
-from store.message_store import MessageStore
-from store.rebuild import rebuild
-from store.recover import recover
-from store.run_survey import survey_runs
-from store.store_files import StoreFiles
+from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.check import check
+from rmqctl.store.check.cross import CrossCheck, Level, LogSeen
+from rmqctl.store.check.index.index import IndexCheck
+from rmqctl.store.check.queues.queues import QueueCheck
+from rmqctl.store.check.ranges import Subset
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_runs import Digest, Run
+from rmqctl.store.survey.log_survey import new_survey
+from rmqctl.store.survey.run_survey import survey_runs
 from tests.goldens import GOLDENS, GoldenStore, is_broken
 from tests.quick import goldens_of
 from tests.store.check.breaking import checked, config_of, messages
@@ -37,8 +37,8 @@ from tests.store.check.units import (
     undispatched,
     unit,
 )
-from tests.store.cleaning import age_all, run
-from tests.store.writing import SMALL, lines_of, run_python
+from tests.store.clean.cleaning import age_all, run
+from tests.store.write.writing import SMALL, lines_of, run_python
 
 _WHOLE = [name for name in GOLDENS if not is_broken(name) and name not in ("crash", "v4-crash")]
 _MENDED = ["crash", "v4-crash", "cq-truncated", "checkpoint-future", "index-garbage", "index-lost", "torn-zero-clean"]
@@ -46,10 +46,10 @@ _MENDED = ["crash", "v4-crash", "cq-truncated", "checkpoint-future", "index-garb
 _WRITER = """
 import sys, time
 from pathlib import Path
-from formats.message import Message
-from store.log_runs import Digest, Run
-from store.log_survey import new_survey
-from store.message_store import MessageStore
+from rmqctl.formats.message import Message
+from rmqctl.store.survey.log_runs import Digest, Run
+from rmqctl.store.survey.log_survey import new_survey
+from rmqctl.store.message_store import MessageStore
 from tests.store.writing import SMALL
 
 with MessageStore.open(Path(sys.argv[1]), "rw", SMALL, create=True) as store:

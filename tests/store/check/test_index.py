@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from formats.hashing import key_hash
-from formats.message import Message
-from store.check.kind import Severity
-from store.config import StoreConfig
-from store.dispatch import index_keys
-from store.message_store import MessageStore
-from store.rebuild import rebuild
-from store.recover import recover
-from store.store_files import StoreFiles
+from rmqctl.formats.hashing import key_hash
+from rmqctl.formats.message import Message
+from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.queues.dispatch import index_keys
+from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
 from tests.store.check.breaking import checked, codes, messages, patch, put
 from tests.store.check.units import (
@@ -33,7 +33,7 @@ from tests.store.check.units import (
     put_entry,
     put_header,
 )
-from tests.store.writing import SMALL
+from tests.store.write.writing import SMALL
 
 PER_FILE = INDEX_ENTRIES - 1
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store.check.cross import Level
-from store.check.finding import Finding
-from store.check.kind import Severity
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.cross import Level
 from tests.goldens import GoldenStore
 from tests.store.check.breaking import HEAD, bare, checked, codes, flip, get, messages, put, put_field
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from formats.config_json import format_config_json, parse_config_json
-from store.check.config_files import whole_value_size
-from store.check.finding import Finding
-from store.check.kind import Severity
+from rmqctl.formats.config_json import format_config_json, parse_config_json
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.state.config_files import whole_value_size
 from tests.goldens import GoldenStore, tree_state
 from tests.store.check.breaking import alarms, checked, codes
 

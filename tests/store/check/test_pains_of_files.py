@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
-from formats.layouts import CHECKPOINT
-from store.check.cross import Level
-from store.check.kind import Severity
-from store.config import StoreConfig
-from store.recover import recover
-from store.store_files import StoreFiles
+from rmqctl.formats.layouts import CHECKPOINT
+from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.cross import Level
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.store.check.breaking import LOG_FILE_SIZE, checked, codes, messages, patch, put_field
 
@@ -267,8 +267,8 @@ def test_checkpoint_behind_is_normal(base: str, golden_store: GoldenStore) -> No
 @pytest.mark.parametrize("state", ["prepared", "undoing"])
 def test_interrupted_change(state: str, golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change of ours that neither came to its end nor was taken back."""
-    from store.check import follower_files
-    from store.files.journal_log import Change
+    from rmqctl.store.check.state import follower_files
+    from rmqctl.store.journal.log import Change
 
     folder = "/kept/20260101T000000000Z-recover"
     change = Change("20260101T000000000Z-recover", "recover", state, 0, 1, 1, 1, [], "", folder)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from formats.message import StoredMessage
-from store.check.cross import Level
-from store.check.finding import Finding
-from store.check.kind import Severity
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.cross import Level
 from tests.goldens import GoldenStore, tree_state
 from tests.store.check.breaking import HEAD, LOG_FILE_SIZE, bare, checked, codes, flip, get, messages, put, put_field
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from formats.message import StoredMessage
-from store.check.kind import Severity
-from store.config import StoreConfig
-from store.recover import recover
-from store.store_files import StoreFiles
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
 from tests.store.check.breaking import checked, codes, messages, put, put_field
 from tests.store.check.units import (

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import UsageError
-from store.check.check import CheckSummary, check
-from store.check.finding import Finding
-from store.check.ranges import Subset, parse_subset
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import UsageError
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.check import check
+from rmqctl.store.check.ranges import Subset, parse_subset
+from rmqctl.store.check.summary import CheckSummary
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.quick import goldens_of, sample
 from tests.store.check.breaking import LOG_FILE_SIZE, alarms, checked, codes
@@ -118,7 +119,7 @@ def test_what_was_covered_before_an_interruption_is_kept(
     name: str, golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pass for each file here; of those that were finished all is told, and they are not walked again."""
-    monkeypatch.setattr("store.check.check.SAVED_EVERY_S", 0.0)
+    monkeypatch.setattr("rmqctl.store.check.check.SAVED_EVERY_S", 0.0)
     store, state = golden_store(name), tmp_path / "state.json"
     before = tree_state(store)
     found: list[Finding] = []
@@ -140,7 +141,7 @@ def test_passes_of_one_check_are_summed_up(
 ) -> None:
     store = golden_store("crc-flip-old")
     whole, summary = _checked(store, level="full")
-    monkeypatch.setattr("store.check.check.SAVED_EVERY_S", 0.0)
+    monkeypatch.setattr("rmqctl.store.check.check.SAVED_EVERY_S", 0.0)
     findings, part = _checked(store, level="full", resume=tmp_path / "state.json")
     assert codes(findings) == codes(whole)
     assert (part.ranges, part.messages, part.bytes) == (summary.ranges, summary.messages, summary.bytes)

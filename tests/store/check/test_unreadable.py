@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from store.check.cross import Level
+from rmqctl.store.check.cross import Level
 from tests.goldens import GoldenStore
 from tests.store.check.breaking import HEAD, LOG_FILE_SIZE, alarms, checked, flip, messages
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import pytest
 
-from formats.hashing import key_hash, tags_code
-from formats.message import StoredMessage
-from formats.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, TAGS
-from formats.sys_flag import has_queue_slot, is_inner_batch
-from store.columns import ColumnRecord, Columns, MessageColumns, NeedsPlain
-from store.columns.engine import NO_ISAL, NO_NUMBA
-from store.commitlog.walk import Record
-from store.dispatch import index_keys, unit_tags_code
+from rmqctl.formats.hashing import key_hash, tags_code
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, TAGS
+from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
+from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns, NeedsPlain
+from rmqctl.store.commitlog.walk import Record
+from rmqctl.store.compiled.available import NO_ISAL, NO_NUMBA
+from rmqctl.store.queues.dispatch import index_keys, unit_tags_code
 
 RUNGS = {"isal": {}, "tables": {NO_ISAL: "1"}, "plain": {NO_NUMBA: "1"}}
 DELAY_LEVELS = [1000, 5000, 10_000]

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from store.columns import Columns, engine, speed_notice, tell_notices, walk_columns
-from store.columns.notices import notice
-from store.commitlog.walk import walk
+from rmqctl.store.columns import engine
+from rmqctl.store.columns.batch import Columns
+from rmqctl.store.columns.engine import speed_notice
+from rmqctl.store.columns.walk import walk_columns
+from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.compiled import available
+from rmqctl.store.compiled.notices import notice, tell_notices
 from tests.opened import reader
 from tests.processes import run
 from tests.store.columns.comparing import assert_same, use_rung
@@ -18,9 +22,13 @@ ROOT = Path(__file__).parents[3]
 WALK = """
 import sys
 from pathlib import Path
-from store.columns import Columns, MessageColumns, walk_columns, speed_notice, tell_notices
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import Descriptors
+from rmqctl.store.columns.batch import Columns
+from rmqctl.store.columns.batch import MessageColumns
+from rmqctl.store.columns.walk import walk_columns
+from rmqctl.store.columns.engine import speed_notice
+from rmqctl.store.compiled.notices import tell_notices
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors
 tell_notices(lambda said: print("said:", said))
 log = MappedFileQueue([Path(sys.argv[1])], None, Descriptors())
 log.load()
@@ -57,7 +65,7 @@ def test_what_each_rung_says(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_store_and_columns_import_no_compiler() -> None:
     heavy = "numba", "llvmlite", "isal", "pyarrow"
-    code = f"import sys, store, store.columns; print(sorted(set({heavy}) & set(sys.modules)))"
+    code = f"import sys, store, rmqctl.store.columns; print(sorted(set({heavy}) & set(sys.modules)))"
     assert _run(code, {}) == "[]\n"
 
 
@@ -110,12 +118,12 @@ def test_a_compiler_that_fails() -> None:
 
 
 def test_wrong_results_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = pytest.importorskip("store.columns.kernels")
+    kernels = pytest.importorskip("rmqctl.store.columns.engine")
     used = engine.engine()
     assert kernels.is_right(used.walk_window, used.crc_function)
     assert not kernels.is_right(lambda *arguments: 1, used.crc_function)
-    monkeypatch.setattr(engine, "is_crc32", lambda crc: False)
-    assert engine.isal_crc()[0] is None
+    monkeypatch.setattr(available, "is_crc32", lambda crc: False)
+    assert available.isal_crc()[0] is None
 
 
 def test_each_listener_is_told_once() -> None:
@@ -135,6 +143,6 @@ def test_each_listener_is_told_once() -> None:
 def test_nobody_needs_to_listen() -> None:
     tell_notices(print)
     tell_notices(None)
-    engine.say_compiling()
+    available.say_compiling()
     log = reader("clean").files.log
     assert_same(walk_columns(log, columns=Columns.TOPIC), walk(log))

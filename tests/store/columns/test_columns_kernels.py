@@ -14,16 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.checksums import crc32_definition
-from formats.hashing import java_hash
-from store.columns.engine import engine, is_crc32
-from store.columns.topics import TopicTable
+from rmqctl.formats.checksums import crc32_definition
+from rmqctl.formats.hashing import java_hash
+from rmqctl.store.columns.engine import engine
+from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.compiled.available import is_crc32
 
 pytest.importorskip("numba")
 
-from store.columns import kernel_rows, kernel_text
-from store.columns.kernel_crc import compile_crc_by_tables
-from store.columns.state import PADDING
+from rmqctl.store.columns import kernel_rows
+from rmqctl.store.columns.state import PADDING
+from rmqctl.store.compiled import kernel_text
+from rmqctl.store.compiled.kernel_crc import compile_crc_by_tables
 
 _Result = TypeVar("_Result")
 

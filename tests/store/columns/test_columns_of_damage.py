@@ -10,11 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from formats.errors import UnreadableError
-from formats.message import Message, StoredMessage
-from store.columns import Columns, MessageColumns, compiled_walk, walk_columns
-from store.commitlog.walk import walk
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.store.columns import compiled_walk
+from rmqctl.store.columns.batch import Columns, MessageColumns
+from rmqctl.store.columns.walk import walk_columns
+from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from tests.formats.frames import MESSAGES, frame_of, new_message
 from tests.store.columns.comparing import RUNGS, assert_same, use_rung
 from tests.store.logs import STORE_HOST, blank, log_of
@@ -195,7 +197,7 @@ def test_file_that_shrinks_under_the_walk(
     tmp_path: Path, left: int, rung: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_rung(rung, monkeypatch)
-    monkeypatch.setattr("store.commitlog.walk._WINDOW", 1000)
+    monkeypatch.setattr("rmqctl.store.commitlog.walk._WINDOW", 1000)
     data = b"".join(_frames([Message("T", b"x" * 100)] * 500, 0, False))
     log = log_of(tmp_path, data)
     records = walk_columns(log, window=1000, rows=3)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from store.columns import Columns, MessageColumns, TopicTable, walk_columns
-from store.commitlog.walk import walk
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.columns.batch import Columns, MessageColumns
+from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.walk import walk_columns
+from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import goldens_of

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import UnreadableError
-from store.columns import ColumnRecord, Columns, MessageColumns, TopicTable, check_log, walk_columns, walk_parallel
-from store.columns.compiled_walk import Request
-from store.columns.pieces import pieces
-from store.commitlog.walk import Blank, Damage, Empty, walk
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import Descriptors
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
+from rmqctl.store.columns.compiled_walk import Request
+from rmqctl.store.columns.parallel import check_log, walk_parallel
+from rmqctl.store.columns.pieces import pieces
+from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.walk import walk_columns
+from rmqctl.store.commitlog.walk import Blank, Damage, Empty, walk
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import goldens_of

@@ -9,7 +9,12 @@ import pytest
 
 from tests.processes import run
 
-ENTRIES = ["store.columns.frames", "store.write.column_dispatch", "store.columns.walk", "store.columns.parallel"]
+ENTRIES = [
+    "rmqctl.store.columns.frames",
+    "rmqctl.store.write.dispatch.column_dispatch",
+    "rmqctl.store.columns.walk",
+    "rmqctl.store.columns.parallel",
+]
 
 
 @pytest.mark.parametrize("pair", list(itertools.combinations(ENTRIES, 2)), ids="+".join)

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from formats.checksums import crc32_definition, crc32_shift
-from formats.message import FrameDamage, Reason, StoredMessage, decode_message
-from store.commitlog import frame_search
-from store.commitlog import walk as walk_module
-from store.commitlog.frame_search import FrameSearch
-from store.commitlog.walk import walk
-from store.files.mapped_file import MappedFile
-from store.files.reading import Descriptors
+from rmqctl.formats.checksums import crc32_definition, crc32_shift
+from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
+from rmqctl.store.commitlog import frame_search
+from rmqctl.store.commitlog import walk as walk_module
+from rmqctl.store.commitlog.frame_search import FrameSearch
+from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.reading import Descriptors
 from tests.opened import reader
 from tests.store.logs import BODY_AT, blank, changed, frame, frames, is_tiling, log_of, span, spans
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import UnreadableError
-from formats.message import StoredMessage, decode_message
-from store.commitlog import walk as walk_module
-from store.commitlog.walk import Damage, walk
-from store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.message import StoredMessage, decode_message
+from rmqctl.store.commitlog import walk as walk_module
+from rmqctl.store.commitlog.walk import Damage, walk
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from tests.goldens import GOLDENS, base_of, golden, truth
 from tests.opened import reader
 from tests.quick import goldens_of

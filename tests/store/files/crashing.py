@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from store.files import io
+from rmqctl.store.files import io
 
 Observed = tuple[str, str, int, int]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from store.files import io
+from rmqctl.store.files import io
 
 _MAKES = ("create", "rename to", "link", "clone", "copy")
 _REMOVES = ("rename", "move", "remove", "rmdir", "rmtree")

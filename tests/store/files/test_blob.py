@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import WriteFailedError
-from store.files.blob import Blob, Spilled, only_counted
-from store.files.journal import Journal
-from store.files.layout import StoreLayout
-from store.files.plan import CreateFile, Plan, WriteRange, describe
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files.blob import Blob, Spilled, only_counted
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.plan import CreateFile, Plan, WriteRange, describe
 
 
 def test_what_was_put_is_found_again(tmp_path: Path) -> None:

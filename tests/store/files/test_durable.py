@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from store.checkpoint import read_checkpoint
-from store.clean import CleanOptions, clean
-from store.config import StoreConfig
-from store.export.outputs import new_directory, new_file
-from store.files import io
-from store.files.forget import forget
-from store.files.journal_log import changes
-from store.files.undo import resume, undo
-from store.message_store import MessageStore
-from store.rebuild import rebuild
-from store.recover import recover
-from store.repair.repair import repair
-from store.repair.salvage import salvage
-from store.repair.snapshot import take_snapshot
-from store.repair.truncate import truncate
-from store.store_files import StoreFiles
+from rmqctl.store.checkpoint import read_checkpoint
+from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files import io
+from rmqctl.store.journal.forget import forget
+from rmqctl.store.journal.log import changes
+from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.outputs.outputs import new_directory, new_file
+from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.repair.repair import repair
+from rmqctl.store.salvage.salvage import salvage
+from rmqctl.store.snapshot.snapshot import take_snapshot
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.truncate import truncate
 from tests.store.files.crashing import CrashError
 from tests.store.files.durable import Disk, recorded_disk
-from tests.store.writing import SMALL, message, small, stored_messages
+from tests.store.write.writing import SMALL, message, small, stored_messages
 
 NOW = 1_700_000_000_000
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import WriteFailedError
-from store.files import early_flush, io
-from store.files.early_flush import EarlyFlush
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files import early_flush, io
+from rmqctl.store.files.early_flush import EarlyFlush
 
 
 def _flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, observer: io.Observer) -> EarlyFlush:

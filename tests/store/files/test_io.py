@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import WriteFailedError
-from store.files import io
-from store.files.moving import move
-from store.files.writable_map import RESERVE_AHEAD, WritableMap
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files import io
+from rmqctl.store.files.writable_map import RESERVE_AHEAD, WritableMap
+from rmqctl.store.journal.moving import move
 from tests.goldens import tree_state
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.errors import UsageError
-from store.files.layout import StoreLayout, file_name, is_file_name, is_safe_topic, topic_directory
+from rmqctl.formats.errors import UsageError
+from rmqctl.store.files.layout import StoreLayout, file_name, is_file_name, is_safe_topic, topic_directory
 from tests.goldens import truth
 
 ROOT = Path("/store")

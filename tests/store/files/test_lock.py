@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import StoreInUseError, UnreadableError, WriteFailedError
-from store.files import io, lock
-from store.files.layout import StoreLayout
-from store.files.lock import StoreLock, lock_holder, take_lock, users_of
+from rmqctl.formats.errors import StoreInUseError, UnreadableError, WriteFailedError
+from rmqctl.store.files import io, lock
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.lock import StoreLock, lock_holder, take_lock, users_of
 from tests.goldens import tree_state
 from tests.processes import run, start
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import UnreadableError
-from store.files.mapped_file_queue import MappedFileQueue
-from store.files.reading import Descriptors
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import reader
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.errors import RemovedError, UnreadableError
-from store.files.reading import Descriptors, data_extents, end_of_nonzero, first_nonzero, read_small_file
+from rmqctl.formats.errors import RemovedError, UnreadableError
+from rmqctl.store.files.reading import Descriptors, data_extents, end_of_nonzero, first_nonzero, read_small_file
 
 PAGE = 4096
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from store.files.journal import Journal
-from store.files.journal_log import changes
-from store.files.layout import StoreLayout
-from store.files.plan import ClearRange, Plan, Resize, WriteRange
-from store.files.undo import undo
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.log import changes
+from rmqctl.store.journal.plan import ClearRange, Plan, Resize, WriteRange
+from rmqctl.store.journal.undo import undo
 from tests.goldens import tree_state
-from tests.store.files.changing import small_store
+from tests.store.journal.changing import small_store
 
 
 def test_the_other_name_keeps_its_bytes(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import UnreadableError, WriteFailedError
-from store.files import io
-from store.files.sparse_copy import Sharing, copy_sparsely
+from rmqctl.formats.errors import UnreadableError, WriteFailedError
+from rmqctl.store.files import io
+from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 
 
 def _sparse(path: Path) -> bytes:

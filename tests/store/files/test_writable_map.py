@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import WriteFailedError
-from store.files import io, populate
-from store.files.writable_map import WritableMap
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files import io, populate
+from rmqctl.store.files.writable_map import WritableMap
 
 MIB = 1 << 20
 SIZE = 64 * MIB

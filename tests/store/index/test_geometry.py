@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.files import io
-from store.files.reading import Descriptors
-from store.index.geometry import fits, infer_geometry
-from store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
+from rmqctl.store.files import io
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.index.geometry import fits, infer_geometry
+from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
 from tests.goldens import GOLDENS, truth
 from tests.opened import reader
 from tests.quick import goldens_of

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.errors import CorruptError
-from formats.hashing import key_hash
-from store.files import io
-from store.files.reading import Descriptors
-from store.index.index_file import Geometry, IndexFile
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.hashing import key_hash
+from rmqctl.store.files import io
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.index.index_file import Geometry, IndexFile
 from tests.goldens import truth
 from tests.opened import reader
 

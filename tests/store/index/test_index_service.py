@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import CorruptError, UnreadableError
-from store.config import StoreConfig
-from store.files.reading import Descriptors
-from store.index.index_file import Geometry
-from store.index.index_service import IndexService, index_file_name
+from rmqctl.formats.errors import CorruptError, UnreadableError
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.index.index_file import Geometry
+from rmqctl.store.index.index_service import IndexService, index_file_name
 from tests.goldens import properties, tree_state, truth
 from tests.opened import reader
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import WriteFailedError
-from store.files.reading import Descriptors
-from store.queues.batch_consumequeue import UNIT_SIZE, BatchConsumeQueue, pack_batch_unit
-from store.queues.unit import QueueUnit
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE, BatchConsumeQueue, pack_batch_unit
+from rmqctl.store.queues.unit import QueueUnit
 from tests.goldens import truth
 from tests.opened import reader
 

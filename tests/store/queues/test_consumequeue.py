@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.errors import WriteFailedError
-from store.files.reading import Descriptors
-from store.queues.consumequeue import DEFAULT_FILE_SIZE, ConsumeQueue
-from store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, ConsumeQueue
+from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
 from tests.goldens import GOLDENS, base_of, is_crashed, properties, truth
 from tests.opened import reader
 from tests.quick import goldens_of

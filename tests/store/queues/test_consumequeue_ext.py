@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from store.files.layout import topic_directory
-from store.files.reading import Descriptors
-from store.queues.consumequeue_ext import ConsumeQueueExt, ExtUnit
-from store.queues.unit import ext_offset
+from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt, ExtUnit
+from rmqctl.store.queues.unit import ext_offset
 from tests.goldens import truth
 from tests.opened import reader
 

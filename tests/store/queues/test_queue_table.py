@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import UnsupportedError, UsageError
-from store.config import StoreConfig
-from store.files.layout import StoreLayout
-from store.files.reading import Descriptors
-from store.queues.batch_consumequeue import BatchConsumeQueue
-from store.queues.consumequeue import ConsumeQueue
-from store.queues.queue_table import QueueTable, list_queues
-from store.queues.unit import QueueUnit
+from rmqctl.formats.errors import UnsupportedError, UsageError
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
+from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.queues.queue_table import QueueTable, list_queues
+from rmqctl.store.queues.unit import QueueUnit
 from tests.goldens import GOLDENS, tree_state, truth
 from tests.opened import reader
 from tests.quick import goldens_of

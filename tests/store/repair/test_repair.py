@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from formats.errors import RefusedError
-from store.check.catalogue import CATALOGUE
-from store.check.check import check
-from store.check.finding import Finding
-from store.config import read_broker_conf
-from store.files.undo import undo
-from store.repair.mends import Mend, mend_of
-from store.repair.repair import RepairReport, repair
-from store.store_files import StoreFiles
+from rmqctl.formats.errors import RefusedError
+from rmqctl.store.check.catalogue.catalogue import CATALOGUE
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.check import check
+from rmqctl.store.config import read_broker_conf
+from rmqctl.store.journal.undo import undo
+from rmqctl.store.repair.mends import Mend, mend_of
+from rmqctl.store.repair.repair import RepairReport, repair
+from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.quick import goldens_of

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from formats.message import StoredMessage
-from rmqctl.message_json import message_json
-from store.scan.schema import COLUMNS
+from rmqctl.formats.message import StoredMessage
+from rmqctl.messages.message_json import message_json
+from rmqctl.store.scan.schema import COLUMNS
 
 _BYTES = {"stored_properties": "properties_base64", "stored_body": "stored_body_base64"}
 

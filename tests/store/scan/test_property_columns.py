@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba")
 
-from store.scan.arrays import Texts
-from store.scan.kernel_properties import MOST_PROPERTIES
-from store.scan.property_columns import PropertyColumns, Wanted, plain_columns
-from store.scan.property_engine import compiled_columns
+from rmqctl.store.scan.arrays import Texts
+from rmqctl.store.scan.kernel_properties import MOST_PROPERTIES
+from rmqctl.store.scan.property_columns import PropertyColumns, Wanted, plain_columns
+from rmqctl.store.scan.property_engine import compiled_columns
 
 
 def lists(columns: PropertyColumns) -> list[Any]:

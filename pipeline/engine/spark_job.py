@@ -1,0 +1,216 @@
+"""Work on Spark that somebody waits for: in a thread of its own, so that progress can be told and Ctrl-C answered.
+
+The thread that waits does not talk to the JVM meanwhile: Ctrl-C in the middle of a call would leave an answer behind
+that the next call of the same thread takes for its own. Calls that it has to make are `uninterrupted`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rmqctl.formats.errors import EngineError, RmqctlError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_Result = TypeVar("_Result")
+OnDone = Callable[[int], None]
+
+# seconds: how long is waited at a time, how often the job is looked at, and how long a cancelled one may take to end
+_PATIENCE, _LOOKED_EVERY, _FAREWELL = 0.1, 0.2, 10.0
+_GONE = "Spark has ended in the middle of the job"
+_GONE_HINT = "its driver may have run out of memory: give it more with --conf spark.driver.memory=4g"
+
+
+def run_job(
+    session: SparkSession,
+    name: str,
+    work: Callable[[], _Result],
+    on_done: OnDone | None = None,
+    look: Callable[[], None] | None = None,
+) -> _Result:
+    """`work` with all the Spark jobs that it starts; what it raises is raised here. `name` is for people.
+
+    `on_done` is told how many more tasks have ended well. `look` is called from time to time, in another thread; what
+    it raises is raised here, too. Then, and after Ctrl-C, the jobs are cancelled. EngineError if Spark is gone.
+    """
+    try:
+        return _run(session.sparkContext, name, work, on_done, look)
+    except Exception as error:
+        if (isinstance(error, RmqctlError) and not isinstance(error, EngineError)) or not _is_gone(session):
+            raise
+        raise EngineError(_GONE, hint=_GONE_HINT) from error
+
+
+def _is_gone(session: SparkSession) -> bool:
+    """Whether the JVM of the session has ended. What it was asked may have failed a moment before."""
+    process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_PATIENCE)
+    return process.returncode is not None
+
+
+def _run(
+    context: Any,
+    name: str,
+    work: Callable[[], _Result],
+    on_done: OnDone | None,
+    look: Callable[[], None] | None,
+) -> _Result:
+    group = f"rmqctl-{uuid.uuid4()}"
+    thread = _Thread(work)
+    watch = _Watch(look)
+    told = 0
+    try:
+        with uninterrupted():
+            thread.start(context, group, name)
+            if on_done is not None or look is not None:
+                watch.start(context, group)
+        while not thread.ended.wait(_PATIENCE):
+            if watch.error is not None:
+                raise watch.error
+            if not thread.is_alive():
+                break
+            done = watch.done
+            if on_done is not None and done > told:
+                on_done(done - told)
+                told = done
+    except BaseException:
+        with uninterrupted():
+            _cancel(context, group)
+        thread.ended.wait(_FAREWELL)
+        raise
+    finally:
+        watch.end()
+    return thread.result()
+
+
+def _cancel(context: Any, group: str) -> None:
+    """End the jobs of a group, those too that its thread is just about to start."""
+    # a JVM that is gone has no jobs any more
+    with unanswered():
+        context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+
+
+def unanswered() -> contextlib.AbstractContextManager[None]:
+    """Passes over the errors of a JVM that does not answer any more, or of a context that has let go of it."""
+    from py4j.protocol import Py4JError
+
+    return contextlib.suppress(Py4JError, OSError, AttributeError)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until this is done, which asks the JVM something (starting a thread does: it copies properties)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupts:
+        raise KeyboardInterrupt
+
+
+def completed_tasks(context: Any, group: str) -> int:
+    """Tasks of a job group that have ended well."""
+    tracker = context.statusTracker()
+    done = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info is not None else ():
+            stage_info = tracker.getStageInfo(stage)
+            done += stage_info.numCompletedTasks if stage_info is not None else 0
+    return done
+
+
+class _Watch:
+    """Counts tasks, and looks whatever else there is to look at, in a thread of its own."""
+
+    def __init__(self, look: Callable[[], None] | None) -> None:
+        self._look = look
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.done = 0
+        self.error: BaseException | None = None
+
+    def start(self, context: Any, group: str) -> None:
+        from pyspark import InheritableThread
+
+        def run() -> None:
+            while not self._ended.wait(_LOOKED_EVERY):
+                # a JVM that is gone answers nothing; the thread that works will say so
+                with unanswered():
+                    self.done = max(self.done, completed_tasks(context, group))
+                try:
+                    if self._look is not None:
+                        self._look()
+                except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+                    self.error = error
+                    return
+
+        thread = InheritableThread(target=run, daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def end(self) -> None:
+        """No more looks, and none under way when this returns: whoever waited may be about to stop the session."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(_FAREWELL)
+
+
+class _Thread(Generic[_Result]):
+    """The thread, and what came of it. `ended`: it works no longer, or not yet."""
+
+    def __init__(self, work: Callable[[], _Result]) -> None:
+        self._work = work
+        self._results: list[_Result] = []
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self.ended = threading.Event()
+        self.ended.set()
+
+    def start(self, context: Any, group: str, name: str) -> None:
+        from pyspark import InheritableThread
+
+        def run() -> None:
+            try:
+                context.setJobGroup(group, name, interruptOnCancel=True)
+                self._results.append(self._work())
+            except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+                self._error = error
+            finally:
+                self.ended.set()
+
+        # both ask the JVM, which may be gone
+        thread = InheritableThread(target=run, daemon=True)
+        self.ended.clear()
+        try:
+            thread.start()
+        except BaseException:
+            self.ended.set()
+            raise
+        self._thread = thread
+
+    def is_alive(self) -> bool:
+        """Whether it can still end: it dies where it cannot even tell the JVM that it is there."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def result(self) -> _Result:
+        if self._error is not None:
+            raise self._error
+        if not self._results:
+            raise EngineError(_GONE, hint=_GONE_HINT)
+        return self._results[0]

@@ -1,0 +1,1 @@
+"""`diff`: two stores held against each other, message by message."""

@@ -1,0 +1,1 @@
+"""`stats`: what a store is made of, in one pass."""

@@ -1,0 +1,63 @@
+"""A task over a split of the log: how large splits are, what of them is wanted, and the batches that come of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from rmqctl.pipeline.source.options import SourceOptions
+from rmqctl.pipeline.source.wanted import Range, Wanted
+from rmqctl.pipeline.splits.splits import WHOLE_FILES, Split, open_split
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.store_files import StoreFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SplitPartition(InputPartition):
+    """A task over a split of the log."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+        self.split = split
+
+
+def subscribed(options: SourceOptions) -> Wanted:
+    """What the options ask for. Rows that it does not want are not in the result: nobody else leaves them out."""
+    since = options.starting_timestamp
+    times = Range() if since is None else Range(low=since)
+    return Wanted(store_times=times, topics=options.topics, topic_pattern=options.topic_pattern)
+
+
+def split_size(options: SourceOptions, log: MappedFileQueue, begin: int | None, end: int | None) -> int:
+    """Bytes of a split of [begin, end) of the log, None for its ends: few enough for as many tasks as are wanted."""
+    if options.min_partitions is None or options.split_size == WHOLE_FILES:
+        return options.split_size
+    first = max(log.min_offset, 0) if begin is None else begin
+    length = max((log.max_offset if end is None else end) - first, 1)
+    return max(min(options.split_size, -(-length // options.min_partitions)), 1)
+
+
+def read_split(
+    partition: InputPartition, schema: StructType, wanted: Wanted, check: Callable[[StoreFiles], None] = lambda _: None
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a split as batches that match `schema` exactly; none for a partition without a split.
+
+    `check` is called with the store when all was read, to raise where it is not the one that was planned for.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from rmqctl.pipeline.source.fitting import fitted
+    from rmqctl.pipeline.source.log_batches import message_batches
+
+    if not isinstance(partition, SplitPartition):
+        return
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    with open_split(partition.split) as files:
+        for batch in message_batches(files, partition.split, schema.names, wanted):
+            yield fitted(dict(zip(batch.schema.names, batch.columns, strict=True)), arrow_schema)
+        check(files)

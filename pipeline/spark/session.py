@@ -1,0 +1,300 @@
+"""A Spark session as the command line wants it: quiet, ready soon, and gone without a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.formats.errors import EngineError, UnsupportedError, UsageError
+from rmqctl.pipeline.engine.scratch import remove_for_good
+from rmqctl.pipeline.engine.spark_job import unanswered, uninterrupted
+from rmqctl.pipeline.spark.class_archive import ClassArchive, class_archive
+from rmqctl.pipeline.spark.java import INSTALL, find_java, java_home_for_spark
+from rmqctl.store.compiled.notices import notice
+from rmqctl.store.files import io
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+APPLICATION = "rmqctl"
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+_NO_ARCHIVE = ClassArchive()
+_PATIENCE = 10.0
+_ARCHIVE_PATIENCE = 60.0
+_LISTENER_PATIENCE = 5.0
+_LONGEST_REASON = 300
+# what a JVM says that is no reason for anything
+_NOISE = re.compile(r"WARN|^\tat |^\s*\.\.\. |[Ll]og(ging)? level|log4j|incubator|ShutdownHook")
+_STAMP = re.compile(r"^[0-9/]+ [0-9:]+ [A-Z]+ |^Exception in thread \S+ ")
+# of the small JVM that only puts the driver's command line together
+_LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -Xshare:auto -XX:+UseSerialGC"
+
+
+def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
+    """The settings of `--conf name=value`; UsageError for one that is not of this form."""
+    settings = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name.strip():
+            raise UsageError(f"{pair!r} is no setting of Spark", hint="write --conf spark.executor.memory=4g")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def require_pyspark() -> None:
+    """UnsupportedError where pyspark is not installed."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError("this needs pyspark, which is not installed", hint=INSTALL) from error
+
+
+@contextlib.contextmanager
+def spark_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session at `master`, ready for jobs and SQL, stopped at the end together with its JVM.
+
+    `conf`: Spark's settings, which win over ours. A process that has a session already gets that one and keeps it.
+    What the JVM says goes into a file of a temporary folder. UnsupportedError without pyspark or Java, EngineError
+    if Spark does not start.
+    """
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    folder = io.make_temporary_directory("rmqctl-spark-")
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    try:
+        archive = _class_archive(conf or {})
+        try:
+            session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder, archive)
+        except BaseException:
+            archive.put_off()
+            raise
+        try:
+            yield session
+        finally:
+            stop_session(session, archive)
+    finally:
+        logging.getLogger().removeFilter(_is_not_of_py4j)
+        remove_for_good(folder)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """It prints the stack trace of an error that it raises as well, as when the JVM was killed."""
+    return "py4j" not in record.pathname
+
+
+def _class_archive(conf: Mapping[str, str]) -> ClassArchive:
+    """None where spark-submit has started the JVM already, or where the user says what it is started with."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ or _JAVA_OPTIONS in conf:
+        return ClassArchive()
+    import pyspark
+
+    return class_archive(find_java(), Path(pyspark.__file__).parent)
+
+
+def settings(master: str, conf: Mapping[str, str], folder: Path, java_options: str = "") -> dict[str, str]:
+    """All settings of a session: what `conf` leaves open, with `folder` for what is temporary."""
+    ours = {
+        "spark.master": master,
+        "spark.app.name": APPLICATION,
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        # what a JVM that is killed leaves goes with the folder
+        _JAVA_OPTIONS: f'"-Djava.io.tmpdir={folder}" {java_options}'.strip(),
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.python.task.killTimeout": "500ms",
+    }
+    if master.startswith("local"):
+        # a handful of cores: two hundred tasks after each shuffle would cost more than the work
+        ours["spark.sql.shuffle.partitions"] = str(2 * len(os.sched_getaffinity(0)))
+    if master.startswith(("local", "spark://")) and "SPARK_LOCAL_DIRS" not in os.environ:
+        # the driver's; workers of a cluster give their executors others
+        ours["spark.local.dir"] = str(folder / "local")
+    if _is_on_this_machine(master):
+        ours["spark.driver.host"] = "127.0.0.1"
+    return {**ours, **conf}
+
+
+def _is_on_this_machine(master: str) -> bool:
+    return master.startswith("local") or bool(re.match(r"spark://(localhost|127\.[0-9.]+):", master))
+
+
+def start_session(
+    master: str, conf: Mapping[str, str], folder: Path, archive: ClassArchive = _NO_ARCHIVE
+) -> SparkSession:
+    """Start the JVM and the session; errors as in `spark_session`. `folder` has to stay until it is stopped."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    _require_listener(master)
+    chosen = settings(master, conf, folder, archive.options)
+    log = folder / "jvm.log"
+    with _environment(environment(chosen, folder)), _opened(log) as descriptor:
+        spark_conf = SparkConf(loadDefaults=False)
+        for name, value in chosen.items():
+            spark_conf.set(name, value)
+        gateway: Any = None
+        try:
+            launch: Any = launch_gateway
+            gateway = launch(spark_conf, {"stdout": descriptor, "stderr": descriptor})
+            with _own_interrupts():
+                context = SparkContext(conf=spark_conf, gateway=gateway)
+                return SparkSession(context)
+        except KeyboardInterrupt:
+            _end_jvm(gateway)
+            raise
+        except (PySparkException, OSError, ValueError) as error:
+            _end_jvm(gateway)
+            raise _not_started(master, error, log) from error
+        except Exception as error:  # py4j hands every error of the JVM on as one of its own
+            _end_jvm(gateway)
+            if not type(error).__module__.startswith("py4j"):
+                raise
+            raise _not_started(master, error, log) from error
+
+
+def environment(chosen: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The environment that Spark's launcher is started in, in addition to the process's own."""
+    python = chosen.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    added = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if "SPARK_LAUNCHER_OPTS" not in os.environ:
+        added["SPARK_LAUNCHER_OPTS"] = _LAUNCHER_OPTIONS
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started the JVM already
+        added["JAVA_HOME"] = str(java_home_for_spark(find_java(), folder))
+    if _is_on_this_machine(chosen["spark.master"]) and "SPARK_LOCAL_IP" not in os.environ:
+        added["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return added
+
+
+def stop_session(session: SparkSession, archive: ClassArchive = _NO_ARCHIVE) -> None:
+    """Stop the session and its JVM, and wait until it is gone. Ctrl-C waits until then, unless the JVM is making its
+    archive: then it is killed."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    with uninterrupted():
+        # a JVM that was interrupted or killed may not answer any more; it is ended in any case
+        with unanswered():
+            session.stop()
+        if archive.made is None:
+            _end_jvm(gateway)
+    if archive.made is not None:
+        _end_making(gateway, archive)
+
+
+def _end_making(gateway: Any, archive: ClassArchive) -> None:
+    notice("Spark's classes are kept for faster starts from now on: this takes some seconds, once")
+    try:
+        has_ended = _end_jvm(gateway, _ARCHIVE_PATIENCE)
+    except BaseException:
+        _end_jvm(gateway, 0)
+        archive.put_off()
+        raise
+    if has_ended:
+        archive.keep()
+    else:
+        archive.discard()
+
+
+@contextlib.contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Ctrl-C stays what it was: Spark's own answer to it talks to the JVM, maybe in the middle of another call."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def _end_jvm(gateway: Any, patience: float = _PATIENCE) -> bool:
+    """End the JVM behind a gateway, so that the process could start another one; whether it ended by itself."""
+    from pyspark import SparkContext
+
+    SparkContext._gateway = SparkContext._jvm = None
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if gateway is not None:
+        gateway.shutdown()
+    if process is None:
+        return False
+    if process.stdin is not None:
+        process.stdin.close()
+    process.terminate()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return process.returncode != -signal.SIGKILL
+
+
+def _require_listener(master: str) -> None:
+    """EngineError at once where nobody listens at spark://host:port,…; Spark itself would try for a minute."""
+    if not master.startswith("spark://"):
+        return
+    reason = "no host:port"
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), _LISTENER_PATIENCE).close()
+        except (OSError, ValueError) as error:
+            reason = f"{address}: {error}"
+        else:
+            return
+    raise EngineError(f"there is no Spark at {master} ({reason})", hint="check --master, and that the cluster is up")
+
+
+def _not_started(master: str, error: BaseException, log: Path) -> EngineError:
+    said = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    told = [line.strip() for line in said if line.strip() and not _NOISE.search(line)]
+    reason = _STAMP.sub("", told[-1]) if told else str(error).partition("\n")[0]
+    return EngineError(
+        f"Spark does not start at {master}: {reason[:_LONGEST_REASON]}",
+        hint="check --master and --conf, and that the cluster is up",
+    )
+
+
+@contextlib.contextmanager
+def _environment(added: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for the time being."""
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = io.open_for_writing(path, create=True)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

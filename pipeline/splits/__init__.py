@@ -1,0 +1,1 @@
+"""Byte ranges of a log, where a walk may begin in one, and the loops over them."""

@@ -1,0 +1,54 @@
+"""A split as record batches: what `rmqctl.store.scan` makes of a whole log, for one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.message import FrameDamage
+from rmqctl.pipeline.splits.splits import Split, split_columns
+from rmqctl.store.columns.batch import Columns, MessageColumns
+from rmqctl.store.commitlog.walk import Damage
+from rmqctl.store.read.choose_rows import RowChooser
+from rmqctl.store.read.key_query import damage_error
+from rmqctl.store.read.message_filter import Criteria
+from rmqctl.store.read.selection import changed_error
+from rmqctl.store.scan.batches import BatchMaker
+from rmqctl.store.scan.schema import needed
+from rmqctl.store.store_files import StoreFiles
+
+# as rmqctl.store.scan reads
+_WINDOW = 4 * 1024 * 1024
+_ROWS = 16384
+
+
+def split_batches(
+    files: StoreFiles,
+    split: Split,
+    names: Sequence[str],
+    criteria: Criteria,
+    on_damage: Callable[[CorruptError], None],
+    *,
+    views: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Batches of the split's messages that match `criteria`, none empty, in the log's order, with columns `names`.
+
+    Damaged spans are told to `on_damage` and passed. `views`: see `rmqctl.store.scan.scan.Scan`.
+    """
+    chooser = RowChooser(criteria, split.begin)
+    maker = BatchMaker(names, views)
+    # a walk without any columns has no row numbers to choose by
+    groups = needed(names) | chooser.needs or Columns.HEAD
+    for record in split_columns(files, split, columns=groups, window=_WINDOW, rows=_ROWS):
+        if isinstance(record, Damage):
+            on_damage(damage_error(record))
+        if not isinstance(record, MessageColumns):
+            continue
+        try:
+            rows = chooser.rows(record)
+        except FrameDamage as damage:
+            on_damage(changed_error(record, 0, damage))
+            continue
+        yield from maker.batches(record.take(rows))

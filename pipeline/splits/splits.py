@@ -1,0 +1,229 @@
+"""Splits: byte ranges of a commitlog that can be read apart from one another, wherever a machine sees the store.
+
+A split has exactly the records that start in its range. Put together, splits of any size have the records of the
+serial walk: messages, blank frames and damaged spans (runs of messages may be cut in other places).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.formats.errors import RefusedError
+from rmqctl.pipeline.splits.resync import LOOK_BACK, sure_start
+from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
+from rmqctl.store.columns.compiled_walk import Request
+from rmqctl.store.columns.engine import engine
+from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.walk import ROWS, WINDOW, file_records
+from rmqctl.store.commitlog.frame_search import FrameSearch
+from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress, walk_files
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_runs import Digest, RunRecord
+
+SPLIT_SIZE = 128 * 1024 * 1024
+# how many zeros make it likely that nothing else follows
+_PROBE = 4096
+WHOLE_FILES = 0
+"""As a split size: one split a file, which needs no resynchronisation."""
+
+
+class Split(NamedTuple):
+    """The records of a store that start in [begin, end), physical offsets; `begin` need not be a record's start.
+
+    `store` is an absolute path, the same on every machine. `files` are those that somebody who reads the split needs,
+    as paths with their sizes: the one that it begins in or behind, and those up to the one behind it; without any, the
+    store is listed again. `file_size`: what the log's files have as a rule. Picklable.
+    """
+
+    store: str
+    config: StoreConfig
+    begin: int
+    end: int
+    files: tuple[tuple[str, int], ...] = ()
+    file_size: int = 0
+
+
+class SplitEdgeError(RefusedError):
+    """A record of more than LOOK_BACK bytes holds what looks like messages, at the edges of splits: use WHOLE_FILES."""
+
+
+class _Part(NamedTuple):
+    """The bytes [begin, end), physical offsets, of a file, or damage between files."""
+
+    begin: int
+    end: int
+    file: MappedFile | None
+
+
+def plan_splits(
+    files: StoreFiles, split_size: int = SPLIT_SIZE, begin: int | None = None, end: int | None = None
+) -> list[Split]:
+    """Splits of at most about `split_size` bytes (WHOLE_FILES: of one file each) that cover the log, in its order.
+
+    No split spans two files; damage between files goes with the file before it. The empty end of a log is not split.
+    With `begin` and `end` (physical offsets) the log from `begin` up to `end` only. Reads a few pages at the end of the
+    log, so it costs the same for any store.
+    """
+    edges: list[int] = []
+    last = 0
+    for part in _parts(files):
+        last = max(last, part.end)
+        if part.file is None:
+            if not edges:
+                edges.append(part.begin)
+            continue
+        edges.append(part.begin)
+        if split_size > 0:
+            # the last split of a file may be half as long again, so that no small one is left over
+            edges += range(part.begin + split_size, part.end - split_size // 2, split_size)
+    edges = _without_empty(files, edges, {file.start_offset for file in files.log.files})
+    store = str(files.root.resolve())
+    found = []
+    for number, edge in enumerate(edges):
+        first = edge if begin is None else max(edge, begin)
+        stop = edges[number + 1] if number + 1 < len(edges) else last
+        stop = stop if end is None else min(stop, end)
+        if first < stop:
+            needed = files_between(files.log, first, stop)
+            found.append(Split(store, files.config, first, stop, needed, files.log.file_size))
+    return found
+
+
+def files_between(log: MappedFileQueue, begin: int, end: int) -> tuple[tuple[str, int], ...]:
+    """Paths and sizes of the files that a walk over [begin, end) takes notice of: with the last one that begins before,
+    behind which there may be a gap, and the first one behind, where the file before it ends at the latest."""
+    first = bisect_right(log.files, begin, key=lambda file: file.start_offset)
+    last = bisect_left(log.files, end, key=lambda file: file.start_offset)
+    return tuple((str(file.path), file.size) for file in log.files[max(first - 1, 0) : last + 1])
+
+
+def _without_empty(files: StoreFiles, edges: list[int], starts: set[int]) -> list[int]:
+    """The edges without those in the empty space at the end of the log, the beginnings of files apart.
+
+    To know that space to be empty, whoever comes to its beginning looks through all of it: others would only do so
+    once more. An edge too few makes one split larger and nothing wrong.
+    """
+    kept: list[int] = []
+    for number, edge in reversed(list(enumerate(edges))):
+        if not number or any(files.log.read(edge, _PROBE)):
+            return edges[: number + 1] + kept[::-1]
+        if edge in starts:
+            kept.append(edge)
+    return []
+
+
+def _parts(files: StoreFiles) -> Iterator[_Part]:
+    """What the log consists of, in its order."""
+
+    def one_file(file: MappedFile, start: int, end: int) -> Iterator[_Part]:
+        yield _Part(file.start_offset + start, file.start_offset + end, file)
+
+    for item in walk_files(files.log, 0, one_file):
+        yield _Part(item.physical_offset, item.end, None) if isinstance(item, Damage) else item
+
+
+def open_split(split: Split) -> StoreFiles:
+    """The store of a split, opened for reading; close it. NotAStoreError where this machine does not see it."""
+    files = StoreFiles(Path(split.store), split.config)
+    if split.files:
+        files.take_log([(Path(path), size) for path, size in split.files], split.file_size)
+    return files
+
+
+def first_record(files: StoreFiles, offset: int) -> int:
+    """Physical offset of the first record of the serial walk that starts at or behind `offset`."""
+    part = next((part for part in _parts(files) if part.begin <= offset < part.end), None)
+    if part is None or part.begin == offset:
+        return offset
+    if part.file is None:
+        return part.end
+    start = part.file.start_offset
+    request = Request(files.log, TopicTable(), Columns.NONE, 0, offset, None, WINDOW, ROWS)
+    with part.file.hold() as held:
+        if not held:
+            return part.end
+        search = FrameSearch(part.file, part.end - start)
+        behind = offset - start
+        if not any(search.read(behind, min(_PROBE, part.end - offset))):
+            # nothing is certain in the empty space behind the last record, so it need not be looked through
+            behind = min(behind, search.nonzero_end)
+        position = sure_start(search, start, behind, part.end - start)
+        reached = start + position
+        for record in file_records(engine(), request, part.file, position, part.end - start):
+            reached = record.end
+    return reached
+
+
+def split_columns(
+    files: StoreFiles,
+    split: Split,
+    *,
+    columns: Columns = Columns.DISPATCH,
+    topics: TopicTable | None = None,
+    progress: Progress | None = None,
+    stopped: Callable[[], None] | None = None,
+    window: int = WINDOW,
+    rows: int = ROWS,
+) -> Iterator[ColumnRecord]:
+    """The records that start in the split: runs of messages as `MessageColumns`, blanks, empty and damaged spans.
+
+    `files`: the split's store, opened. The rest is as in `walk_columns`; every checksum is checked. SplitEdgeError at
+    the end, if a later split might begin inside the last record although it cannot know.
+    """
+    topics = topics if topics is not None else TopicTable()
+    request = Request(files.log, topics, columns, 0, split.end, progress, window, rows, stopped)
+    used = engine()
+
+    def one_file(file: MappedFile, start: int, end: int) -> Iterator[ColumnRecord]:
+        if file.start_offset + start >= split.end:
+            return iter(())
+        return file_records(used, request, file, start, end)
+
+    last: ColumnRecord | None = None
+    for record in walk_files(files.log, first_record(files, split.begin), one_file):
+        if not isinstance(record, MessageColumns) and record.physical_offset >= split.end:
+            break
+        last = record
+        yield record
+    if last is not None and last.end > split.end and not isinstance(last, Empty):
+        _check_edge(files, split, last)
+
+
+def _check_edge(files: StoreFiles, split: Split, last: MessageColumns | Blank | Damage) -> None:
+    """SplitEdgeError if a split could begin inside the last record of this one."""
+    start = int(last.physical_offset[-1]) if isinstance(last, MessageColumns) else last.physical_offset
+    if last.end - start <= LOOK_BACK:
+        return
+    part = next((part for part in _parts(files) if part.begin <= split.end < part.end), None)
+    if part is None or part.file is None or part.begin > start:
+        return
+    file_start = part.file.start_offset
+    search = FrameSearch(part.file, part.end - file_start)
+    found = file_start + sure_start(search, file_start, last.end - 1 - file_start, part.end - file_start)
+    if start < found:
+        raise SplitEdgeError(
+            f"a record of {last.end - start} bytes holds what looks like messages, where splits might begin",
+            file=part.file.path,
+            physical_offset=start,
+            hint="read the store in whole files: give a split size of 0",
+        )
+
+
+def split_runs(
+    files: StoreFiles,
+    split: Split,
+    digest: Digest,
+    progress: Progress | None = None,
+    stopped: Callable[[], None] | None = None,
+) -> list[RunRecord]:
+    """What the messages of a split imply, and its other records, in the log's order; see `log_runs.Digest`."""
+    records = split_columns(
+        files, split, columns=digest.columns, topics=digest.topics, progress=progress, stopped=stopped
+    )
+    return digest.runs(records)

@@ -1,0 +1,1 @@
+"""The generated part of docs/: command reference, findings, error codes."""

@@ -1,0 +1,140 @@
+"""Pieces of messages to be stored, from lines of JSON: as columns where these are compiled, else line by line."""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import IO, TYPE_CHECKING
+
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.message import Message
+from rmqctl.messages.message_input import message_from_line
+from rmqctl.messages.piece import Piece
+
+if TYPE_CHECKING:
+    from rmqctl.messages.line_columns import Read
+    from rmqctl.messages.unique_ids import UniqueIds
+
+MAXIMUM_LINE = 64 * 1024 * 1024
+# what is read at a time, first and at most, and is a block if there are whole lines in it; or so many lines
+_FIRST_BYTES = 512 * 1024
+_BLOCK_BYTES = 8 * 1024 * 1024
+_BLOCK_LINES = 2048
+# a piece of messages has at most so many
+_PIECE_LINES = 2048
+# so much is read line by line before that for columns is loaded: few lines need not wait for it
+_PLAIN_BYTES = 2 * 1024 * 1024
+_THREADS = 2
+
+
+def pieces_of_lines(stream: IO[bytes], as_stored: bool, ids: UniqueIds | None = None) -> Iterator[Piece]:
+    """The messages of all lines that are not blank, in pieces. UsageError for a line of more than 64 MiB.
+
+    `ids`: what gives unique ids to new messages.
+    """
+    read: Read | None = None
+    passed = 0
+    # what is behind in a pipe may still have to be written: nothing there is read ahead
+    ahead = _THREADS if stream.seekable() else 0
+    running: deque[Future[list[Piece]]] = deque()
+    with ThreadPoolExecutor(_THREADS, "lines") as pool:
+        for number, text in blocks_of_lines(stream):
+            if passed >= _PLAIN_BYTES and read is None and ids is None:
+                read = _reader()
+            passed += len(text)
+            if read is None:
+                yield from _plain_pieces(number, text, as_stored, ids)
+                continue
+            running.append(pool.submit(_pieces, read, number, text, as_stored))
+            while len(running) > ahead:
+                yield from running.popleft().result()
+        while running:
+            yield from running.popleft().result()
+
+
+def blocks_of_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Whole lines, some MiB of them or what a pipe holds, and the number of the first of them, from 1. UsageError for
+    a line of more than 64 MiB."""
+    read = getattr(stream, "read1", stream.read)
+    number = 1
+    parts: list[bytes] = []
+    size = lines = passed = 0
+    while chunk := read(wanted := min(max(passed, _FIRST_BYTES), _BLOCK_BYTES)):
+        parts.append(chunk)
+        passed += len(chunk)
+        size += len(chunk)
+        lines += chunk.count(b"\n")
+        if (size < wanted and lines < _BLOCK_LINES) or (not lines and size <= MAXIMUM_LINE):
+            continue
+        text = b"".join(parts)
+        cut = text.rfind(b"\n") + 1
+        # what was read at a time is shorter than a line may be: only the first one can be too long
+        if (text.find(b"\n") + 1 or size) > MAXIMUM_LINE:
+            raise UsageError(f"line {number} is longer than {MAXIMUM_LINE} bytes", hint="one message a line")
+        yield number, text[:cut]
+        number += lines
+        parts, size, lines = [text[cut:]], size - cut, 0
+    if size:
+        yield number, b"".join(parts)
+
+
+def _reader() -> Read | None:
+    from rmqctl.store.scan.schema import has_arrow
+
+    if not has_arrow():
+        return None
+    from rmqctl.messages.line_columns import reader_of_lines
+
+    return reader_of_lines()
+
+
+def _pieces(read: Read, number: int, text: bytes, as_stored: bool) -> list[Piece]:
+    """The pieces of a block: one of columns, unless there are messages in it that only the plain way takes."""
+    from rmqctl.messages.line_columns import columns_of_lines
+
+    found = columns_of_lines(read, text, as_stored)
+    errors: dict[int, str] = {}
+    for line, begin, end in found.odd:
+        # with its line end, which a syntax error may name
+        one = _message(text[begin : end + 1], as_stored)
+        if isinstance(one, Message):
+            return list(_plain_pieces(number, text, as_stored))
+        if one is not None:
+            errors[number + line] = one
+    numbers = (found.lines + number).tolist()
+    return [Piece(numbers, len(text), found.batch, errors, lambda: _plain_piece(number, text, as_stored))]
+
+
+def _plain_pieces(number: int, text: bytes, as_stored: bool, ids: UniqueIds | None = None) -> Iterator[Piece]:
+    """The plain twin: line by line."""
+    lines = io.BytesIO(text)
+    while some := list(zip(range(_PIECE_LINES), lines, strict=False)):
+        part = b"".join(line for _, line in some)
+        yield _plain_piece(number, part, as_stored, ids)
+        number += len(some)
+
+
+def _plain_piece(number: int, text: bytes, as_stored: bool, ids: UniqueIds | None = None) -> Piece:
+    numbers: list[int] = []
+    messages: list[Message] = []
+    errors: dict[int, str] = {}
+    for place, line in enumerate(io.BytesIO(text), start=number):
+        one = _message(line, as_stored, ids)
+        if isinstance(one, Message):
+            numbers.append(place)
+            messages.append(one)
+        elif one is not None:
+            errors[place] = one
+    return Piece(numbers, len(text), messages, errors)
+
+
+def _message(line: bytes, as_stored: bool, ids: UniqueIds | None = None) -> Message | str | None:
+    """The message of a line, or what is wrong with it; None for a blank one."""
+    if not line.strip():
+        return None
+    try:
+        return message_from_line(line, as_stored, ids)
+    except UsageError as error:
+        return error.message

@@ -1,0 +1,180 @@
+"""Messages to be stored, each from a line of JSON (what `cat --json` prints), a row, or the flags of `append`."""
+
+from __future__ import annotations
+
+import binascii
+import functools
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.compression import compress
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.hosts import LOCAL_HOST, Host, parse_host
+from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
+from rmqctl.formats.message import Message
+from rmqctl.formats.sys_flag import compression_type
+from rmqctl.messages.message_json import JSON_ORDER
+
+if TYPE_CHECKING:
+    from rmqctl.messages.unique_ids import UniqueIds
+
+# what json.loads ends in, without looking for an encoding
+_decode = json.JSONDecoder().raw_decode
+_FIELDS = frozenset(JSON_ORDER)
+_HOST_BITS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+_LONG = (-(1 << 63), (1 << 63) - 1)
+_INT = (-(1 << 31), (1 << 31) - 1)
+_known_host = functools.lru_cache(4096)(parse_host)
+
+
+def message_from_line(line: bytes, as_stored: bool, ids: UniqueIds | None = None) -> Message:
+    """The message of one line of JSON. UsageError that says what is wrong with it.
+
+    Kept is what a producer sets; with `as_stored` also the store time and the store host. `ids` gives a unique id to a
+    message that was never stored: the line of one that was names its id, and it is copied with what it has.
+    """
+    record = _object(line)
+    if not record.keys() <= _FIELDS:
+        unknown = min(record.keys() - _FIELDS)
+        raise UsageError(f"there is no field {unknown!r}", hint="the fields are those that `cat --json` prints")
+    message = message_from_record(record, as_stored)
+    is_new = not record.get("msg_id") and not record.get("unique_key")
+    return message if ids is None or not is_new else ids.given_to(message)
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        text = line.decode("utf-8")
+        record, end = _decode(text)
+        if type(record) is dict and not text[end:].strip(" \t\r\n"):
+            return record
+    except (ValueError, RecursionError):
+        pass
+    # the slow way knows byte order marks, and what is wrong
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"it is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise UsageError("it is JSON, but no object")
+    return record
+
+
+def message_from_record(record: Mapping[str, Any], as_stored: bool) -> Message:
+    """See message_from_line."""
+    sys_flag = _integer(record, "sys_flag", 0, _INT) & ~_HOST_BITS
+    if as_stored and (record.get("store_timestamp") is None or record.get("store_host") is None):
+        raise UsageError("--as-stored needs store_timestamp and store_host")
+    return Message(
+        topic=_text(record, "topic"),
+        body=_stored_body(record, sys_flag),
+        queue_id=_integer(record, "queue_id", 0, (0, _INT[1])),
+        flag=_integer(record, "flag", 0, _INT),
+        properties=_properties(record),
+        property_bytes=_base64(record, "properties_base64"),
+        sys_flag=sys_flag,
+        born_timestamp=_integer(record, "born_timestamp", 0, _LONG) if _has(record, "born_timestamp") else None,
+        born_host=_host(record, "born_host") if _has(record, "born_host") else LOCAL_HOST,
+        store_timestamp=_integer(record, "store_timestamp", 0, _LONG) if as_stored else None,
+        store_host=_host(record, "store_host") if as_stored else None,
+        reconsume_times=_integer(record, "reconsume_times", 0, _INT),
+        prepared_transaction_offset=_integer(record, "prepared_transaction_offset", 0, _LONG),
+    )
+
+
+def _has(record: Mapping[str, Any], name: str) -> bool:
+    return record.get(name) is not None
+
+
+def _stored_body(record: Mapping[str, Any], sys_flag: int) -> bytes:
+    """The body in stored form: exact if it was given so, else compressed as the sys_flag says."""
+    stored = _base64(record, "stored_body_base64")
+    if stored is not None:
+        return stored
+    if record.get("body") is not None:
+        if record.get("body_base64") is not None:
+            raise UsageError("it has both body and body_base64")
+        body = _text(record, "body", may_be_empty=True).encode("utf-8")
+    else:
+        found = _base64(record, "body_base64")
+        if found is None:
+            raise UsageError("it has neither body nor body_base64")
+        body = found
+    kind = compression_type(sys_flag)
+    # what could not be unpacked was printed as it is stored
+    return body if kind is None or record.get("body_error") is not None else compress(body, kind)
+
+
+def _text(record: Mapping[str, Any], name: str, may_be_empty: bool = False) -> str:
+    value = record.get(name)
+    if not isinstance(value, str) or not (value or may_be_empty):
+        raise UsageError(f"{name} must be a text, not {json.dumps(value)[:40]}")
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{name} holds half a surrogate pair") from error
+    return value
+
+
+def _integer(record: Mapping[str, Any], name: str, default: int, bounds: tuple[int, int]) -> int:
+    value = record.get(name, default)
+    if type(value) is not int or not bounds[0] <= value <= bounds[1]:
+        raise UsageError(f"{name} must be a whole number in its range, not {json.dumps(value)[:40]}")
+    return value
+
+
+def _host(record: Mapping[str, Any], name: str) -> Host:
+    return _known_host(_text(record, name))
+
+
+def _base64(record: Mapping[str, Any], name: str) -> bytes | None:
+    value = record.get(name)
+    if value is None or isinstance(value, bytes):  # bytes: from where they need no base64
+        return value
+    try:
+        return binascii.a2b_base64(value, strict_mode=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise UsageError(f"{name} is not base64") from error
+
+
+def _properties(record: Mapping[str, Any]) -> dict[str, str]:
+    """The `properties`; without them what `tags` and `keys` say."""
+    found = record.get("properties")
+    if found is None:
+        return properties_of(record.get("tags"), record.get("keys") or [], {})
+    if not isinstance(found, dict):
+        raise UsageError("properties must be an object of texts")
+    try:
+        texts = "".join(found), "".join(found.values())
+        if "" not in found and texts[0].isprintable() and texts[1].isascii() and "\x02" not in texts[1]:
+            return found
+    except TypeError:
+        pass  # what is no text is named below
+    return {check_property(name, value): value for name, value in found.items()}
+
+
+def check_property(name: object, value: object) -> str:
+    """`name`, if both are texts that a property can hold."""
+    for part in (name, value):
+        if not isinstance(part, str):
+            raise UsageError(f"property {name!r} must be a text, not {json.dumps(part)[:40]}")
+        if "\x02" in part or (part is name and "\x01" in part):
+            raise UsageError(f"property {name!r} holds a separator of the property string (0x01, 0x02)")
+    _text({"property": f"{name}{value}"}, "property")
+    return str(name)
+
+
+def properties_of(tags: Any, keys: Any, others: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a new message, in the order a producer sets them."""
+    found: dict[str, str] = {}
+    if keys:
+        if not isinstance(keys, list) or not all(isinstance(key, str) and key and " " not in key for key in keys):
+            raise UsageError("keys must be texts without spaces", hint="RocketMQ separates keys by spaces")
+        found[names.KEYS] = " ".join(keys)
+    if tags is not None:
+        found[names.TAGS] = tags
+    found.update(others)
+    return {check_property(name, value): value for name, value in found.items()}

@@ -1,0 +1,148 @@
+"""Pieces of messages to be stored, from a Parquet or Arrow file: the columns that `export` writes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.message import Message
+from rmqctl.messages.message_input import message_from_record
+from rmqctl.messages.piece import PARQUET_MAGIC, Piece
+from rmqctl.store.scan.schema import COLUMNS, require_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Rows and bytes of a piece, about; and rows that become Python objects at a time.
+_MOST_ROWS = 16384
+_BYTES = 8 * 1024 * 1024
+_ROWS = 1024
+_NEEDED = ("topic", "body")
+# What the message is made of, and under which name message_from_record knows it; bytes there are taken as they are.
+_FIELDS = {
+    "topic": "topic",
+    "queue_id": "queue_id",
+    "flag": "flag",
+    "sys_flag": "sys_flag",
+    "properties": "properties",
+    "stored_properties": "properties_base64",
+    "tags": "tags",
+    "keys": "keys",
+    "reconsume_times": "reconsume_times",
+    "prepared_transaction_offset": "prepared_transaction_offset",
+    "born_timestamp": "born_timestamp",
+    "born_host": "born_host",
+    "store_timestamp": "store_timestamp",
+    "store_host": "store_host",
+    "body": "body_base64",
+    "body_error": "body_error",
+    "stored_body": "stored_body_base64",
+}
+
+
+def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[Piece]:
+    """The rows in pieces: columns that can be stored as they are, or messages and what is wrong with the others.
+
+    `source` must be seekable. UsageError for a file that cannot be read or has columns of other names; UnsupportedError
+    without pyarrow.
+    """
+    require_pyarrow()
+    import pyarrow as pa
+
+    number = 1
+    try:
+        for batch in _batches(source):
+            numbers = range(number, number + batch.num_rows)
+            plain = functools.partial(_as_messages, batch, numbers, as_stored)
+            number += batch.num_rows
+            lacking = as_stored and _lacks_store_times(batch)
+            yield plain() if lacking else Piece(numbers, batch.nbytes, batch, {}, plain)
+    except (pa.ArrowException, OSError) as error:
+        first = str(error).partition("\n")[0]
+        raise UsageError(f"the file cannot be read as Parquet or Arrow behind row {number - 1}: {first}") from error
+
+
+def _as_messages(batch: pa.RecordBatch, all_numbers: Sequence[int], as_stored: bool) -> Piece:
+    """Row by row: the plain way, which can say what is wrong with which row."""
+    numbers: list[int] = []
+    messages: list[Message] = []
+    errors: dict[int, str] = {}
+    records = (record for begin in range(0, batch.num_rows, _ROWS) for record in _records(batch.slice(begin, _ROWS)))
+    for number, record in zip(all_numbers, records, strict=True):
+        try:
+            messages.append(_message(record, as_stored))
+            numbers.append(number)
+        except UsageError as error:
+            errors[number] = error.message
+    return Piece(numbers, batch.nbytes, messages, errors)
+
+
+def _lacks_store_times(batch: pa.RecordBatch) -> bool:
+    names = batch.schema.names
+    return any(name not in names or batch.column(name).null_count for name in ("store_timestamp", "store_host"))
+
+
+def _batches(source: IO[bytes]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    if source.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
+        from pyarrow import parquet
+
+        file = parquet.ParquetFile(source)
+        names = _checked(file.schema_arrow)
+        yield from file.iter_batches(batch_size=_rows_at_a_time(file.metadata), columns=names)
+        return
+    reader = pa.ipc.open_file(source)
+    names = _checked(reader.schema)
+    for index in range(reader.num_record_batches):
+        batch = reader.get_batch(index).select(names)
+        rows = max(1, min(_MOST_ROWS, _BYTES * batch.num_rows // max(1, batch.nbytes)))
+        for begin in range(0, batch.num_rows, rows):
+            yield batch.slice(begin, rows)
+
+
+def _rows_at_a_time(metadata: Any) -> int:
+    """As many as have about _BYTES in the row group of the largest rows."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    largest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=1)
+    return max(1, min(_MOST_ROWS, _BYTES // max(1, largest)))
+
+
+def _checked(schema: Any) -> list[str]:
+    """The columns that count; UsageError where a file is not of ours."""
+    for name in schema.names:
+        if name not in COLUMNS:
+            raise UsageError(f"there is no column {name!r}", hint="the columns are those that `export` writes")
+    for name in _NEEDED:
+        if name not in schema.names:
+            raise UsageError(f"the file has no column {name!r}", hint="a message needs at least topic and body")
+    return [name for name in _FIELDS if name in schema.names]
+
+
+def _records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows, with times as integers: no calendar of Python's holds every time that a damaged frame may say."""
+    import pyarrow as pa
+
+    arrays, names = list(batch.columns), batch.schema.names
+    for place, name in enumerate(names):
+        if pa.types.is_timestamp(batch.schema.field(name).type):
+            arrays[place] = arrays[place].cast(pa.timestamp("ms", batch.schema.field(name).type.tz)).view(pa.int64())
+    found: list[dict[str, Any]] = pa.RecordBatch.from_arrays(arrays, names=names).to_pylist()
+    return found
+
+
+def _message(row: dict[str, Any], as_stored: bool) -> Message:
+    """UsageError for what is wrong with it."""
+    try:
+        record = {_FIELDS[name]: value for name, value in row.items() if value is not None}
+        properties = record.get("properties")
+        if isinstance(properties, list):
+            record["properties"] = dict(properties)
+        body = record.get("body_base64")
+        if isinstance(body, str):  # a file of somebody else's, with bodies as texts
+            record["body_base64"] = body.encode("utf-8")
+        return message_from_record(record, as_stored)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"it is not as `export` writes it: {error}") from error

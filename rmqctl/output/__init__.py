@@ -1,0 +1,1 @@
+"""What reaches a terminal or a pipe: tables, cells, times, progress, sanitised."""

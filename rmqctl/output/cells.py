@@ -1,0 +1,106 @@
+"""Values as people read them in a table cell or a listing: sanitised, on one line, with a known width on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rmqctl.output.sanitise import visible
+from rmqctl.output.times import format_time
+
+ELLIPSIS = "…"
+NOTHING = "-"
+GAP = "  "
+
+
+def width_of(text: str) -> int:
+    """Columns that `text` takes on a terminal (wide characters take two, combining ones none)."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, width: int) -> str:
+    """`text` if it fits into `width` columns, else its start and an ellipsis in exactly that many."""
+    if width_of(text) <= width:
+        return text
+    if width < 1:
+        return ""
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, width - 1) + ELLIPSIS
+
+
+def cut_start(text: str, width: int) -> str:
+    """`text` if it fits into `width` columns, else an ellipsis and its end: what tells one path from another."""
+    if width_of(text) <= width:
+        return text
+    while text and width_of(text) > width - 1:
+        text = text[1:]
+    return ELLIPSIS + text if width > 0 else ""
+
+
+def padded(text: str, width: int, *, right: bool) -> str:
+    """`text` filled with spaces to `width` columns, on its left if `right` (aligned), never cut."""
+    space = " " * (width - width_of(text))
+    return space + text if right else text + space
+
+
+def cell(value: Any, name: str = "") -> str:
+    """One value as sanitised text on one line; `name` is its column: `*_timestamp` are shown as time."""
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return format_time(value) if name.endswith("_timestamp") and value > 0 else str(value)
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, Mapping):
+        return " ".join(f"{visible(str(key))}={cell(item, str(key))}" for key, item in value.items()) or NOTHING
+    if isinstance(value, Sequence):
+        return ", ".join(cell(item) for item in value) or NOTHING
+    return visible(str(value))
+
+
+def listed(value: Any, name: str) -> str:
+    """A value in a key/value listing: as in a table, with the number kept beside a time, and large sizes said twice."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if name.endswith("_timestamp") and value > 0:
+            return f"{format_time(value)} ({value})"
+        if name.endswith(("bytes", "size")) and abs(value) >= 1024:
+            return f"{value} ({human_size(value)})"
+    return cell(value, name)
+
+
+def human_size(count: int) -> str:
+    """A number of bytes in the largest binary unit that keeps it at or above one: 1536 is `1.5 KiB`."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(amount) < 1024:
+            return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def csv_value(value: Any) -> Any:
+    """A value for a CSV field: numbers and texts as they are, lists and objects as JSON, bytes as hex."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, str):
+        return visible(value, keep_newlines=True)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, Mapping | Sequence):
+        import json
+
+        return visible(json.dumps(value, ensure_ascii=False, default=str))
+    return visible(str(value))

@@ -1,0 +1,261 @@
+"""The one place that prints: data on stdout as a table, JSON Lines or CSV, talk on stderr, all of it sanitised.
+
+A list is streamed: JSON Lines and CSV row by row, a table after its first page, which settles the widths of its
+columns. On a terminal texts are cut to fit the screen; piped it is aligned plain text, nothing cut, no colour.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.output.cells import GAP, cell, csv_value, listed, padded, width_of
+from rmqctl.output.sanitise import visible, visible_json
+from rmqctl.output.table import table_layout
+
+if TYPE_CHECKING:
+    from rmqctl.store.files.layout import StoreLayout
+
+Format = Literal["table", "json", "csv"]
+Row = Mapping[str, Any]
+
+FORMATS: tuple[Format, ...] = ("table", "json", "csv")
+# Rows that settle the widths of a table's columns before the first line is printed.
+FIRST_PAGE = 200
+
+
+class Output:
+    """Prints the results of one command in the format that the user chose."""
+
+    def __init__(self, json: bool = False, format: Format = "table", *, stream: IO[str] | None = None) -> None:
+        """`json` wins over `format`; `stream` stands in for stdout."""
+        self.format: Format = "json" if json else format
+        self._stream = stream
+        if stream is None and self.format != "table" and hasattr(sys.stdout, "reconfigure"):
+            # JSON and CSV are UTF-8 whatever the locale says
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+        if stream is None:
+            refuse_place()
+
+    @property
+    def is_json(self) -> bool:
+        """Whether data goes out as JSON, so that a command can leave out what only people need."""
+        return self.format == "json"
+
+    def rows(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Row],
+        *,
+        all_columns: Sequence[str] | None = None,
+        droppable: Sequence[str] = (),
+    ) -> int:
+        """Print a list, and say how many rows it had.
+
+        `columns` are the keys that a table shows, in order. JSON Lines hold every key of every row; CSV has
+        `all_columns`, else `columns`. A key that a row lacks is an empty cell. Nothing is printed for an empty list
+        but CSV's header. On a narrow terminal the `droppable` columns are left out, the first of them first.
+        """
+        if self.format == "json":
+            return self._json_lines(rows)
+        if self.format == "csv":
+            return self._csv(all_columns or columns, rows)
+        return self._table(columns, rows, droppable)
+
+    def lines(self, text: memoryview) -> None:
+        """Print further lines of a list: JSON or CSV in UTF-8 that is sanitised already (message_lines)."""
+        stream = self._stream or sys.stdout
+        if stream is None or not hasattr(stream, "buffer"):
+            self._write(str(text, "utf-8"))
+            return
+        _guarded(stream.flush)
+        _guarded(lambda: stream.buffer.write(text))
+
+    def record(self, record: Row) -> None:
+        """Print one object: a listing for people with nested objects indented, one JSON object, or one CSV row.
+
+        In CSV nested objects are flattened to `outer.inner` columns.
+        """
+        if self.format == "json":
+            self._json_lines([record])
+        elif self.format == "csv":
+            flat = _flattened(record)
+            self._csv(list(flat), [flat])
+        else:
+            for line in _listing(record, ""):
+                self._write(line + "\n")
+
+    def text(self, line: str, *, keep_newlines: bool = False) -> None:
+        """Print a line that is neither a list nor a record (a hex dump, a script); JSON wraps it as `{"text": …}`."""
+        if self.format == "json":
+            self._json_lines([{"text": line}])
+        else:
+            self._write(visible(line, keep_newlines=keep_newlines) + "\n")
+
+    def talk(self, line: str) -> None:
+        """Say something to the person at the terminal: on stderr, behind the data printed so far."""
+        self.flush()
+        talk(line)
+
+    def flush(self) -> None:
+        """Hand everything printed to the system. BrokenPipeError if nobody reads, WriteFailedError if it cannot be."""
+        stream = self._stream or sys.stdout
+        if stream is not None:
+            _guarded(stream.flush)
+
+    def _write(self, text: str) -> None:
+        stream = self._stream or sys.stdout
+        if stream is None:
+            raise WriteFailedError("standard output is closed")
+        _guarded(lambda: stream.write(text))
+
+    def _json_lines(self, rows: Iterable[Row]) -> int:
+        import json
+
+        count = 0
+        for row in rows:
+            document = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_json_value)
+            self._write(visible_json(document) + "\n")
+            count += 1
+        return count
+
+    def _csv(self, columns: Sequence[str], rows: Iterable[Row]) -> int:
+        import csv
+
+        writer = csv.writer(_Lines(self), lineterminator="\n")
+        writer.writerow(columns)
+        count = 0
+        for row in rows:
+            writer.writerow([csv_value(row.get(name)) for name in columns])
+            count += 1
+        return count
+
+    def _table(self, columns: Sequence[str], rows: Iterable[Row], droppable: Sequence[str]) -> int:
+        remaining = iter(rows)
+        page = list(itertools.islice(remaining, FIRST_PAGE))
+        if not page:
+            return 0
+        layout = table_layout(columns, page, self._terminal_width() if self._is_terminal() else None, droppable)
+        for line in layout.header():
+            self._header(line)
+        count = 0
+        for row in itertools.chain(page, remaining):
+            self._write(layout.line(row) + "\n")
+            count += 1
+        return count
+
+    def _header(self, line: str) -> None:
+        if not self._is_terminal():
+            self._write(line + "\n")
+            return
+        from rich.console import Console
+        from rich.text import Text
+
+        # rich knows NO_COLOR, TERM=dumb and the like; the text is ours and sanitised, and is not parsed as markup
+        console = Console(file=self._stream or sys.stdout, markup=False, emoji=False, highlight=False)
+        _guarded(lambda: console.print(Text(line, style="bold"), soft_wrap=True))
+
+    def _is_terminal(self) -> bool:
+        stream = self._stream or sys.stdout
+        return stream is not None and stream.isatty()
+
+    def _terminal_width(self) -> int:
+        if self._stream is None:
+            import shutil
+
+            return shutil.get_terminal_size().columns
+        return int(os.environ.get("COLUMNS", "80"))
+
+
+def refuse_place(read: StoreLayout | None = None) -> None:
+    """RefusedError where standard output was led into a file among those of a store, or in the one that is `read`:
+    nothing is written there."""
+    try:
+        status = os.fstat(1)
+        name = os.readlink("/proc/self/fd/1") if stat.S_ISREG(status.st_mode) else ""
+    except OSError:  # closed, or a system without /proc
+        return
+    if name:
+        from rmqctl.store.outputs.output_place import check_output_place
+
+        check_output_place(Path(name), read)
+
+
+def talk(line: str, *, keep_newlines: bool = False) -> None:
+    """One sanitised line on stderr; where that cannot be written there is nobody left to be told."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(visible(line, keep_newlines=keep_newlines) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        return
+
+
+def _listing(record: Row, indent: str) -> Iterable[str]:
+    titles = {name: visible(str(name)).replace("_", " ") for name in record}
+    plain = [title for name, title in titles.items() if not _is_nested(record[name])]
+    width = max(map(width_of, plain), default=0)
+    for name, value in record.items():
+        title = titles[name]
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{title}"
+            yield from _listing(value, indent + "  ")
+        elif _is_nested(value):
+            yield f"{indent}{title}"
+            for item in value:
+                yield f"{indent}  {cell(item)}"
+        else:
+            yield f"{indent}{padded(title, width, right=False)}{GAP}{listed(value, name)}"
+
+
+def _is_nested(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return bool(value)
+    return isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value)
+
+
+def _flattened(record: Row, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in record.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flattened(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form of its own: the command must choose one")
+
+
+def _guarded(action: Any) -> None:
+    try:
+        action()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise output_failed(error) from error
+
+
+def output_failed(error: OSError) -> WriteFailedError:
+    """What to say where standard output cannot be written to."""
+    return WriteFailedError(f"cannot write to standard output: {error.strerror or error}")
+
+
+class _Lines:
+    """What csv.writer needs of a file."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def write(self, text: str) -> None:
+        self._output._write(text)

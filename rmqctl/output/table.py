@@ -1,0 +1,153 @@
+"""The layout of a table: which columns, how wide, what is cut, so that it fits a terminal; piped, nothing is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rmqctl.output.cells import GAP, cell, cut, cut_start, padded, width_of
+
+# a text is not cut below this
+NARROWEST = 8
+# nor a path below this: the ends of paths are much alike
+NARROWEST_PATH = 46
+# A piped cell that is wider than this is printed whole, but the other rows are not padded to it.
+WIDEST_PIPED = 64
+_PATHS = ("path", "file")
+_WHOLE = ("id",)
+
+
+class Column(NamedTuple):
+    """One column. `may_cut`: only texts give way; a number or a time that is cut is a wrong one."""
+
+    name: str
+    title: str
+    width: int
+    right: bool
+    may_cut: bool
+    short_time: bool
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """The cell of `row`, cut to the column's width if it may be."""
+        found = cell(row.get(self.name), self.name)
+        if self.short_time and found.endswith("Z"):
+            # 2026-11-20T23:29:34.393Z as 2026-11-20 23:29:34
+            found = found[:19].replace("T", " ")
+        if not self.may_cut:
+            return found
+        return cut_start(found, self.width) if self.name in _PATHS else cut(found, self.width)
+
+
+class TableLayout:
+    """Columns that were settled on the first page of rows."""
+
+    def __init__(self, columns: list[Column]) -> None:
+        self.columns = columns
+
+    @property
+    def width(self) -> int:
+        """Columns that a whole line takes."""
+        return sum(column.width for column in self.columns) + len(GAP) * (len(self.columns) - 1)
+
+    def header(self) -> list[str]:
+        """The lines of the header: titles are broken at spaces where the column is narrower."""
+        broken = [_broken(column.title, column.width) for column in self.columns]
+        height = max(map(len, broken))
+        lines = [[""] * (height - len(title)) + title for title in broken]
+        return [self._joined([title[number] for title in lines]) for number in range(height)]
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        """One row."""
+        return self._joined([column.text(row) for column in self.columns])
+
+    def _joined(self, texts: Sequence[str]) -> str:
+        parts = [
+            padded(text, column.width, right=column.right) for text, column in zip(texts, self.columns, strict=True)
+        ]
+        return GAP.join(parts).rstrip(" ")
+
+
+def table_layout(
+    names: Sequence[str], page: Sequence[Mapping[str, Any]], available: int | None, droppable: Sequence[str] = ()
+) -> TableLayout:
+    """Columns for a terminal of `available` columns, or for a pipe if None.
+
+    What is done until it fits, in this order: titles on several lines, times to the second, texts cut, the `droppable`
+    columns left out.
+    """
+    columns = [_column(name, page) for name in names]
+    if available is None:
+        return TableLayout([column._replace(width=min(column.width, WIDEST_PIPED)) for column in columns])
+    shown = [column._replace(may_cut=_may_cut(column)) for column in columns]
+    dropped = list(droppable)
+    while True:
+        layout = _fitted(shown, page, available)
+        if layout.width <= available or not dropped:
+            return layout
+        leaving = dropped.pop(0)
+        shown = [column for column in shown if column.name != leaving]
+
+
+def _may_cut(column: Column) -> bool:
+    """Numbers and times are no use in part, and an id is there to be copied."""
+    return not column.right and not column.name.endswith("_timestamp") and column.name not in _WHOLE
+
+
+def _column(name: str, page: Sequence[Mapping[str, Any]]) -> Column:
+    title = name.removesuffix("_timestamp").replace("_", " ")
+    width = max(width_of(title), *(width_of(cell(row.get(name), name)) for row in page))
+    return Column(name, title, width, any(_is_number(row.get(name), name) for row in page), False, False)
+
+
+def _fitted(columns: Sequence[Column], page: Sequence[Mapping[str, Any]], available: int) -> TableLayout:
+    layout = TableLayout(
+        [
+            column._replace(width=min(column.width, max(available, _narrowest(column)))) if column.may_cut else column
+            for column in columns
+        ]
+    )
+    if layout.width <= available:
+        return layout
+    layout = TableLayout([_narrow_title(column, page) for column in layout.columns])
+    if layout.width <= available:
+        return layout
+    layout = TableLayout(
+        [
+            _narrow_title(column._replace(short_time=True), page) if column.name.endswith("_timestamp") else column
+            for column in layout.columns
+        ]
+    )
+    while layout.width > available:
+        candidates = [
+            index for index, column in enumerate(layout.columns) if column.may_cut and column.width > _narrowest(column)
+        ]
+        if not candidates:
+            break
+        widest = max(candidates, key=lambda index: layout.columns[index].width)
+        layout.columns[widest] = layout.columns[widest]._replace(width=layout.columns[widest].width - 1)
+    return layout
+
+
+def _narrowest(column: Column) -> int:
+    return NARROWEST_PATH if column.name in _PATHS else NARROWEST
+
+
+def _narrow_title(column: Column, page: Sequence[Mapping[str, Any]]) -> Column:
+    """As narrow as the cells and the longest word of the title allow."""
+    words = max(map(width_of, column.title.split()), default=0)
+    cells = max(width_of(column.text(row)) for row in page)
+    return column._replace(width=max(words, cells))
+
+
+def _broken(title: str, width: int) -> list[str]:
+    lines: list[str] = []
+    for word in title.split() or [""]:
+        if lines and width_of(lines[-1]) + 1 + width_of(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(cut(word, width))
+    return lines
+
+
+def _is_number(value: Any, name: str) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not name.endswith("_timestamp")

@@ -1,0 +1,1 @@
+"""How findings, changes and outcomes are told."""

@@ -1,0 +1,178 @@
+"""How findings are shown: blocks for people, rows for programs; what mends them and what was covered at the end."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.formats.wording import counted
+from rmqctl.output.paragraph import print_paragraph
+
+if TYPE_CHECKING:
+    from rmqctl.output.output import Output
+    from rmqctl.store.check.catalogue.finding import Finding
+    from rmqctl.store.check.summary import CheckSummary
+
+_COLUMNS = ("severity", "code", "file", "physical_offset", "message")
+_ALL_COLUMNS = (
+    "code severity file physical_offset topic queue_id expected found bytes messages data_lost message fix".split()
+)
+_SEVERITIES = ("error", "warning", "notice")
+_INDENT = "    "
+# two files claim the same offsets: nobody but a person knows which one is right
+_OVERLAP = "RMQ-FILE-005"
+# a topic can be as long as a message; --json has all of it
+_LONGEST_PLACE = 160
+
+
+class CheckReport:
+    """Prints findings as they are made, then the end. Paths are relative to the store where they lie in it.
+
+    `config_path`: the broker.conf that the check went by; a command that mends something has to go by it as well.
+    """
+
+    def __init__(self, output: Output, root: Path, least_severity: str, config_path: Path | None = None) -> None:
+        self._output = output
+        self._root = root
+        self._config_path = config_path
+        self._shown = _SEVERITIES[: _SEVERITIES.index(least_severity) + 1]
+        self._last_code = ""
+        self._has_overlap = False
+        self._fixes: dict[str, dict[str, int]] = {}
+
+    def findings(self, findings: Iterable[Finding]) -> None:
+        """Print them one by one."""
+        if self._output.format == "table":
+            for finding in findings:
+                if finding.severity in self._shown:
+                    self._block(finding)
+            return
+        rows = self._rows(findings)
+        self._output.rows(_COLUMNS, rows, all_columns=_ALL_COLUMNS)
+
+    def _rows(self, findings: Iterable[Finding]) -> Iterator[dict[str, Any]]:
+        for finding in findings:
+            if finding.severity in self._shown:
+                yield {**finding.row(), "file": self._place(finding.file), "fix": self._command(finding.fix)}
+
+    def _place(self, file: Path | None) -> str | None:
+        if file is None:
+            return None
+        return str(file.relative_to(self._root) if file.is_relative_to(self._root) else file)
+
+    def _command(self, fix: str | None) -> str | None:
+        """The mending command with the store it is for: as it can be run."""
+        if fix is None:
+            return None
+        store = shlex.quote(str(self._root))
+        program, verb, *flags = fix.split()
+        # salvage only reads its store, and needs a place for the new one
+        named = (
+            [store, "--to", shlex.quote(f"{self._root}.salvaged"), *flags]
+            if verb == "salvage"
+            else [*flags, "-s", store]
+        )
+        config = [] if self._config_path is None else ["-c", shlex.quote(str(self._config_path))]
+        return " ".join([program, verb, *named, *config])
+
+    def _block(self, finding: Finding) -> None:
+        """The heading of its kind, once for neighbours of one kind, and a paragraph."""
+        self._has_overlap |= finding.code == _OVERLAP
+        if finding.code != self._last_code:
+            self._last_code = finding.code
+            self._text(f"{finding.severity:<7} {finding.code}  {finding.kind.title}", _INDENT)
+        place = self._place(finding.file) or finding.topic or ""
+        if len(place) > _LONGEST_PLACE:
+            place = place[:_LONGEST_PLACE] + "…"
+        if finding.physical_offset is not None:
+            place += f" at {finding.physical_offset}"
+        message = finding.message + _costs(finding)
+        self._text(_INDENT + (f"{place}: {message}" if place else message), _INDENT * 2)
+        command = self._command(finding.fix)
+        if command is not None:
+            codes = self._fixes.setdefault(command, {})
+            codes[finding.code] = codes.get(finding.code, 0) + 1
+
+    def _text(self, line: str, indent: str) -> None:
+        print_paragraph(self._output, line, indent)
+
+    def end(self, summary: CheckSummary, with_record: bool) -> None:
+        """What mends it, and what was covered: a line of talk, with `with_record` an object too."""
+        output = self._output
+        if self._fixes:
+            output.text("")
+            output.text("What mends it:")
+            if self._has_overlap:
+                self._text(
+                    f"{_INDENT}first decide about {_OVERLAP}: until then what changes the log is refused", _INDENT * 2
+                )
+            for command, codes in self._fixes.items():
+                named = ", ".join(f"{code} ({count})" if count > 1 else code for code, count in codes.items())
+                # in one line, so that it can be copied
+                output.text(f"{_INDENT}{command}")
+                self._text(f"{_INDENT * 2}{named}", _INDENT * 2)
+        if with_record:
+            if output.format == "table":
+                output.text("")
+            output.record({"summary": summary.row()} if output.is_json else summary.row())
+        output.talk(_spoken(summary))
+
+
+def _costs(finding: Finding) -> str:
+    """What it costs, in words, as far as the message does not say so."""
+    parts: list[str] = []
+    if finding.messages and not _says(finding.message, finding.messages):
+        parts.append(counted(finding.messages, "message"))
+    if finding.bytes and not _says(finding.message, finding.bytes):
+        parts.append(counted(finding.bytes, "byte"))
+    if finding.data_lost:
+        parts.append("lost")
+    elif finding.data_lost is None and (finding.messages or finding.bytes):
+        parts.append("perhaps lost")
+    differing = [
+        f"{word} {value}"
+        for word, value in (("expected", finding.expected), ("found", finding.found))
+        if value is not None and not _holds(finding, value)
+    ]
+    costs = [part for part in (", ".join(parts), ", ".join(differing)) if part]
+    return f" ({'; '.join(costs)})" if costs else ""
+
+
+def _says(message: str, number: int) -> bool:
+    """Whether a message has the number already; a single digit may stand for anything but what is counted."""
+    if number > 9:
+        return re.search(rf"\b{number}\b", message) is not None
+    return re.search(rf"\b{number} (more |of |delayed |older )?(message|unit|byte|entr|slot)", message) is not None
+
+
+def _holds(finding: Finding, value: object) -> bool:
+    """Whether what is printed anyway has one of the two values that differ."""
+    text = str(value)
+    return (
+        value == finding.physical_offset or re.search(rf"(?<!\w){re.escape(text)}(?!\w)", finding.message) is not None
+    )
+
+
+def _spoken(summary: CheckSummary) -> str:
+    counts = ", ".join(
+        counted(count, word)
+        for count, word in ((summary.errors, "error"), (summary.warnings, "warning"), (summary.notices, "notice"))
+    )
+    what = f"{counted(summary.messages, 'message')} in {counted(summary.files, 'commitlog file')}"
+    if summary.level == "quick":
+        what = f"{counted(summary.files, 'commitlog file')}, not every message"
+    if summary.subset is not None:
+        what += f" (share {summary.subset})"
+    text = f"{counts}; checked {what}"
+    if summary.live:
+        text += "; somebody writes to the store"
+    if summary.stopped_by == "max_duration":
+        text += f"; stopped before offset {summary.next_offset}, the time was over"
+    elif summary.stopped_by == "unreadable":
+        text += "; not everything could be read"
+    elif summary.stopped_by == "fail_fast":
+        text += "; stopped at the first"
+    return text

@@ -1,0 +1,28 @@
+"""Telling damage that a verb meets on its way, on stderr, and counting it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.formats.errors import CorruptError
+    from rmqctl.output.output import Output
+
+# beyond this, damage is only counted on stderr
+_TOLD = 20
+
+
+class ToldDamage:
+    """Tells damage as it is met, and counts it."""
+
+    def __init__(self, output: Output) -> None:
+        self.count = 0
+        self._output = output
+
+    def __call__(self, error: CorruptError) -> None:
+        """One more damaged place."""
+        self.count += 1
+        if self.count <= _TOLD:
+            self._output.talk(f"damage: {error}")
+        elif self.count == _TOLD + 1:
+            self._output.talk("damage: more of it follows, which is only counted")

@@ -1,0 +1,90 @@
+"""How the verbs that recover a store say what they did."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from rmqctl import exit_codes
+from rmqctl.formats.wording import counted
+from rmqctl.output.cells import human_size
+
+if TYPE_CHECKING:
+    from rmqctl.opening import StoreLocation
+    from rmqctl.output.output import Output
+    from rmqctl.store.recover.report import RecoverReport
+
+SHOWN_OPERATIONS = ("operation", "path", "offset", "bytes")
+SHOWN_BRIDGES = ("physical_offset", "end_offset", "reason", "fillers", "padding_bytes", "slots_given_up")
+
+
+def undo_advice(store: StoreLocation) -> str:
+    """The command that takes a change back, as it has to be written; where the commitlog is the journal remembers."""
+    return f"`rmqctl undo -s {shlex.quote(str(store.path))}`"
+
+
+def print_report(report: RecoverReport, output: Output, store: StoreLocation, *, no_journal: bool = False) -> int:
+    """Print what a recovery did, or with `dry_run` would do; returns the exit code."""
+    record: dict[str, Any] = {name: getattr(report, name) for name in report.__slots__}
+    if output.is_json:
+        output.record(record)
+    else:
+        _for_people(report, record, output, store, no_journal)
+    return exit_codes.DAMAGE_OR_NOTHING if report.damaged else exit_codes.OK
+
+
+def print_operations(operations: list[dict[str, Any]], output: Output) -> None:
+    """What a dry run would change, operation by operation and as a sum."""
+    if not operations:
+        return
+    output.talk("")
+    output.talk("It would change:")
+    output.rows(SHOWN_OPERATIONS, operations)
+    output.talk(extent(operations))
+
+
+def extent(operations: list[dict[str, Any]]) -> str:
+    """How much a plan changes, in a sentence."""
+    paths = counted(len({operation["path"] for operation in operations}), "file or directory", "files or directories")
+    changed, come = _bytes_of(operations, "write", "clear"), _bytes_of(operations, "create", "install")
+    gone = _bytes_of(operations, "move away") + sum(operation.get("replaced_bytes", 0) for operation in operations)
+    return (
+        f"{paths}: {human_size(changed)} written or cleared, {human_size(come)} put in place, "
+        f"{human_size(gone)} moved away"
+    )
+
+
+def _bytes_of(operations: list[dict[str, Any]], *kinds: str) -> int:
+    return sum(operation["bytes"] or 0 for operation in operations if operation["operation"] in kinds)
+
+
+def _for_people(
+    report: RecoverReport, record: dict[str, Any], output: Output, store: StoreLocation, no_journal: bool
+) -> None:
+    operations, damaged, bridged = record.pop("operations"), record.pop("damaged"), record.pop("bridged")
+    output.record(record)
+    if bridged:
+        output.talk("")
+        output.talk("Damage that " + ("would be" if report.dry_run else "was") + " replaced by filler messages:")
+        output.rows(SHOWN_BRIDGES, bridged)
+    if report.dry_run:
+        print_operations(operations, output)
+    for span in damaged:
+        place = f"{span['physical_offset']}..{span['end_offset']} of {span['file']}"
+        output.talk(f"left as it is: {span['reason']} damage at {place}")
+    if damaged:
+        output.talk("  a broker does not look there either; its messages are lost, those around it are served")
+        output.talk("  `rmqctl recover --bridge` puts filler messages there")
+    if report.unplaceable_messages:
+        messages = counted(report.unplaceable_messages, "message has a topic", "messages have topics")
+        output.talk(f"{messages} that cannot be a directory name: in no queue")
+    if report.journal:
+        output.talk(
+            f"what was taken out or overwritten is kept in {report.journal}; {undo_advice(store)} brings it back"
+        )
+    elif report.dry_run:
+        pass
+    elif not operations:
+        output.talk("nothing had to be changed")
+    elif no_journal:
+        output.talk("nothing of what went was kept: this cannot be undone")

@@ -1,0 +1,1 @@
+"""The prompt and the answers of `rmqctl sql`."""

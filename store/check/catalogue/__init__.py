@@ -1,0 +1,1 @@
+"""What may be wrong, by stable code; docs/findings.md is made of it."""

@@ -1,0 +1,181 @@
+"""The kinds of findings about files as such: names, sizes, gaps, what is no file at all."""
+
+from __future__ import annotations
+
+from rmqctl.store.check.catalogue.kind import Kind, Severity
+
+_REPAIR = "rmqctl repair --only {code}"
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        "RMQ-FILE-001",
+        Severity.ERROR,
+        "stray file in the commitlog",
+        "A broker takes every name in this directory for an offset: it does not start. Messages are not affected.",
+        "An editor's backup, a note, a half copied file, a renamed commitlog file.",
+        "Look what it is (`rmqctl dump FILE`). `repair` moves it beside the store; `salvage` reads messages out of it.",
+        _REPAIR,
+        ("apache/rocketmq#3257",),
+    ),
+    Kind(
+        "RMQ-FILE-002",
+        Severity.ERROR,
+        "commitlog file of another size",
+        "Every version refuses to start: length not matched message store config value. What the file still holds can "
+        "be read; what was cut off is lost.",
+        "A copy that broke off, a full disk, a kill between creating and sizing a file, another "
+        "mappedFileSizeCommitLog.",
+        "In the last file `recover` gives it its size back. In the middle `recover --bridge` fills what is missing.",
+        "rmqctl recover",
+        ("apache/rocketmq#6904", "alibaba/rocketmq#419"),
+    ),
+    Kind(
+        "RMQ-FILE-003",
+        Severity.ERROR,
+        "empty commitlog file",
+        "4.x refuses to start, 5.x removes the file if it is the last one. It held nothing.",
+        "A kill -9 or a full disk while the next file was created.",
+        "`recover` moves it away.",
+        "rmqctl recover",
+        ("apache/rocketmq#6904", "apache/rocketmq#7729"),
+    ),
+    Kind(
+        "RMQ-FILE-004",
+        Severity.ERROR,
+        "commitlog file missing in the middle",
+        "The messages of that file are lost. A broker starts, logs a [BUG] line, and stops handing out messages of "
+        "queues that point into the hole.",
+        "A file deleted or lost by hand, by a disk, by an incomplete copy.",
+        "Bring the file back if there is a copy. Else `recover --bridge` fills the hole so that what follows it is "
+        "served.",
+        "rmqctl recover --bridge",
+        ("apache/rocketmq#2140", "apache/rocketmq#2141"),
+    ),
+    Kind(
+        "RMQ-FILE-005",
+        Severity.ERROR,
+        "commitlog files overlap",
+        "Two files claim the same offsets, or a name is no multiple of the file size: which one a broker reads is left "
+        "to chance.",
+        "A file copied in from another store, a renamed file, a changed mappedFileSizeCommitLog.",
+        "Find out which file belongs here (`rmqctl dump FILE` shows the offsets its frames give) and move the other "
+        "one away.",
+        None,
+        ("alibaba/rocketmq#419",),
+    ),
+    Kind(
+        "RMQ-FILE-006",
+        Severity.ERROR,
+        "file cannot be read",
+        "What it holds is unknown: neither whole nor damaged. A broker that cannot read it does not start.",
+        "Permissions, a failing disk, a broken link.",
+        "Check the permissions and the disk (dmesg), then check again.",
+    ),
+    Kind(
+        "RMQ-FILE-007",
+        Severity.ERROR,
+        "not a regular file",
+        "A fifo, a socket or a device stands where a store file should be: a broker may hang on it.",
+        "A hostile or broken copy of a store.",
+        "Find out where it comes from. `repair` moves it beside the store.",
+        _REPAIR,
+    ),
+    Kind(
+        "RMQ-FILE-008",
+        Severity.WARNING,
+        "store file is a link",
+        "A broker follows it, but its expiry removes only the link, and whoever owns the target can change messages.",
+        "A file moved to another disk by hand.",
+        "Put the file itself in the place of the link. To spread a store over disks, configure storePathCommitLog with "
+        "several directories.",
+    ),
+    Kind(
+        "RMQ-FILE-009",
+        Severity.WARNING,
+        "directory inside the commitlog",
+        "5.x passes over it, 4.x refuses to start.",
+        "A backup or something moved aside inside the commitlog directory.",
+        "`repair` moves it beside the store.",
+        _REPAIR,
+        ("apache/rocketmq#3257",),
+    ),
+    Kind(
+        "RMQ-FILE-010",
+        Severity.ERROR,
+        "commitlog missing",
+        "Queues or index point into a commitlog that is not there. A broker that starts like this deletes all queues.",
+        "A store moved in parts, a wrong storePathCommitLog, a disk that is not mounted.",
+        "Do not start the broker. Bring the commitlog back, or name its place with -c broker.conf.",
+        None,
+        ("apache/rocketmq#1231", "apache/rocketmq#7972"),
+    ),
+    Kind(
+        "RMQ-FILE-011",
+        Severity.NOTICE,
+        "prepared commitlog file",
+        "A file of zeros that was created ahead of need. A start removes or uses it.",
+        "A broker that runs, or was killed.",
+        "Nothing.",
+    ),
+    Kind(
+        "RMQ-FILE-012",
+        Severity.ERROR,
+        "stray file in a consume queue",
+        "A broker takes every name there for an offset: it does not start.",
+        "A backup or a note in the queue's directory.",
+        "`repair` moves it beside the store.",
+        _REPAIR,
+        ("apache/rocketmq#3257",),
+    ),
+    Kind(
+        "RMQ-FILE-013",
+        Severity.ERROR,
+        "consume queue file of another size",
+        "A broker refuses to start: length not matched message store config value. Its units can be made anew from "
+        "the commitlog.",
+        "A copy that broke off, a full disk, another mappedFileSizeConsumeQueue.",
+        "`rebuild` makes the queue anew.",
+        "rmqctl rebuild",
+        ("alibaba/rocketmq#419",),
+    ),
+    Kind(
+        "RMQ-FILE-014",
+        Severity.ERROR,
+        "empty consume queue file",
+        "A file of 0 bytes: 4.x refuses to start, 5.x removes it if it is the last one.",
+        "A kill or a full disk while the file was created.",
+        "`rebuild` makes the queue anew.",
+        "rmqctl rebuild",
+        ("apache/rocketmq#6904", "apache/rocketmq#9728"),
+    ),
+    Kind(
+        "RMQ-FILE-015",
+        Severity.ERROR,
+        "consume queue file missing in the middle",
+        "The messages whose units stood there are in the commitlog but no consumer gets them.",
+        "A file deleted or lost, an incomplete copy.",
+        "`rebuild` makes the queue anew.",
+        "rmqctl rebuild",
+        ("apache/rocketmq#7355",),
+    ),
+    Kind(
+        "RMQ-FILE-016",
+        Severity.NOTICE,
+        "no queue by its name",
+        "A broker passes over it: queues are directories named by their id.",
+        "Something put there by hand.",
+        "Move it elsewhere.",
+    ),
+    Kind(
+        "RMQ-FILE-017",
+        Severity.ERROR,
+        "files have not the configured size",
+        "With this configuration a broker refuses to start (commitlog, queues) or reads a wrong index and extends its "
+        "files.",
+        "A changed mappedFileSizeCommitLog, mappedFileSizeConsumeQueue, maxHashSlotNum or maxIndexNum; the broker.conf "
+        "of another broker.",
+        "Configure what the files have. The rest of this check goes by the files.",
+        None,
+        ("alibaba/rocketmq#419", "apache/rocketmq#7191"),
+    ),
+)

@@ -1,0 +1,59 @@
+"""One finding: what is wrong, where, what it costs and which command mends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rmqctl.store.check.catalogue.catalogue import CATALOGUE
+from rmqctl.store.check.catalogue.kind import Kind, Severity
+
+Value = str | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`message` says it in a sentence; `expected` and `found` are the two values that differ, where it is about two.
+
+    `bytes` and `messages`: how many are affected, None where that cannot be known. `data_lost`: whether what was stored
+    is gone from this store for good; None where that cannot be known. `fix`: the command that mends it, that of the
+    catalogue if none is given; "" (and None from then on) where that would not do. Texts and names of a store in here
+    are raw: whoever prints them sanitises them.
+    """
+
+    code: str
+    message: str
+    file: Path | None = None
+    physical_offset: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    expected: Value = None
+    found: Value = None
+    bytes: int | None = None
+    messages: int | None = None
+    data_lost: bool | None = False
+    fix: str | None = None
+
+    def __post_init__(self) -> None:
+        """KeyError for a code that the catalogue does not know."""
+        if self.fix is None:
+            object.__setattr__(self, "fix", self.kind.command)
+        elif not self.fix:
+            object.__setattr__(self, "fix", None)
+
+    @property
+    def kind(self) -> Kind:
+        """Its entry in the catalogue."""
+        return CATALOGUE[self.code]
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.kind.severity
+
+    def row(self) -> dict[str, Any]:
+        """The finding as one object with stable names, paths as text."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["file"] = None if self.file is None else str(self.file)
+        return {"code": self.code, "severity": str(self.severity), **values}

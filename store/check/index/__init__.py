@@ -1,0 +1,1 @@
+"""The index files held against the log, both ways."""

@@ -1,0 +1,1 @@
+"""The looks at the commitlog: its files, frames and damage."""

@@ -1,0 +1,1 @@
+"""The consume queues held against the log, both ways."""

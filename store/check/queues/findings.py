@@ -1,0 +1,314 @@
+"""What the cross check of the queues found, as findings: one for each queue and kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqctl.formats.wording import counted
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.cross import LogSeen
+from rmqctl.store.check.queues.compare import read_units
+from rmqctl.store.check.queues.look import QueueLook, Verdict, read_message_at
+from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, State, Stretch, Stretches
+from rmqctl.store.clean.decision import Because
+from rmqctl.store.clean.followers import judge_queue
+from rmqctl.store.columns.batch import Int64s
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.dispatch import queue_slots
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.store_files import StoreFiles
+
+Key = tuple[str, int]
+
+# code, and what is said of one and of several
+_STATES: dict[State, tuple[str, str, str]] = {
+    State.PLACEHOLDER: (
+        "RMQ-CQ-013",
+        "message of the log has a filler unit in its slot",
+        "messages of the log have a filler unit in their slots",
+    ),
+    State.SIZE: (
+        "RMQ-CQ-010",
+        "unit gives its message another size than the log",
+        "units give their messages another size than the log",
+    ),
+    State.TAGS: (
+        "RMQ-CQ-011",
+        "unit holds another tags code than its message implies",
+        "units hold another tags code than their messages imply",
+    ),
+    State.EXT: (
+        "RMQ-CQ-021",
+        "unit leads to an ext unit that cannot be read",
+        "units lead to an ext unit that cannot be read",
+    ),
+    State.FIELDS: (
+        "RMQ-CQ-024",
+        "batch unit gives another store time or number of messages",
+        "batch units give another store time or number of messages",
+    ),
+    State.IMPLAUSIBLE: (
+        "RMQ-CQ-018",
+        "message of the log has a queue offset that cannot be right",
+        "messages of the log have a queue offset that cannot be right",
+    ),
+}
+_MISSING = "message of the log has no unit in its slot", "messages of the log have no unit in their slots"
+_OTHER_TABLE = (
+    "delayed message is due as another table of delay levels says",
+    "delayed messages are due as another table of delay levels says",
+)
+_OTHER_TIME = (
+    "delayed message has a delivery time that its level does not imply",
+    "delayed messages have a delivery time that their level does not imply",
+)
+_VERDICTS: dict[Verdict, tuple[str, bool | None]] = {
+    Verdict.HOLE: ("RMQ-CQ-014", None),
+    Verdict.GARBAGE: ("RMQ-CQ-015", False),
+    Verdict.ORDER: ("RMQ-CQ-016", False),
+    Verdict.STALE: ("RMQ-CQ-016", False),
+    Verdict.PAST: ("RMQ-CQ-008", None),
+    Verdict.DAMAGED: ("RMQ-CQ-009", True),
+    Verdict.NO_MESSAGE: ("RMQ-CQ-007", False),
+    Verdict.NOT_QUEUED: ("RMQ-CQ-006", False),
+    Verdict.OTHER_QUEUE: ("RMQ-CQ-006", False),
+    Verdict.OTHER_SLOT: ("RMQ-CQ-005", False),
+    Verdict.TAKEN: ("RMQ-CQ-017", False),
+}
+# slots of delayed messages that are compared to find out whether another table of levels was in use
+_COMPARED_DELAYS = 64
+
+
+def gone(files: StoreFiles, tally: QueuesTally) -> Finding:
+    """No queue holds any unit although the log implies some."""
+    messages = sum(queue.of(State.IMPLIED).units for queue in tally.queues.values())
+    return Finding(
+        "RMQ-CQ-004",
+        f"no consume queue holds a unit, but the commitlog has {counted(messages, 'message')} for "
+        f"{counted(len(tally.queues), 'queue')}",
+        file=files.layout.consumequeue,
+        expected=messages,
+        found=0,
+        bytes=messages * UNIT_SIZE,
+        messages=messages,
+    )
+
+
+def behind(files: StoreFiles, missing: list[tuple[Key, Stretch]], seen: LogSeen) -> Finding:
+    """The last messages of the log are in no queue yet."""
+    (topic, queue_id), first = min(missing, key=lambda item: item[1].first_offset)
+    messages = sum(stretch.units for _, stretch in missing)
+    queues = len({key for key, _ in missing})
+    begin = first.first_offset
+    file = files.log.find(begin)
+    return Finding(
+        "RMQ-CQ-003" if seen.is_live else "RMQ-CQ-002",
+        f"{_last(messages, queues)}, {seen.log_end - begin} bytes of the log: dispatch stands at physical offset "
+        f"{begin}",
+        file=file.path if file is not None else None,
+        physical_offset=begin,
+        topic=topic,
+        queue_id=queue_id,
+        expected=seen.log_end,
+        found=begin,
+        bytes=seen.log_end - begin,
+        messages=messages,
+    )
+
+
+def _last(messages: int, queues: int) -> str:
+    if messages == 1:
+        return "the last message is not in its queue"
+    return f"the last {messages} messages are not in their {'queue' if queues == 1 else f'{queues} queues'}"
+
+
+def state_findings(
+    files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, tally: QueueTally, missing: Int64s
+) -> Iterator[Finding]:
+    """Messages whose slots do not hold their units; `missing`: those whose slots are empty for no good reason, as
+    `Stretches.table`."""
+    if len(missing):
+        units = int(missing[:, 4].sum())
+        yield _state_finding(files, key, queue, "RMQ-CQ-001", counted(units, *_MISSING), missing)
+    for state, (code, *said) in _STATES.items():
+        stretches = tally.of(state)
+        if len(stretches):
+            yield _state_finding(files, key, queue, code, counted(stretches.units, *said), stretches.table())
+    delayed = tally.of(State.DELIVERY)
+    if len(delayed):
+        if _is_other_table(files, key, queue, delayed):
+            code, phrases = "RMQ-CQ-012", _OTHER_TABLE
+        else:
+            code, phrases = "RMQ-CQ-011", _OTHER_TIME
+        yield _state_finding(files, key, queue, code, counted(delayed.units, *phrases), delayed.table())
+    matched = tally.of(State.MATCHED).table()
+    backward = matched[1:][matched[1:, 0] < matched[:-1, 1]]
+    if len(backward):
+        text = f"in {counted(len(backward), 'place')} a message that is later in the log stands in an earlier slot"
+        yield _state_finding(files, key, queue, "RMQ-CQ-016", text, backward)
+
+
+def _state_finding(
+    files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, code: str, text: str, stretches: Int64s
+) -> Finding:
+    first = Stretch(*stretches[0].tolist())
+    expected, found = _both(files, key, queue, first)
+    low, high = int(stretches[:, 0].min()), int(stretches[:, 1].max()) - 1
+    slots = f"slot {low}" if low == high else f"slots {low} to {high}"
+    return Finding(
+        code,
+        f"{text}: {slots}, first message at physical offset {first.first_offset}",
+        file=_file_of(files, key, queue, first.slot_begin),
+        physical_offset=first.first_offset,
+        topic=key[0],
+        queue_id=key[1],
+        expected=expected,
+        found=found,
+        bytes=int(stretches[:, 5].sum()),
+        messages=int(stretches[:, 4].sum()),
+    )
+
+
+def _both(files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, stretch: Stretch) -> tuple[str | None, str]:
+    """The unit that the first message implies, and the one that stands there."""
+    message = read_message_at(files.log, stretch.first_offset)
+    implied: str | None = None
+    if message is not None:
+        is_batch = isinstance(queue, BatchConsumeQueue)
+        for slot in queue_slots(message, files.config.delay_levels(), is_batch):
+            if (slot.topic, slot.queue_id) == key and slot.unit.queue_offset == stretch.slot_begin:
+                implied = _told(slot.unit)
+    return implied, _standing(queue, stretch.slot_begin)
+
+
+def _standing(queue: AnyConsumeQueue | None, slot: int) -> str:
+    unit: QueueUnit | None = None
+    if isinstance(queue, ConsumeQueue):
+        unit = QueueUnit(slot, *read_units(queue, slot, 1)[0].item()) if 0 <= slot < queue.max_offset else None
+    elif queue is not None:
+        unit = queue.unit(slot)
+    return "nothing" if unit is None else _told(unit)
+
+
+def _told(unit: QueueUnit) -> str:
+    if unit.is_placeholder:
+        return "filler"
+    if not (unit.physical_offset or unit.size or unit.tags_code):
+        return "zeros"
+    return f"offset {unit.physical_offset} size {unit.size} code {unit.tags_code}"
+
+
+def _file_of(files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, slot: int) -> Path | None:
+    if isinstance(queue, ConsumeQueue):
+        file = queue.files.find(slot * UNIT_SIZE)
+        return file.path if file is not None else queue.directory
+    return queue.directory if queue is not None else files.queues.absent(*key).directory
+
+
+def _is_other_table(files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, delayed: Stretches) -> bool:
+    """Whether all delivery times are off by the same whole seconds: another messageDelayLevel was in use."""
+    if not isinstance(queue, ConsumeQueue):
+        return False
+    differences: set[int] = set()
+    for _, stretch in zip(range(_COMPARED_DELAYS), delayed, strict=False):
+        for slot, offset in ((stretch.slot_begin, stretch.first_offset), (stretch.slot_end - 1, stretch.last_offset)):
+            message = read_message_at(files.log, offset)
+            if message is None:
+                return False
+            code = int(read_units(queue, slot, 1)[0]["tags_code"])
+            differences.add(code - message.store_timestamp)
+    return len(differences) == 1 and min(differences) > 0 and min(differences) % 1000 == 0
+
+
+def look_findings(files: StoreFiles, queue: AnyConsumeQueue, look: QueueLook, seen: LogSeen) -> Iterator[Finding]:
+    """Units that no message of the log accounts for."""
+    for verdict, suspicion in look.suspicions.items():
+        code, is_lost = _VERDICTS[verdict]
+        unit, found = suspicion.first
+        if verdict is Verdict.TAKEN:
+            text = counted(suspicion.units, "message has", "messages have")
+            text += " a queue offset that another message of the queue has"
+        elif verdict is Verdict.HOLE:
+            text = counted(suspicion.units, "slot inside the queue holds", "slots inside the queue hold")
+            text += f" zeros and {'belongs' if suspicion.units == 1 else 'belong'} to no message"
+        else:
+            text = f"{counted(suspicion.units, 'unit points', 'units point')} at {verdict.value}"
+        yield Finding(
+            code,
+            f"{text}, first slot {unit.queue_offset}",
+            file=_file_of(files, (queue.topic, queue.queue_id), queue, unit.queue_offset),
+            physical_offset=unit.physical_offset if unit.physical_offset > 0 or unit.size > 0 else None,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            expected=f"below {seen.log_end}" if verdict is Verdict.PAST else f"slot {unit.queue_offset}",
+            found=found if found is not None else _standing(queue, unit.queue_offset),
+            bytes=suspicion.bytes,
+            messages=suspicion.units,
+            data_lost=is_lost,
+            # a torn tail is cut, and the units go with it
+            fix="rmqctl recover" if verdict is Verdict.DAMAGED and unit.physical_offset >= seen.log_end else None,
+        )
+    if look.unread:
+        yield Finding(
+            "RMQ-CQ-005",
+            f"{counted(look.unread, 'more unit points', 'more units point')} at messages that were not read: "
+            "too many are wrong",
+            file=queue.directory,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            messages=look.unread,
+        )
+
+
+def end_findings(queue: AnyConsumeQueue) -> Iterator[Finding]:
+    """Queues that end with what is no unit: a file of zeros, or a filler."""
+    if not isinstance(queue, ConsumeQueue) or not queue.files.files:
+        return
+    last = queue.files.files[-1]
+    unit = queue.unit(queue.max_offset - 1)
+    if queue.max_offset * UNIT_SIZE <= last.start_offset:
+        yield Finding(
+            "RMQ-CQ-019",
+            "the last file of the queue holds nothing but zeros",
+            file=last.path,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            bytes=last.size,
+            messages=0,
+        )
+    elif unit is not None and unit.is_placeholder:
+        yield Finding(
+            "RMQ-CQ-022",
+            f"the last unit of the queue, in slot {unit.queue_offset}, is a filler",
+            file=last.path,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            found="filler",
+        )
+
+
+def expired_files(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
+    """Queue files that could have been deleted with the commitlog files that they point into."""
+    if seen.log_begin <= 0:
+        return
+    found = [
+        (queue, decision)
+        for queue in files.queues.all()
+        for decision in judge_queue(queue, seen.log_begin, files.descriptors)
+        if decision.because is Because.STALE
+    ]
+    if found:
+        queue, decision = found[0]
+        yield Finding(
+            "RMQ-CQ-020",
+            f"{counted(len(found), 'queue file holds', 'queue files hold')} units of expired messages only, "
+            f"before physical offset {seen.log_begin}",
+            file=decision.path,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            found=len(found),
+            bytes=sum(one.size for _, one in found),
+        )

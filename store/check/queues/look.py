@@ -1,0 +1,277 @@
+"""The queues against the commitlog: what the units point at that no message of the log accounts for."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, StoredMessage, decode_message
+from rmqctl.store.check.cross import Level, LogSeen
+from rmqctl.store.check.queues.tally import QueueTally, Slots, State
+from rmqctl.store.columns.batch import Flags, Int64s
+from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import data_extents
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.dispatch import queue_slots
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.run_units import UNIT, Units
+
+# the slots that the comparison in the other direction has said all about
+_TOLD = (
+    State.MATCHED,
+    State.MISSING,
+    State.PLACEHOLDER,
+    State.SIZE,
+    State.TAGS,
+    State.DELIVERY,
+    State.EXT,
+    State.FIELDS,
+)
+# units whose messages are read in one queue and in one store: each costs a read somewhere in the log
+_READ_OF_A_QUEUE = 2_000
+_READ_AT_MOST = 50_000
+_EVERYTHING = 1 << 62
+# slots that are read whether there is a hole among them or not
+_WORTH_A_LOOK = 1 << 20
+
+
+class Verdict(enum.Enum):
+    """What is wrong with a unit that no message accounts for."""
+
+    HOLE = "zeros"
+    GARBAGE = "values that no unit has"
+    ORDER = "an earlier place of the log than the unit before it"
+    STALE = "a message that expired, behind units of messages that did not"
+    PAST = "a place behind the end of the log"
+    DAMAGED = "a damaged part of the log"
+    NO_MESSAGE = "a place where no message begins"
+    NOT_QUEUED = "a message that takes no slot"
+    OTHER_QUEUE = "a message of another queue"
+    OTHER_SLOT = "a message of another slot"
+    TAKEN = "an earlier message with the same queue offset"
+
+
+class Sample(NamedTuple):
+    """A unit, and what was found where it points."""
+
+    unit: QueueUnit
+    found: str | None
+
+
+@dataclass(slots=True)
+class Suspicion:
+    """Units of one queue with one verdict. `first`: the one of the lowest slot; `bytes`: sizes that they give."""
+
+    first: Sample
+    units: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class QueueLook:
+    """What was found in one queue. `unread`: units that point at some message which was not read any more."""
+
+    suspicions: dict[Verdict, Suspicion] = field(default_factory=dict)
+    unread: int = 0
+
+    def note(self, verdict: Verdict, unit: QueueUnit, found: str | None = None, units: int = 1, size: int = 0) -> None:
+        """Some units have this verdict; `unit` is the first of them."""
+        known = self.suspicions.get(verdict)
+        if known is None:
+            known = self.suspicions[verdict] = Suspicion(Sample(unit, found))
+        known.units += units
+        known.bytes += size
+
+
+def slots_of(ranges: list[tuple[int, int]]) -> Slots:
+    """The union of intervals [begin, end)."""
+    table = np.array(ranges, np.int64).reshape(-1, 2)
+    return Slots.of(table[:, 0], table[:, 1])
+
+
+def damaged_slots(log: MappedFileQueue, seen: LogSeen) -> Slots:
+    """Physical offsets inside damage, and those of missing files, also where the walk did not pass them."""
+    spans = [(span.physical_offset, span.end) for span in seen.damaged]
+    for before, after in itertools.pairwise(log.files):
+        if before.end_offset < after.start_offset:
+            spans.append((before.end_offset, after.start_offset))
+    return slots_of(spans)
+
+
+def told_slots(tally: QueueTally) -> Slots:
+    """Slots of which the log has told what stands there."""
+    parts = [tally.of(state).slots() for state in _TOLD if len(tally.of(state))]
+    if not parts:
+        return Slots(np.empty(0, np.int64), np.empty(0, np.int64))
+    return Slots.of(np.concatenate([part.begins for part in parts]), np.concatenate([part.ends for part in parts]))
+
+
+def read_message_at(log: MappedFileQueue, physical_offset: int) -> StoredMessage | None:
+    """The message that begins at an offset, its checksum aside; None where none does."""
+    head = log.read(physical_offset, 4)
+    size = int.from_bytes(head, "big", signed=True)
+    if not MINIMUM_FRAME_SIZE <= size <= MAXIMUM_FRAME_SIZE:
+        return None
+    try:
+        return decode_message(log.read(physical_offset, size), 0, size, physical_offset, check_crc=False)
+    except FrameDamage:
+        return None
+
+
+class UnitLook:
+    """Looks through the queues of one store; reads no more messages than it may."""
+
+    def __init__(self, files: StoreFiles, seen: LogSeen) -> None:
+        self._files = files
+        self._seen = seen
+        self._levels = files.config.delay_levels()
+        self._left = _READ_AT_MOST
+        self._left_of_queue = _READ_OF_A_QUEUE
+        ranges = seen.ranges if seen.level is not Level.QUICK else [(seen.log_begin, seen.log_end)]
+        self._ranges = slots_of(ranges)
+        self._damaged = damaged_slots(files.log, seen)
+
+    def look(self, queue: AnyConsumeQueue, tally: QueueTally) -> QueueLook:
+        """Everything in the queue's files that the comparison with the log has not accounted for."""
+        result = QueueLook()
+        self._left_of_queue = _READ_OF_A_QUEUE
+        told = told_slots(tally)
+        # from here on no unit may point at what has expired
+        matched = tally.of(State.MATCHED).table()[:, 0]
+        live_from = int(matched.min()) if len(matched) else _EVERYTHING
+        displaced = tally.of(State.ELSEWHERE).slots()
+        for slots, units in _unaccounted(queue, told):
+            self._judge(result, queue, slots, units, live_from, displaced)
+        for stretch in tally.of(State.ELSEWHERE):
+            for begin, end in told.common(stretch.slot_begin, stretch.slot_end):
+                offset = stretch.first_offset if begin == stretch.slot_begin else -1
+                result.note(Verdict.TAKEN, QueueUnit(begin, offset, 0, 0), None, end - begin)
+        return result
+
+    def look_at_end(self, queue: AnyConsumeQueue) -> QueueLook:
+        """The last unit of the queue, all others taken on trust."""
+        result = QueueLook()
+        last = queue.unit(queue.max_offset - 1)
+        if last is not None and last.is_written:
+            units = np.array([(last.physical_offset, last.size, last.tags_code)], UNIT)
+            nothing = Slots(np.empty(0, np.int64), np.empty(0, np.int64))
+            self._judge(result, queue, np.array([last.queue_offset], np.int64), units, _EVERYTHING, nothing)
+        return result
+
+    def _judge(
+        self,
+        result: QueueLook,
+        queue: AnyConsumeQueue,
+        slots: Int64s,
+        units: Units,
+        live_from: int,
+        displaced: Slots,
+    ) -> None:
+        """Units of ascending slots."""
+        seen = self._seen
+        offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+        # what messages displaced from their slot find there matters, wherever it points
+        is_displaced = displaced.contain(slots)
+        rest: Flags = ~((offsets == 0) & (sizes == PLACEHOLDER_SIZE))
+
+        def take(verdict: Verdict, chosen: Flags) -> None:
+            nonlocal rest
+            chosen = chosen & rest
+            rest = rest & ~chosen
+            places = np.flatnonzero(chosen)
+            if len(places):
+                first = int(places[0])
+                unit = QueueUnit(int(slots[first]), *units[first].item())
+                size = int(np.maximum(sizes[places], 0).sum()) if verdict is not Verdict.GARBAGE else 0
+                result.note(verdict, unit, None, len(places), size)
+
+        empty = (offsets == 0) & (sizes == 0)
+        if seen.is_whole:
+            take(Verdict.HOLE, empty)
+        rest &= ~empty
+        take(Verdict.GARBAGE, (offsets < 0) | (sizes <= 0) | (sizes >= PLACEHOLDER_SIZE))
+        expired = offsets < seen.log_begin
+        take(Verdict.STALE, expired & ((slots >= live_from) | is_displaced))
+        backward = np.zeros(len(slots), np.bool_)
+        backward[1:] = (offsets[1:] < offsets[:-1]) & expired[:-1] & rest[:-1]
+        take(Verdict.ORDER, expired & backward)
+        rest &= ~expired
+        is_asked = is_displaced | self._ranges.contain(offsets)
+        take(Verdict.DAMAGED, self._damaged.contain(offsets) & is_asked)
+        if seen.is_live:
+            rest &= offsets < seen.log_end  # what came since the end was looked up
+        take(Verdict.PAST, offsets >= seen.log_end)
+        rest &= is_asked
+        for number in np.flatnonzero(rest).tolist():
+            self._read(result, queue, QueueUnit(int(slots[number]), *units[number].item()), bool(is_displaced[number]))
+
+    def _read(self, result: QueueLook, queue: AnyConsumeQueue, unit: QueueUnit, is_displaced: bool) -> None:
+        """Judge a unit by the message it points at."""
+        if self._left <= 0 or self._left_of_queue <= 0:
+            result.unread += 1
+            return
+        self._left -= 1
+        self._left_of_queue -= 1
+        verdict, found = self._verdict(queue, unit)
+        if verdict is Verdict.TAKEN and not is_displaced:
+            return  # nothing is wrong with it: the unit came while the store was looked at
+        if verdict is Verdict.NO_MESSAGE and unit.physical_offset < self._files.log.min_offset:
+            return  # its file was removed meanwhile
+        result.note(verdict, unit, found, 1, unit.size)
+
+    def _verdict(self, queue: AnyConsumeQueue, unit: QueueUnit) -> tuple[Verdict, str | None]:
+        message = read_message_at(self._files.log, unit.physical_offset)
+        if message is None:
+            return Verdict.NO_MESSAGE, None
+        is_batch = isinstance(queue, BatchConsumeQueue)
+        slots = list(queue_slots(message, self._levels, is_batch))
+        if not slots:
+            return Verdict.NOT_QUEUED, f"{message.topic} queue {message.queue_id}"
+        own = [slot.unit for slot in slots if (slot.topic, slot.queue_id) == (queue.topic, queue.queue_id)]
+        if not own:
+            return Verdict.OTHER_QUEUE, f"{slots[0].topic} queue {slots[0].queue_id} slot {slots[0].unit.queue_offset}"
+        if any(one.queue_offset == unit.queue_offset for one in own):
+            return Verdict.TAKEN, None
+        return Verdict.OTHER_SLOT, f"slot {own[0].queue_offset}"
+
+
+def _unaccounted(queue: AnyConsumeQueue, told: Slots) -> Iterator[tuple[Int64s, Units]]:
+    """Units whose slots are not told, with their slots."""
+    if isinstance(queue, BatchConsumeQueue):
+        left = [unit for unit in queue.units(0) if not told.common(unit.queue_offset, unit.queue_offset + 1)]
+        slots = np.array([unit.queue_offset for unit in left], np.int64)
+        yield slots, np.array([(unit.physical_offset, unit.size, unit.tags_code) for unit in left], UNIT)
+        return
+    for begin, end in told.gaps(queue.first_slot, queue.max_offset):
+        for first, stop in _with_data(queue, begin, end):
+            for slot, data in queue.unit_bytes(first, stop):
+                units = np.frombuffer(data, UNIT)
+                yield np.arange(slot, slot + len(units), dtype=np.int64), units
+
+
+def _with_data(queue: ConsumeQueue, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of the slots [begin, end) worth reading: of a large hole in a sparse file one unit is enough."""
+    if end - begin < _WORTH_A_LOOK:
+        yield begin, end
+        return
+    for file in queue.files.files:
+        first_byte = max(begin * UNIT_SIZE, file.start_offset) - file.start_offset
+        stop_byte = min(end * UNIT_SIZE, file.end_offset) - file.start_offset
+        if first_byte >= stop_byte:
+            continue
+        reached = (file.start_offset + first_byte) // UNIT_SIZE
+        for low, high in data_extents(file.path, first_byte, stop_byte):
+            first = max((file.start_offset + low) // UNIT_SIZE, reached)
+            if first > reached:
+                yield reached, reached + 1
+            reached = (file.start_offset + high - 1) // UNIT_SIZE + 1
+            yield first, reached

@@ -1,0 +1,1 @@
+"""The looks at what lies around: checkpoint, abort, config, geometry, offsets."""

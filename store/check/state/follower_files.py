@@ -1,0 +1,103 @@
+"""The files of consume queues and index as files: names, sizes, gaps, links."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.log.log_files import entry_findings
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
+from rmqctl.store.journal.folder import TO_MEND
+from rmqctl.store.journal.log import DAMAGED, changes
+from rmqctl.store.queues.queue_table import has_rocksdb_queues, list_queues
+from rmqctl.store.store_files import StoreFiles
+
+_CODES = {
+    "stray": "RMQ-FILE-012",
+    "size": "RMQ-FILE-013",
+    "empty": "RMQ-FILE-014",
+    "gap": "RMQ-FILE-015",
+    "overlap": "RMQ-FILE-013",
+    "unreadable": "RMQ-FILE-006",
+}
+
+
+def queue_file_findings(files: StoreFiles) -> Iterator[Finding]:
+    """Everything that can be said of the queues without reading units."""
+    if has_rocksdb_queues(files.layout):
+        yield Finding("RMQ-STATE-003", "the consume queues are in a RocksDB and were not checked", _queues(files))
+        return
+    for queue in files.queues.all():
+        yield from _of_queue(queue.topic, queue.queue_id, queue.files)
+    for root in (files.layout.consumequeue, files.layout.batchconsumequeue):
+        yield from _names(root)
+    for topic, queue_id, directory in list_queues(files.layout.consumequeue_ext):
+        ext = MappedFileQueue([directory], files.config.mapped_file_size_consume_queue_ext, files.descriptors)
+        ext.load()
+        yield from _of_queue(topic, queue_id, ext)
+
+
+def _queues(files: StoreFiles) -> Path:
+    return files.layout.consumequeue
+
+
+def _of_queue(topic: str, queue_id: int, files: MappedFileQueue) -> Iterator[Finding]:
+    for problem in files.problems:
+        yield _problem(topic, queue_id, files, problem)
+    for directory in files.directories:
+        for finding in entry_findings(directory):
+            # a directory in there is passed over by every version
+            if finding.code != "RMQ-FILE-009":
+                yield finding
+
+
+def _problem(topic: str, queue_id: int, files: MappedFileQueue, problem: FileProblem) -> Finding:
+    expected: int | None = None
+    found: int | None = None
+    if problem.kind in ("size", "empty"):
+        expected, found = files.file_size, problem.path.stat().st_size if problem.path.exists() else 0
+    return Finding(
+        _CODES[problem.kind],
+        problem.detail,
+        problem.path,
+        topic=topic,
+        queue_id=queue_id,
+        expected=expected,
+        found=found,
+    )
+
+
+def _names(root: Path) -> Iterator[Finding]:
+    """Directories below a topic that are no queues, and files where topics should be."""
+    for topic in _entries(root):
+        if topic.is_symlink() or topic.is_dir():
+            for queue in _entries(Path(topic.path)) if topic.is_dir() else ():
+                if not (queue.name.isascii() and queue.name.isdigit() and queue.is_dir()):
+                    yield Finding("RMQ-FILE-016", "no queue by its name", Path(queue.path), topic=topic.name)
+        else:
+            yield Finding("RMQ-FILE-016", "no directory of a topic", Path(topic.path))
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def unfinished_changes(layout: StoreLayout) -> Iterator[Finding]:
+    """Changes of rmqctl that were neither finished nor taken back."""
+    for change in changes(layout):
+        folder = None if change.folder is None else Path(change.folder)
+        if change.is_unfinished:
+            text = f"the change {change.id} is {change.state}"
+            # such a one cannot be resumed, only mended
+            fix = "rmqctl recover" if change.state in TO_MEND else None
+            yield Finding("RMQ-STATE-002", text, folder, found=change.state, expected="applied", fix=fix)
+        elif change.state == DAMAGED:
+            text = f"the journal of {change.id} is damaged"
+            yield Finding("RMQ-STATE-002", text, folder, found=change.state, data_lost=None, fix="rmqctl log")

@@ -1,0 +1,173 @@
+"""Consumer and delay offsets against the queues that they point into, and topics against their configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rmqctl.formats.errors import UnsupportedError
+from rmqctl.formats.wording import counted
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.state.config_files import ConfigFiles
+from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.store_files import StoreFiles
+
+_SEPARATOR = "@"
+_LMQ = "%LMQ%"
+_CONSUMER, _DELAY, _TOPICS = "consumerOffset.json", "delayOffset.json", "topics.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """One offset that is not as it should be."""
+
+    code: str
+    queue_id: int
+    offset: int
+    bound: int
+
+
+class OffsetCheck:
+    """`configs` are to be read before the queues: a group may go on while it is looked at."""
+
+    def __init__(self, files: StoreFiles, configs: ConfigFiles) -> None:
+        self._files = files
+        self._configs = configs
+
+    def findings(self) -> Iterator[Finding]:
+        """Offsets of groups, of delay levels, and topics that are not configured."""
+        try:
+            queues = {(queue.topic, queue.queue_id): queue for queue in self._files.queues.all()}
+        except UnsupportedError:
+            return
+        yield from self._consumers(queues)
+        yield from self._delays(queues)
+        yield from self._went_back()
+        yield from self._unknown_topics(queues)
+
+    def _consumers(self, queues: dict[tuple[str, int], AnyConsumeQueue]) -> Iterator[Finding]:
+        for key, table in self._configs.table(_CONSUMER).items():
+            topic, _, group = str(key).partition(_SEPARATOR)
+            if not isinstance(table, dict):
+                yield self._impossible(_CONSUMER, f"{key}: {type(table).__name__} instead of offsets", topic, None)
+                continue
+            wrong: dict[str, list[_Wrong]] = {}
+            for queue_id, offset in table.items():
+                if not isinstance(queue_id, int) or not _is_offset(offset):
+                    number = queue_id if isinstance(queue_id, int) else None
+                    yield self._impossible(_CONSUMER, f"{key} queue {queue_id}: {offset!r}", topic, number, offset)
+                    continue
+                found = self._judged(queues.get((topic, queue_id)), queue_id, offset)
+                if found is not None:
+                    wrong.setdefault(found.code, []).append(found)
+            for code, several in wrong.items():
+                yield self._grouped(code, topic, group, several)
+
+    def _judged(self, queue: AnyConsumeQueue | None, queue_id: int, offset: int) -> _Wrong | None:
+        if queue is None:
+            return _Wrong("RMQ-OFF-005", queue_id, offset, 0) if offset else None
+        if offset > queue.max_offset:
+            return _Wrong("RMQ-OFF-001", queue_id, offset, queue.max_offset)
+        minimum = queue.min_offset(self._files.log.min_offset)
+        return _Wrong("RMQ-OFF-002", queue_id, offset, minimum) if offset < minimum else None
+
+    def _grouped(self, code: str, topic: str, group: str, several: list[_Wrong]) -> Finding:
+        first = several[0]
+        more = f" (and {counted(len(several) - 1, 'more queue')})" if len(several) > 1 else ""
+        places = {
+            "RMQ-OFF-001": f"behind its end {first.bound}",
+            "RMQ-OFF-002": f"before its first message {first.bound}",
+            "RMQ-OFF-005": "which is not there",
+        }
+        text = f"group {group} has offset {first.offset} in queue {first.queue_id}, {places[code]}{more}"
+        return Finding(
+            code,
+            text,
+            self._files.layout.config / _CONSUMER,
+            topic=topic,
+            queue_id=first.queue_id if len(several) == 1 else None,
+            expected=first.bound,
+            found=first.offset,
+            messages=sum(abs(one.offset - one.bound) for one in several) if code != "RMQ-OFF-005" else None,
+        )
+
+    def _delays(self, queues: dict[tuple[str, int], AnyConsumeQueue]) -> Iterator[Finding]:
+        path = self._files.layout.config / _DELAY
+        table = self._configs.table(_DELAY)
+        for level, offset in table.items():
+            if not isinstance(level, int) or not _is_offset(offset):
+                yield self._impossible(_DELAY, f"level {level}: {offset!r}", SCHEDULE_TOPIC, None, offset)
+                continue
+            queue = queues.get((SCHEDULE_TOPIC, level - 1))
+            end = queue.max_offset if queue is not None else 0
+            minimum = queue.min_offset(self._files.log.min_offset) if queue is not None else 0
+            if offset > end:
+                code, bound, where = "RMQ-OFF-003", end, f"behind its end {end}"
+            elif offset < minimum:
+                code, bound, where = "RMQ-OFF-004", minimum, f"before its first message {minimum}"
+            else:
+                continue
+            text, messages = f"level {level} is at {offset}, {where}", abs(offset - bound)
+            yield Finding(code, text, path, None, SCHEDULE_TOPIC, level - 1, bound, offset, messages=messages)
+        if self._configs.value(_DELAY) is None:
+            return
+        unnamed = {
+            queue_id + 1: queue.max_offset - queue.min_offset(self._files.log.min_offset)
+            for (topic, queue_id), queue in queues.items()
+            if topic == SCHEDULE_TOPIC and queue_id + 1 not in table
+        }
+        levels = [str(level) for level, messages in sorted(unnamed.items()) if messages]
+        if levels:
+            text = f"no offset for {'level' if len(levels) == 1 else 'levels'} {', '.join(levels)}, where messages are"
+            yield Finding("RMQ-OFF-008", text, path, topic=SCHEDULE_TOPIC, messages=sum(unnamed.values()))
+
+    def _went_back(self) -> Iterator[Finding]:
+        """Offsets that are lower than in the backup, which was written before."""
+        pair = self._configs.files.get(_CONSUMER)
+        if pair is None or not (pair[0].is_good and pair[1].is_good):
+            return
+        before = pair[1].value.get("offsetTable") if isinstance(pair[1].value, dict) else None
+        for key, table in self._configs.table(_CONSUMER).items():
+            older = before.get(key) if isinstance(before, dict) else None
+            if not (isinstance(table, dict) and isinstance(older, dict)):
+                continue
+            back = [
+                (queue_id, older[queue_id], offset)
+                for queue_id, offset in table.items()
+                if _is_offset(offset) and _is_offset(older.get(queue_id)) and offset < older[queue_id]
+            ]
+            if back:
+                topic, _, group = str(key).partition(_SEPARATOR)
+                queue_id, expected, found = back[0]
+                more = f" (and {counted(len(back) - 1, 'more queue')})" if len(back) > 1 else ""
+                yield Finding(
+                    "RMQ-OFF-006",
+                    f"group {group} is at {found} in queue {queue_id}, its backup says {expected}{more}",
+                    pair[0].path,
+                    topic=topic,
+                    queue_id=queue_id if isinstance(queue_id, int) else None,
+                    expected=expected,
+                    found=found,
+                    messages=sum(old - new for _, old, new in back),
+                )
+
+    def _unknown_topics(self, queues: dict[tuple[str, int], AnyConsumeQueue]) -> Iterator[Finding]:
+        configured = self._configs.table(_TOPICS)
+        if not configured:
+            return
+        for topic in sorted({topic for topic, _ in queues}):
+            if topic not in configured and not topic.startswith(_LMQ) and is_safe_topic(topic):
+                text = "the topic has queues but is not in topics.json"
+                yield Finding("RMQ-CFG-006", text, self._files.layout.consumequeue / topic, topic=topic)
+
+    def _impossible(self, name: str, text: str, topic: str, queue_id: int | None, offset: Any = None) -> Finding:
+        path = self._files.layout.config / name
+        found = offset if isinstance(offset, int | str) else None
+        return Finding("RMQ-OFF-007", text, path, topic=topic, queue_id=queue_id, found=found)
+
+
+def _is_offset(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

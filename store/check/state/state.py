@@ -1,0 +1,173 @@
+"""How the store was left: abort, checkpoint against the files, modification times against store times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqctl.formats.errors import UnsupportedError
+from rmqctl.formats.layouts import CHECKPOINT_SIZE
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.formats.wording import counted
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.cross import LogSeen
+from rmqctl.store.checkpoint import Checkpoint
+from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.read.frames import store_time_at
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_survey import start_after_crash
+from rmqctl.store.survey.tail import last_file_with_data
+
+_FAR_FILES = 3
+# messages behind the last one in a queue that are looked at, one by one
+_MOST_WITHOUT_SLOT = 10_000
+# a sealed file is flushed within seconds; time zones and slow copies are no reason to complain
+_MTIME_TOLERANCE_MS = 3_600_000
+_NANOSECONDS = 1_000_000
+
+
+def state_findings(
+    files: StoreFiles, seen: LogSeen, checkpoint: Checkpoint | None, has_abort: bool, largest_timestamp: int
+) -> Iterator[Finding]:
+    """`checkpoint` as it was before the log was looked at; `largest_timestamp`: of the messages that were, in ms."""
+    crashed = has_abort and not seen.is_live
+    if crashed:
+        text = "it is there, but nobody has the store open"
+        # without its commitlog a store cannot be recovered: that has to come back first
+        fix = "" if files.missing_log() is not None else None
+        yield Finding("RMQ-STATE-001", text, files.layout.abort, fix=fix)
+    if files.log.files:
+        yield from _checkpoint(files, seen, checkpoint, crashed, largest_timestamp)
+        yield from _times(files)
+
+
+def _checkpoint(
+    files: StoreFiles, seen: LogSeen, checkpoint: Checkpoint | None, crashed: bool, largest_timestamp: int
+) -> Iterator[Finding]:
+    path = files.layout.checkpoint
+    size = path.stat().st_size if path.is_file() else None
+    if size is None:
+        if seen.log_end > seen.log_begin:
+            yield Finding("RMQ-CKPT-001", "there is no checkpoint file", path)
+        return
+    if size != CHECKPOINT_SIZE:
+        text = f"{counted(size, 'byte')} instead of {CHECKPOINT_SIZE}"
+        yield Finding("RMQ-CKPT-002", text, path, expected=CHECKPOINT_SIZE, found=size)
+    if checkpoint is None:
+        return
+    if min(checkpoint) < 0:
+        names = [name for name, value in checkpoint._asdict().items() if value < 0]
+        yield Finding("RMQ-CKPT-006", f"{', '.join(names)} below 0", path, found=min(checkpoint))
+        return
+    yield from _ahead(files, checkpoint, largest_timestamp)
+    if checkpoint.confirm_physical_offset > seen.log_end:
+        yield Finding(
+            "RMQ-CKPT-005",
+            "the confirmed offset lies behind the end of the log",
+            path,
+            seen.log_end,
+            expected=seen.log_end,
+            found=checkpoint.confirm_physical_offset,
+        )
+    if crashed:
+        start = start_after_crash(files.log, checkpoint)
+        bytes_again = seen.log_end - start
+        if bytes_again > _FAR_FILES * files.log.file_size:
+            text = f"the next start reads {bytes_again} bytes of the log again, from offset {start} on"
+            yield Finding("RMQ-CKPT-004", text, path, start, bytes=bytes_again)
+
+
+def _ahead(files: StoreFiles, checkpoint: Checkpoint, largest_timestamp: int) -> Iterator[Finding]:
+    log = files.log
+    heads = (store_time_at(log, file.start_offset) for file in log.files)
+    newest = max(largest_timestamp, *(time for time in heads if time is not None), 0, 0)
+    ahead: list[tuple[str, int, int]] = []
+    if newest and checkpoint.physic_msg_timestamp > newest:
+        ahead.append(("commitlog", newest, checkpoint.physic_msg_timestamp))
+    queued = _queued(files)
+    if queued is not None and checkpoint.logics_msg_timestamp > queued.store_timestamp:
+        ahead.append(("consume queues", queued.store_timestamp, checkpoint.logics_msg_timestamp))
+    indexed = max((file.header.end_timestamp for file in files.index.files), default=0)
+    if checkpoint.index_msg_timestamp > max(indexed, newest):
+        ahead.append(("index", indexed, checkpoint.index_msg_timestamp))
+    if ahead:
+        text = ", ".join(f"{said - held} ms ahead of the newest message of the {name}" for name, held, said in ahead)
+        _, held, said = ahead[0]
+        # where queues or index are behind, the checkpoint is right and they are to be completed
+        is_complete = queued is None or queued.is_complete
+        fix = (
+            None
+            if ahead[0][0] == "commitlog" or (ahead[0][0] == "consume queues" and is_complete)
+            else "rmqctl recover"
+        )
+        yield Finding("RMQ-CKPT-003", text, files.layout.checkpoint, expected=held, found=said, fix=fix)
+
+
+class _Queued(NamedTuple):
+    """Up to which store time the queues have what they should have; whether that is up to the end of the log."""
+
+    store_timestamp: int
+    is_complete: bool
+
+
+def _queued(files: StoreFiles) -> _Queued | None:
+    """By the newest message that any queue points at, and those behind it that take no slot; None if that cannot be
+    known."""
+    try:
+        queues = files.queues.all()
+    except UnsupportedError:
+        return None
+    newest = -1
+    for queue in queues:
+        unit = queue.unit(queue.max_offset - 1)
+        if unit is not None and unit.is_written:
+            newest = max(newest, unit.physical_offset)
+    timestamp = store_time_at(files.log, newest) if newest >= 0 else None
+    if timestamp is None:
+        return None
+    behind = (record for record in walk(files.log, newest) if isinstance(record, StoredMessage))
+    for number, message in enumerate(behind):
+        if number == 0:
+            continue
+        if has_queue_slot(message.sys_flag) and is_safe_topic(message.topic):
+            return _Queued(timestamp, is_complete=False)
+        if number > _MOST_WITHOUT_SLOT:
+            return None
+        timestamp = max(timestamp, message.store_timestamp)
+    return _Queued(timestamp, is_complete=True)
+
+
+def _times(files: StoreFiles) -> Iterator[Finding]:
+    """Sealed files: the next file's first message came when this one was closed, and its time was set then."""
+    last = last_file_with_data(files.log)
+    younger: list[tuple[int, int]] = []
+    older: list[tuple[int, int]] = []
+    for number, file in enumerate(files.log.files[:-1]):
+        if file is last:
+            break
+        closed = store_time_at(files.log, files.log.files[number + 1].start_offset)
+        try:
+            modified = file.path.stat().st_mtime_ns // _NANOSECONDS
+        except OSError:  # expired meanwhile
+            continue
+        if closed is None:
+            continue
+        if modified > closed + _MTIME_TOLERANCE_MS:
+            younger.append((number, modified - closed))
+        elif modified < closed - _MTIME_TOLERANCE_MS:
+            older.append((number, modified - closed))
+    for code, found, word in (("RMQ-TIME-001", younger, "later"), ("RMQ-TIME-002", older, "earlier")):
+        if found:
+            number, difference = max(found, key=lambda item: abs(item[1]))
+            file = files.log.files[number]
+            count = f"{len(found)} files were" if len(found) > 1 else "the file was"
+            text = f"{count} modified up to {_duration(abs(difference))} {word} than the last message there"
+            yield Finding(code, text, file.path, file.start_offset, found=difference)
+
+
+def _duration(milliseconds: int) -> str:
+    """In hours or days, whichever says more."""
+    hours = milliseconds // 3_600_000
+    return counted(hours, "hour") if hours < 72 else f"{hours // 24} days"

@@ -1,0 +1,1 @@
+"""How code is compiled, kept, tried and told about; the helpers that all kernels share."""

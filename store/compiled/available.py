@@ -1,0 +1,66 @@
+"""What this machine compiles with and for: whether there is numba, and which CRC-32 compiled code may call."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from rmqctl.store.compiled.notices import notice
+
+NO_NUMBA = "RMQCTL_NO_NUMBA"
+NO_ISAL = "RMQCTL_NO_ISAL"
+"""Environment variables that keep from compiling, and from isal's CRC: set to 1."""
+
+_INSTALL = "pip install 'rmqctl[fast]'"
+
+
+def why_plain() -> str | None:
+    """Why nothing is compiled here, as the end of a sentence; None where numba is there and wanted. Loads numba."""
+    return f"{NO_NUMBA}=1 is set" if os.environ.get(NO_NUMBA) == "1" else _why_no_numba()
+
+
+@functools.cache
+def _why_no_numba() -> str | None:
+    try:
+        from rmqctl.store.compiled import compiling  # noqa: F401 - whether it can be imported is what is asked
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name in ("numba", "llvmlite")
+        why = "numba is not installed" if missing else f"numba does not work here ({error})"
+        return f"{why}: {_INSTALL}"
+    return None
+
+
+def say_compiling() -> None:
+    """Tell that kernels are about to be compiled."""
+    notice("compiling the fast path for this machine, a few seconds, once")
+
+
+def isal_crc() -> tuple[Any, str | None]:
+    """The CRC inside the isal wheel as a ctypes function, or why there is none.
+
+    It chooses instructions that the CPU has by itself. No wheel promises to export it, so it is looked for and tried.
+    """
+    try:
+        from isal import isal_zlib
+
+        function = ctypes.CDLL(isal_zlib.__file__).crc32_gzip_refl
+    except (ImportError, OSError, AttributeError):
+        return None, f"the wheel isal is missing or has no CRC to call: {_INSTALL}"
+    function.argtypes = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
+    function.restype = ctypes.c_uint32
+    if is_crc32(lambda address, length: int(function(0, address, length))):
+        return function, None
+    return None, "the CRC of the wheel isal gives wrong results"
+
+
+def is_crc32(crc: Callable[[int, int], int]) -> bool:
+    """Whether crc(address, length) is CRC-32: tried with lengths and alignments of every kind."""
+    data = bytes(number * 131 + (number >> 5) & 0xFF for number in range(5000))
+    held = ctypes.create_string_buffer(data, len(data))
+    address = ctypes.addressof(held)
+    places = [(begin, length) for begin in (0, 1, 7, 13) for length in (*range(70), 127, 255, 1023, 1500, 4096, 4900)]
+    return all(crc(address + begin, length) == zlib.crc32(data[begin : begin + length]) for begin, length in places)

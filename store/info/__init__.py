@@ -1,0 +1,1 @@
+"""Numbers about a store: the look of `info` and `ls`."""

@@ -1,0 +1,173 @@
+"""Counting the messages of a commitlog: all of them, and topic by topic. Large logs are counted on columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.commitlog.walk import Damage, Progress, walk
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+
+if TYPE_CHECKING:
+    from rmqctl.store.columns.batch import ColumnRecord
+
+COLUMNS_FROM = 32 * 1024 * 1024
+"""Bytes of log from which on the compiled walk is worth loading: that takes as long as the plain walk of so many."""
+
+
+def is_large(log: MappedFileQueue) -> bool:
+    """Whether a look at the whole log is done faster on columns."""
+    return sum(file.size for file in log.files) >= COLUMNS_FROM
+
+
+@dataclass(slots=True)
+class LogNumbers:
+    """What a walk over the commitlog counts. `end`: physical offset behind the last message."""
+
+    messages: int = 0
+    bytes: int = 0
+    end: int = 0
+    first_store_timestamp: int | None = None
+    last_store_timestamp: int | None = None
+    damages: list[Damage] = field(default_factory=list)
+
+    def add(self, message: StoredMessage) -> None:
+        """Count one message."""
+        self.messages += 1
+        self.bytes += message.total_size
+        self.end = message.end
+        if self.first_store_timestamp is None:
+            self.first_store_timestamp = message.store_timestamp
+        self.last_store_timestamp = message.store_timestamp
+
+    def join(self, later: LogNumbers) -> None:
+        """Count what was counted of a later part of the log."""
+        self.damages += later.damages
+        if not later.messages:
+            return
+        self.messages += later.messages
+        self.bytes += later.bytes
+        self.end = later.end
+        if self.first_store_timestamp is None:
+            self.first_store_timestamp = later.first_store_timestamp
+        self.last_store_timestamp = later.last_store_timestamp
+
+
+def count_log(log: MappedFileQueue, progress: Progress | None = None) -> LogNumbers:
+    """Walk the whole log, CRCs checked, and count."""
+    return columns_count_log(log, progress) if is_large(log) else plain_count_log(log, progress)
+
+
+def plain_count_log(log: MappedFileQueue, progress: Progress | None = None) -> LogNumbers:
+    """The plain twin of columns_count_log."""
+    numbers = LogNumbers(end=max(log.min_offset, 0))
+    for record in walk(log, progress=progress):
+        if isinstance(record, StoredMessage):
+            numbers.add(record)
+        elif isinstance(record, Damage):
+            numbers.damages.append(record)
+    return numbers
+
+
+def columns_count_log(log: MappedFileQueue, progress: Progress | None = None) -> LogNumbers:
+    """The same on columns, on several cores."""
+    from rmqctl.store.columns.batch import Columns
+    from rmqctl.store.columns.parallel import walk_parallel
+
+    numbers = LogNumbers(end=max(log.min_offset, 0))
+    for part in walk_parallel(log, _numbers_of, columns=Columns.HEAD, progress=progress):
+        numbers.join(part)
+    return numbers
+
+
+def _numbers_of(records: Iterator[ColumnRecord]) -> LogNumbers:
+    from rmqctl.store.columns.batch import MessageColumns
+
+    numbers = LogNumbers()
+    for record in records:
+        if isinstance(record, MessageColumns):
+            times = record.store_timestamp
+            part = LogNumbers(record.rows, record.end - record.begin, record.end, int(times[0]), int(times[-1]))
+            numbers.join(part)
+        elif isinstance(record, Damage):
+            numbers.damages.append(record)
+    return numbers
+
+
+@dataclass(slots=True)
+class TopicNumbers:
+    """Messages of one topic. Times in ms, the smallest and the largest."""
+
+    messages: int = 0
+    bytes: int = 0
+    first_store_timestamp: int | None = None
+    last_store_timestamp: int | None = None
+    queue_ids: set[int] = field(default_factory=set)
+
+    def add(self, messages: int, size: int, first: int, last: int) -> None:
+        """Count messages."""
+        self.messages += messages
+        self.bytes += size
+        known = self.first_store_timestamp, self.last_store_timestamp
+        self.first_store_timestamp = first if known[0] is None else min(known[0], first)
+        self.last_store_timestamp = last if known[1] is None else max(known[1], last)
+
+
+def count_topics(log: MappedFileQueue, progress: Progress | None = None) -> dict[str, TopicNumbers]:
+    """The messages of each topic, by a walk over the whole log, CRCs checked."""
+    return columns_count_topics(log, progress) if is_large(log) else plain_count_topics(log, progress)
+
+
+def plain_count_topics(log: MappedFileQueue, progress: Progress | None = None) -> dict[str, TopicNumbers]:
+    """The plain twin of columns_count_topics."""
+    topics: dict[str, TopicNumbers] = {}
+    for record in walk(log, progress=progress):
+        if isinstance(record, StoredMessage):
+            numbers = topics.setdefault(record.topic, TopicNumbers())
+            numbers.add(1, record.total_size, record.store_timestamp, record.store_timestamp)
+            numbers.queue_ids.add(record.queue_id)
+    return topics
+
+
+def columns_count_topics(log: MappedFileQueue, progress: Progress | None = None) -> dict[str, TopicNumbers]:
+    """The same on columns, on several cores."""
+    from rmqctl.store.columns.batch import Columns
+    from rmqctl.store.columns.parallel import walk_parallel
+    from rmqctl.store.columns.topics import TopicTable
+
+    table = TopicTable()
+    topics: dict[str, TopicNumbers] = {}
+    wanted = Columns.HEAD | Columns.TOPIC
+    for part in walk_parallel(log, _topics_of, columns=wanted, topics=table, progress=progress):
+        for topic_id, later in part.items():
+            numbers = topics.setdefault(table.names[topic_id], TopicNumbers())
+            assert later.first_store_timestamp is not None
+            assert later.last_store_timestamp is not None
+            numbers.add(later.messages, later.bytes, later.first_store_timestamp, later.last_store_timestamp)
+            numbers.queue_ids |= later.queue_ids
+    return topics
+
+
+def _topics_of(records: Iterator[ColumnRecord]) -> dict[int, TopicNumbers]:
+    import numpy as np
+
+    from rmqctl.store.columns.batch import MessageColumns
+
+    topics: dict[int, TopicNumbers] = {}
+    for record in records:
+        if not isinstance(record, MessageColumns):
+            continue
+        order = np.argsort(record.topic_id, kind="stable")
+        ids, starts = np.unique(record.topic_id[order], return_index=True)
+        sizes = np.add.reduceat(record.size[order].astype(np.int64), starts).tolist()
+        firsts = np.minimum.reduceat(record.store_timestamp[order], starts).tolist()
+        lasts = np.maximum.reduceat(record.store_timestamp[order], starts).tolist()
+        counts = np.diff([*starts.tolist(), record.rows]).tolist()
+        queue_ids = np.split(record.queue_id[order], starts[1:])
+        for place, topic_id in enumerate(ids.tolist()):
+            numbers = topics.setdefault(topic_id, TopicNumbers())
+            numbers.add(counts[place], sizes[place], firsts[place], lasts[place])
+            numbers.queue_ids.update(np.unique(queue_ids[place]).tolist())
+    return topics

@@ -1,0 +1,242 @@
+"""The numbers that `info` and `ls` show. Looked at, never changed; damage is counted, never hidden."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rmqctl.formats.errors import RemovedError, RmqctlError, UnreadableError, UnsupportedError
+from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.dump.recognise import FileKind, Recognised, recognise
+from rmqctl.store.files.layout import is_file_name
+from rmqctl.store.info import log_numbers
+from rmqctl.store.info.log_numbers import LogNumbers
+from rmqctl.store.info.queue_numbers import count_queue
+from rmqctl.store.journal.log import unfinished_change
+from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.store_files import StoreFiles
+
+Row = dict[str, Any]
+_SECTOR = 512
+
+
+def count_log(files: StoreFiles, progress: Progress | None = None) -> LogNumbers:
+    """Walk the whole log, CRCs checked, and count."""
+    return log_numbers.count_log(files.log, progress)
+
+
+def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None = None) -> Row:
+    """The store at a glance (design of the JSON: docs/commands.md).
+
+    With `walk_log` messages, bytes, times, the log's end and its damage are exact; without it they are None and
+    `max_offset` is the end of the last file, where zeros may follow the last message.
+    """
+    log = files.log
+    numbers = count_log(files, progress) if walk_log else None
+    checkpoint = files.checkpoint()
+    holder = files.lock_holder()
+    return {
+        "path": str(files.root),
+        "commitlog": {
+            "files": len(log.files),
+            "file_size": log.file_size,
+            "min_offset": max(log.min_offset, 0),
+            "max_offset": numbers.end if numbers else log.max_offset,
+            "messages": numbers.messages if numbers else None,
+            "bytes": numbers.bytes if numbers else None,
+            "first_store_timestamp": numbers.first_store_timestamp if numbers else None,
+            "last_store_timestamp": numbers.last_store_timestamp if numbers else None,
+            "damaged_spans": len(numbers.damages) if numbers else None,
+            "damaged_bytes": sum(span.end - span.physical_offset for span in numbers.damages) if numbers else None,
+            "problems": [f"{problem.path.name}: {problem.detail}" for problem in log.problems]
+            + [missing for missing in (files.missing_log(),) if missing is not None],
+        },
+        "consumequeue": _queues_info(files),
+        "index": {
+            "files": len(files.index.files),
+            "entries": sum(file.header.index_count - 1 for file in files.index.files),
+            "problems": [f"{path.name}: {problem}" for path, problem in files.index.problems],
+        },
+        "checkpoint": None if checkpoint is None else dict(checkpoint._asdict()),
+        "abort": files.has_abort(),
+        "locked": holder is not None,
+        "lock_holder": holder,
+        "clean_shutdown": not files.has_abort(),
+        "unfinished_change": _unfinished(files),
+    }
+
+
+def _unfinished(files: StoreFiles) -> str | None:
+    """Id of a change of ours that was interrupted, or is under way; what is wrong where that cannot be known."""
+    try:
+        return unfinished_change(files.layout)
+    except RmqctlError as error:
+        return str(error)
+
+
+def _queues_info(files: StoreFiles) -> Row:
+    if has_rocksdb_queues(files.layout):
+        return {"kind": "rocksdb", "topics": None, "queues": None, "units": None, "problems": []}
+    queues = files.queues.all()
+    minimum = files.log.min_offset
+    return {
+        "kind": "files",
+        "topics": len({queue.topic for queue in queues}),
+        "queues": len(queues),
+        # what can be read: slots of messages that are gone with old commitlog files are left out
+        "units": sum(_count_units(queue, minimum) for queue in queues),
+        "problems": [
+            f"{problem.path.relative_to(files.root)}: {problem.detail}"
+            for queue in queues
+            for problem in queue.files.problems
+        ],
+    }
+
+
+def _count_units(queue: AnyConsumeQueue, commitlog_min_offset: int) -> int:
+    minimum = queue.min_offset(commitlog_min_offset)
+    if isinstance(queue, ConsumeQueue):
+        return max(0, queue.max_offset - minimum)
+    return sum(1 for _ in queue.units(minimum))
+
+
+def queue_row(reader: StoreReader, queue: AnyConsumeQueue) -> Row:
+    """One queue: `messages` counts units that point at something, `bytes` is the sum of their sizes, both exact.
+
+    The times are those of its first and last message that can be read; None if there is none.
+    """
+    minimum = queue.min_offset(reader.files.log.min_offset)
+    numbers = count_queue(queue, minimum, reader.unit_store_time)
+    return {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "kind": queue.kind,
+        "min_offset": minimum,
+        "max_offset": queue.max_offset,
+        "messages": numbers.messages,
+        "bytes": numbers.bytes,
+        "first_store_timestamp": numbers.first_store_timestamp,
+        "last_store_timestamp": numbers.last_store_timestamp,
+        "problems": [f"{problem.path.name}: {problem.detail}" for problem in queue.files.problems],
+    }
+
+
+def queue_rows(reader: StoreReader, topic: str | None = None, queue_id: int | None = None) -> Iterator[Row]:
+    """All queues, or those of a topic. UnsupportedError for RocksDB queues, NotFoundError for an unknown topic."""
+    for queue in reader.queues(topic, queue_id):
+        yield queue_row(reader, queue)
+
+
+def topic_rows(reader: StoreReader, topic: str | None = None) -> Iterator[Row]:
+    """Topics with the sums over their queues."""
+    rows: dict[str, Row] = {}
+    for queue in queue_rows(reader, topic):
+        row = rows.setdefault(queue["topic"], _new_topic(queue["topic"], "consumequeue"))
+        row["queues"] += 1
+        row["messages"] += queue["messages"]
+        row["bytes"] += queue["bytes"]
+        _widen(row, queue["first_store_timestamp"], queue["last_store_timestamp"])
+    yield from rows.values()
+
+
+def topic_rows_from_log(files: StoreFiles, topic: str | None = None, progress: Progress | None = None) -> Iterator[Row]:
+    """The same counted from the commitlog itself: for stores whose queues are lost or cannot be read."""
+    topics = log_numbers.count_topics(files.log, progress)
+    for name in sorted(topics):
+        if topic in (None, name):
+            numbers = topics[name]
+            row = _new_topic(name, "commitlog")
+            row["queues"] = len(numbers.queue_ids)
+            row["messages"], row["bytes"] = numbers.messages, numbers.bytes
+            _widen(row, numbers.first_store_timestamp, numbers.last_store_timestamp)
+            yield row
+
+
+def _new_topic(topic: str, source: str) -> Row:
+    return {
+        "topic": topic,
+        "queues": 0,
+        "messages": 0,
+        "bytes": 0,
+        "first_store_timestamp": None,
+        "last_store_timestamp": None,
+        "counted_from": source,
+    }
+
+
+def _widen(row: Row, first: int | None, last: int | None) -> None:
+    known = row["first_store_timestamp"], row["last_store_timestamp"]
+    row["first_store_timestamp"] = min((time for time in (known[0], first) if time is not None), default=None)
+    row["last_store_timestamp"] = max((time for time in (known[1], last) if time is not None), default=None)
+
+
+def file_rows(files: StoreFiles) -> Iterator[Row]:
+    """Every file of the store, by kind, with its size and what of it takes room on disk.
+
+    `first_offset`: the start offset that a file's name says, in bytes of its queue; `last_offset` its end. Links are
+    not followed; what is no regular file is of kind unknown.
+    """
+    directories = [files.root, *(path for path in files.layout.commitlog if not path.is_relative_to(files.root))]
+    for root in directories:
+        for path in _files_below(root):
+            row = _file_row(files, root, path)
+            if row is not None:
+                yield row
+
+
+def _files_below(root: Path) -> Iterator[Path]:
+    def failed(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError):
+            return  # removed since it was listed
+        raise UnreadableError(f"cannot be listed: {error.strerror}", file=error.filename)
+
+    if not root.exists():
+        return
+    for directory, names, entries in os.walk(root, onerror=failed):
+        names.sort()
+        for entry in sorted(entries):
+            yield Path(directory, entry)
+
+
+def _file_row(files: StoreFiles, root: Path, path: Path) -> Row | None:
+    """None for a file that was removed since it was listed."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    what = Recognised(FileKind.UNKNOWN, "place")
+    detail: str | None = None
+    if stat.S_ISREG(status.st_mode):
+        try:
+            what = recognise(path, commitlog=files.layout.commitlog)
+        except RemovedError:
+            return None
+        except UnreadableError as error:
+            detail = error.message
+    else:
+        detail = "not a regular file"
+    first = int(path.name) if is_file_name(path.name) else None
+    return {
+        "kind": what.kind.value,
+        "path": str(path.relative_to(root)) if root == files.root else str(path),
+        "size": status.st_size,
+        "on_disk_bytes": status.st_blocks * _SECTOR,
+        "first_offset": first,
+        "last_offset": None if first is None else first + status.st_size,
+        "modified_timestamp": status.st_mtime_ns // 1_000_000,
+        "readable": what.is_readable,
+        "detail": detail or (None if what.is_readable else what.description),
+    }
+
+
+def has_queue_files(files: StoreFiles) -> bool:
+    """Whether the store has consume queues that can be read: neither lost nor in a RocksDB."""
+    try:
+        return any(queue.files.files for queue in files.queues.all())
+    except UnsupportedError:
+        return False

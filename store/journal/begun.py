@@ -1,0 +1,36 @@
+"""What an error means once a change has begun: the store is between two states, and the error says how to end that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmqctl.formats.errors import UnreadableError, WriteFailedError
+
+
+@contextmanager
+def begun(hint: str, root: Path, has_begun: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Any error of reading or writing in the block, which changes the store at `root`, is a WriteFailedError that ends
+    with `hint`; where nothing `has_begun` yet it stays what it is."""
+    try:
+        yield
+    except WriteFailedError as error:
+        if has_begun():
+            error.hint = joined_hints(error.hint, hint)
+        raise
+    except UnreadableError as error:
+        if not has_begun():
+            raise
+        more = joined_hints(error.hint, hint)
+        raise WriteFailedError(error.message, file=error.file, hint=more) from error
+    except OSError as error:
+        if not has_begun():
+            raise
+        place = error.filename or root
+        raise WriteFailedError(f"I/O error: {error.strerror or error}", file=place, hint=hint) from error
+
+
+def joined_hints(*hints: str | None) -> str:
+    """Several hints as one."""
+    return "; ".join(hint for hint in hints if hint)

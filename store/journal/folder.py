@@ -1,0 +1,207 @@
+"""The files of one journal: journal.json, written once and complete, and state.json, which says how far it has come.
+
+journal.json holds the SHA-256 of before.bin, of after.bin, of every file that is moved away, and its own, which counts
+as zeros while it is computed. It is there under its name only when everything else is on disk: from then on the change
+is `prepared`. state.json appears with the next step and is replaced with every further one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqctl.formats.errors import CorruptError, RefusedError, StoreInUseError, UnreadableError, WriteFailedError
+from rmqctl.store.files import io
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.trees import remove_any
+from rmqctl.store.journal.entry import Entry, Item, file_sha256, from_json
+from rmqctl.store.journal.reach import reach_of, remembered_layout
+
+FORMAT = 3
+JOURNAL, STATE, BEFORE, AFTER = "journal.json", "state.json", "before.bin", "after.bin"
+ABANDONED, PREPARED, APPLIED, UNDOING, UNDONE = "abandoned", "prepared", "applied", "undoing", "undone"
+# of a change that keeps nothing: it has begun, and there is no way back; its folder is gone when it is complete
+INTERRUPTED = "interrupted"
+# of an interrupted change that is neither to be finished nor taken back: it has to be mended, and then it has been
+GIVEN_UP, MENDED = "given-up", "mended"
+UNFINISHED = (PREPARED, UNDOING, INTERRUPTED, GIVEN_UP)
+TO_MEND = (INTERRUPTED, GIVEN_UP)
+GONE = ".gone"
+"""What the name of a folder ends with that is on its way out."""
+_NO_HASH = "0" * 64
+# beyond any journal of ours: what is larger was put there by somebody else
+_LARGEST_JSON = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Journalled:
+    """A journal as it was read. `layout`: the store as it was for the change. `head`: everything of journal.json but
+    its operations and times.
+
+    `times`: mtimes in ns of files that do not get `moment_ns`.
+    """
+
+    folder: Path
+    layout: StoreLayout
+    head: dict[str, Any]
+    entries: list[Entry]
+    times: dict[Path, int]
+
+    @property
+    def moment_ns(self) -> int:
+        """The time that everything changed carries: that of the change, whenever it was finished."""
+        return int(self.head["moment_ns"])
+
+
+def write_journal(folder: Path, head: dict[str, Any], operations: list[dict[str, Any]]) -> None:
+    """Write journal.json; with it the change is prepared."""
+    lines = ",\n".join(json.dumps(operation) for operation in operations)
+    text = json.dumps({"sha256": _NO_HASH, **head})[:-1] + f', "operations": [\n{lines}\n]}}\n'
+    digest = hashlib.sha256(text.encode("ascii")).hexdigest()
+    io.write_whole(folder / JOURNAL, text.replace(_NO_HASH, digest, 1).encode("ascii"))
+
+
+def write_state(folder: Path, state: str, **more: Any) -> None:
+    """Say how far the change has come; durable when this returns."""
+    now = time.time_ns() // 1_000_000
+    io.write_whole(folder / STATE, json.dumps({**more, "state": state, "time": now}).encode("ascii"))
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a journal's folder for good: under another name first, so that what is left of it after a crash is never
+    taken for a change."""
+    gone = folder.with_name(folder.name + GONE)
+    if os.path.lexists(gone):
+        remove_any(gone)
+    io.rename(folder, gone)
+    io.flush_directory(folder.parent)
+    io.remove_tree(gone)
+    io.flush_directory(folder.parent)
+
+
+def remove_if_empty(kept: Path) -> None:
+    """Remove the folder that holds those of changes, unless there is more in it."""
+    with suppress(WriteFailedError):
+        io.remove_directory(kept)
+        io.flush_directory(kept.parent)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """{"state": …, "time": ms, …}; ABANDONED where a command ended before it had decided to change anything. Of an
+    INTERRUPTED, GIVEN_UP or MENDED change the head is there as well."""
+    if not (folder / STATE).exists():
+        return {"state": PREPARED if (folder / JOURNAL).is_file() else ABANDONED, "time": 0}
+    found = _object(folder / STATE)
+    with_journal = (PREPARED, APPLIED, UNDOING, UNDONE, GIVEN_UP, MENDED)
+    known = with_journal if (folder / JOURNAL).is_file() else (INTERRUPTED, GIVEN_UP, MENDED)
+    if found.get("state") not in known:
+        raise CorruptError("says nothing of the change's state", file=folder / STATE, hint=_LOOK)
+    return found
+
+
+_LOOK = "the files that were kept lie beside it in before.bin and moved/"
+
+
+def read_head(folder: Path) -> dict[str, Any]:
+    """journal.json without a look at its hash: for lists."""
+    return _object(folder / JOURNAL)
+
+
+def read_journal(layout: StoreLayout, folder: Path) -> Journalled:
+    """The journal, its hash checked. CorruptError where it is not what was written; RefusedError for another format,
+    or where it would change anything but this store, or knows it with another commitlog."""
+    path = folder / JOURNAL
+    text = _read(path)
+    head = _object(path)
+    digest = str(head.get("sha256"))
+    if head.get("format") != FORMAT:
+        raise RefusedError(
+            f"was written in format {head.get('format')!r}, this version knows {FORMAT}",
+            file=path,
+            hint=f"use the version that wrote it: {head.get('version', 'unknown')}",
+        )
+    if hashlib.sha256(text.replace(digest.encode(), _NO_HASH.encode(), 1)).hexdigest() != digest:
+        raise CorruptError("has changed since it was written: its SHA-256 is another", file=path, hint=_LOOK)
+    rows, times = head.pop("operations", None), head.pop("times", None)
+    is_whole = isinstance(rows, list) and isinstance(times, dict) and isinstance(head.get("moment_ns"), int)
+    if not is_whole or not all(isinstance(time_ns, int) for time_ns in times.values()):
+        raise CorruptError("holds no operations", file=path, hint=_LOOK)
+    layout = remembered_layout(layout, path, head)
+    reach = reach_of(layout, path, head)
+    entries = [from_json(row, reach) for row in rows]
+    return Journalled(folder, layout, head, entries, {layout.root / name: time_ns for name, time_ns in times.items()})
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """While this process ends or forgets a change, no other one does. StoreInUseError if one is about to.
+
+    The store's own lock is not for this: a broker that runs has it, and what is kept may be removed all the same.
+    """
+    descriptor = io.open_for_writing(folder / JOURNAL)  # nothing is written, but over NFS only so it can be locked
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreInUseError(
+                "another process undoes, resumes or prunes this change", file=folder, hint="wait until it is done"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def check_kept(journal: Journalled, *, for_redo: bool) -> None:
+    """CorruptError unless before.bin (`for_redo`: after.bin too) and what was moved away are as they were written."""
+    for name in (BEFORE, AFTER) if for_redo else (BEFORE,):
+        path = journal.folder / name
+        if not path.is_file() or file_sha256(path) != journal.head["files"].get(name):
+            raise CorruptError("is not as it was written: its SHA-256 is another", file=path)
+    for entry in journal.entries:
+        if entry.moved is None or not (journal.folder / entry.moved).exists():
+            continue
+        for item in entry.moved_items:
+            if item.sha256 is not None or item.inode is not None:
+                _check_moved(journal.folder / entry.moved / item.name, item)
+
+
+def _check_moved(path: Path, item: Item) -> None:
+    """CorruptError unless a file that was moved away is as it was, as far as that can be known: a disk that does not
+    give its bytes any more is no reason not to bring the file back."""
+    status = path.lstat() if path.is_file() else None
+    if status is not None and item.sha256 is not None:
+        with suppress(UnreadableError):
+            if file_sha256(path) == item.sha256:
+                return
+            raise CorruptError("was moved away and is not as it was: its SHA-256 is another", file=path)
+    if status is None or (status.st_size, status.st_mtime_ns) != (item.size, item.mtime_ns):
+        raise CorruptError("was moved away and is not as it was: its size or time is another", file=path)
+    if item.inode is not None and status.st_ino != item.inode:
+        raise CorruptError("was moved away and is not as it was: it could not be read, and is another", file=path)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise CorruptError("is no JSON", file=path, hint=_LOOK) from error
+    if not isinstance(found, dict):
+        raise CorruptError("is no JSON object", file=path, hint=_LOOK)
+    return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_JSON:
+            raise CorruptError("is no file, or larger than any journal", file=path)
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error

@@ -1,0 +1,74 @@
+"""Giving up an interrupted change: the way out where it can be neither finished nor taken back.
+
+The store stays as it is, with all that was stored since, and what the change took out or overwrote stays in its folder.
+Until a command that mends has made the store whole by its log, nothing else changes it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.lock import take_lock
+from rmqctl.store.journal.folder import (
+    GIVEN_UP,
+    JOURNAL,
+    TO_MEND,
+    UNFINISHED,
+    held,
+    read_head,
+    read_journal,
+    read_state,
+    write_state,
+)
+from rmqctl.store.journal.log import Change, folders, listed, to_mend_error
+from rmqctl.store.journal.moving import clear_interrupted
+
+_KEPT = ("id", "verb", "arguments", "started", "paths", "bytes", "version")
+
+
+def give_up(layout: StoreLayout, *, dry_run: bool = False) -> Change:
+    """Give up the change that was interrupted, or whose state is damaged. NotFoundError if there is none; RefusedError
+    if it is given up already; StoreInUseError."""
+    if dry_run:
+        return listed(_to_give_up(layout))._replace(state=GIVEN_UP)
+    lock = take_lock(layout)
+    try:
+        folder = _to_give_up(layout)
+        with held(folder) if (folder / JOURNAL).is_file() else nullcontext():
+            _clear_leftovers(layout, folder)
+            head = {}
+            with suppress(RmqctlError):
+                head = read_head(folder)
+            write_state(folder, GIVEN_UP, **{name: head[name] for name in _KEPT if name in head})
+    finally:
+        lock.release()
+    return listed(folder)
+
+
+def _to_give_up(layout: StoreLayout) -> Path:
+    for folder in reversed(folders(layout)):
+        try:
+            state = read_state(folder)["state"]
+        except CorruptError:
+            return folder
+        if state in TO_MEND:
+            raise to_mend_error(layout, listed(folder))
+        if state in UNFINISHED:
+            return folder
+    raise NotFoundError("no change was interrupted", file=layout.root, hint="`rmqctl log` lists the changes")
+
+
+def _clear_leftovers(layout: StoreLayout, folder: Path) -> None:
+    """Copies on their way to or from another file system: all of them is in the journal, and in the commitlog a broker
+    would stop at them."""
+    try:
+        journal = read_journal(layout, folder)
+    except RmqctlError:  # it does not say where they are
+        return
+    for entry in journal.entries:
+        if os.path.isdir(entry.path.parent):
+            clear_interrupted(entry.path)

@@ -1,0 +1,216 @@
+"""Carries out a plan: what it replaces and what it brings is on disk beside the store before its first byte changes.
+
+A journal is a folder `<store>.rmqctl/<time>-<verb>/` with `journal.json` and `state.json` (see journal_folder),
+`before.bin` (bytes that were there), `after.bin` (bytes to come), `moved/` (files and directories taken out) and
+`staged/` (files made beforehand).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmqctl.formats.errors import RmqctlError
+from rmqctl.store.files import io
+from rmqctl.store.files.blob import Blob, Spilled
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.reading import named
+from rmqctl.store.files.trees import flush_tree
+from rmqctl.store.journal.begun import begun, joined_hints
+from rmqctl.store.journal.carry_out import carry_out
+from rmqctl.store.journal.entry import IN_PLACE, Entry, new_entry, to_json, to_text
+from rmqctl.store.journal.folder import (
+    AFTER,
+    APPLIED,
+    BEFORE,
+    INTERRUPTED,
+    JOURNAL,
+    UNDOING,
+    UNDONE,
+    remove_folder,
+    remove_if_empty,
+    write_journal,
+    write_state,
+)
+from rmqctl.store.journal.history import note_permanent
+from rmqctl.store.journal.interrupted_sizes import SIZES
+from rmqctl.store.journal.log import how_to_end, new_head
+from rmqctl.store.journal.plan import ClearRange, Install, MoveAway, Operation, Plan, Resize, WriteRange
+from rmqctl.store.journal.reach import places_outside
+from rmqctl.store.journal.roll_back import roll_back
+from rmqctl.store.journal.use.file_bytes import digest_outside, ranges_of
+from rmqctl.store.journal.use.marks import flush_marked, marks_with_lock, name_of
+
+HOW_TO_END_FOR_GOOD = "nothing was kept: run the command again, or let `rmqctl recover` make the store whole"
+
+
+class Journal:
+    """One change of a store. Made empty, so that files can be staged in it before the plan is complete.
+
+    Without `keeps` nothing of the old state is kept: the change cannot be undone, and after a crash in the middle of it
+    a command that mends has to be run (`refuse_unfinished` says so).
+    """
+
+    def __init__(
+        self,
+        layout: StoreLayout,
+        verb: str,
+        arguments: list[str] | None = None,
+        *,
+        keeps: bool = True,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        """`sizes`: of the files that will be made, see `interrupted_sizes`."""
+        self.layout = layout
+        self.keeps = keeps
+        self._head = new_head(layout, verb, arguments)
+        self._sizes = dict(sizes or {})
+        self._moment_ns = int(self._head["moment_ns"])
+        self.folder = layout.kept / str(self._head["id"])
+        self._after = Blob(self.folder / AFTER)
+
+    @property
+    def kept_in(self) -> str | None:
+        """The folder for a report; None where nothing is kept."""
+        return str(self.folder) if self.keeps else None
+
+    @property
+    def staging(self) -> Path:
+        """Folder for files that a plan installs."""
+        path = self.folder / "staged"
+        io.make_directories(path)
+        return path
+
+    def spill(self, data: bytes) -> Spilled:
+        """Put bytes that a plan is going to write into the journal at once, so that they need not be kept in memory."""
+        return self._after.put(data)
+
+    def discard(self) -> None:
+        """Remove the journal of a plan that is not carried out."""
+        self._after.close()
+        if self.folder.is_dir():
+            remove_folder(self.folder)
+        remove_if_empty(self.layout.kept)
+
+    def apply(self, plan: Plan) -> None:
+        """Prepare, carry out, verify. After an error the journal stays `prepared`; Ctrl-C takes the change back.
+
+        UnreadableError or WriteFailedError where nothing had begun; once it had, WriteFailedError with a hint.
+        """
+        with self.planning():
+            io.make_directories(self.folder)
+        if not self.keeps:
+            self._apply_for_good(plan)
+            return
+        with self.planning():
+            entries = self._prepare(plan)
+        with begun(how_to_end(self.layout), self.layout.root):
+            try:
+                carry_out(self.folder, entries, self._moment_ns, plan.times)
+            except KeyboardInterrupt:
+                write_state(self.folder, UNDOING)
+                roll_back(self.folder, entries)
+                write_state(self.folder, UNDONE)
+                raise
+            write_state(self.folder, APPLIED, marks=marks_with_lock(self.layout))
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """Where what is done in the block fails, the journal goes: nothing of the store was touched, so nothing is to
+        be undone. UnreadableError for what cannot be read."""
+        try:
+            with named(self.layout.root):
+                yield
+        except BaseException as error:
+            try:
+                self.discard()
+            except (RmqctlError, OSError):
+                if (self.folder / JOURNAL).is_file() and isinstance(error, RmqctlError):
+                    error.hint = joined_hints(error.hint, how_to_end(self.layout))
+            raise
+
+    def _prepare(self, plan: Plan) -> list[Entry]:
+        """Write before.bin, after.bin and journal.json; from then on the change is to be finished or taken back."""
+        flush_marked(self.layout)
+        marks = marks_with_lock(self.layout)
+        with Blob(self.folder / BEFORE) as before, self._after as after:
+            entries = [
+                new_entry(number, operation, self.folder, before, after)
+                for number, operation in enumerate(_expanded(plan))
+            ]
+        staged = self.folder / "staged"
+        if staged.is_dir():
+            flush_tree(staged)
+        io.flush_directory(self.folder)
+        io.flush_directory(self.folder.parent)
+        io.flush_directory(self.folder.parent.parent)
+        files = {BEFORE: before.sha256, AFTER: after.sha256}
+        head = {**self._head, "files": files, **_extent(plan, entries), **self._surroundings(entries), "marks": marks}
+        head["times"] = {to_text(path, self.layout.root): time_ns for path, time_ns in plan.times.items()}
+        write_journal(self.folder, head, [to_json(entry, self.layout.root) for entry in entries])
+        return entries
+
+    def _surroundings(self, entries: list[Entry]) -> dict[str, object]:
+        """What an undo has to know of the store: where its commitlog and its links lead, and what stays in files that
+        are changed in place."""
+        changed: dict[Path, list[Entry]] = {}
+        for entry in entries:
+            if entry.kind in IN_PLACE and entry.size is not None:
+                changed.setdefault(entry.path, []).append(entry)
+        directories = [entry.directory for entry in entries if entry.directory is not None]
+        root = self.layout.root
+        return {
+            "commitlog": [name_of(directory, self.layout) for directory in self.layout.commitlog],
+            "places": places_outside(self.layout, directories, changed),
+            "outside": {to_text(path, root): digest_outside(path, ranges_of(of)) for path, of in changed.items()},
+        }
+
+    def _apply_for_good(self, plan: Plan) -> None:
+        with self.planning():
+            with self._after as after:
+                entries = [
+                    new_entry(number, operation, self.folder, None, after)
+                    for number, operation in enumerate(_expanded(plan))
+                ]
+            for directory in (self.folder, self.folder.parent, self.folder.parent.parent):
+                io.flush_directory(directory)
+            head = {**self._head, **_extent(plan, entries)}
+        with begun(HOW_TO_END_FOR_GOOD, self.layout.root):
+            # nothing else tells what the files were like once the old ones are gone
+            write_state(self.folder, INTERRUPTED, **head, **{SIZES: self._sizes})
+            carry_out(self.folder, entries, self._moment_ns, plan.times, keeps=False)
+            note_permanent(self.layout, head)
+            remove_folder(self.folder)
+
+
+def _extent(plan: Plan, entries: list[Entry]) -> dict[str, int]:
+    """How much a change changes: paths; bytes that are overwritten, cut off or moved away; messages."""
+    cut = sum(entry.size - entry.new_size for entry in entries if entry.kind == "Resize" and entry.size is not None)
+    moved = sum(item.size or 0 for entry in entries for item in entry.moved_items)
+    return {
+        "paths": len(plan.paths()),
+        "bytes": plan.changed_bytes() + max(0, cut) + moved,
+        "messages_gone": plan.messages_gone,
+        "messages_made": plan.messages_made,
+    }
+
+
+def _expanded(plan: Plan) -> list[Operation]:
+    """The operations as they are carried out. A folder that is a link to one elsewhere stays one: what is in it is
+    exchanged. What is going to be taken out need not be changed before."""
+    found: list[Operation] = []
+    going: set[Path] = set()
+    for operation in reversed(plan.operations):
+        path = operation.path
+        if isinstance(operation, MoveAway):
+            going.add(path)
+        elif isinstance(operation, (WriteRange, ClearRange, Resize)) and path in going:
+            continue
+        if isinstance(operation, Install) and path.is_symlink() and path.is_dir() and operation.staged.is_dir():
+            coming = {path / below.name: below for below in sorted(operation.staged.iterdir(), reverse=True)}
+            found += [Install(staged, place) for place, staged in coming.items()]
+            found += [MoveAway(below) for below in sorted(path.iterdir(), reverse=True) if below not in coming]
+        else:
+            found.append(operation)
+    return found[::-1]

@@ -1,0 +1,237 @@
+"""The changes made to a store: which there were, and which one is unfinished.
+
+Those that kept nothing (`clean`, `--no-journal`) and those that were forgotten are lines of the history.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.journal.folder import (
+    ABANDONED,
+    FORMAT,
+    GIVEN_UP,
+    INTERRUPTED,
+    MENDED,
+    TO_MEND,
+    UNDONE,
+    UNFINISHED,
+    read_head,
+    read_state,
+    remove_folder,
+    write_state,
+)
+from rmqctl.store.journal.history import history, note_permanent
+
+_ID = re.compile(r"\d{8}T\d{9}Z-[a-z]+")
+DAMAGED = "damaged"
+
+
+class Change(NamedTuple):
+    """One change. `state`: prepared, applied, undoing, undone; permanent (nothing was kept), interrupted (the same, not
+    complete), forgotten (what was kept has been removed), given-up (interrupted, and neither to be finished nor taken
+    back), mended (the same, and the store has been made whole since), abandoned (nothing was decided yet), damaged.
+    `time` in ms; `kept_bytes` on disk now."""
+
+    id: str
+    verb: str
+    state: str
+    time: int
+    paths: int
+    bytes: int
+    kept_bytes: int
+    arguments: list[str]
+    version: str
+    folder: str | None
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the store may be half changed."""
+        return self.state in UNFINISHED
+
+
+def changes(layout: StoreLayout) -> list[Change]:
+    """All changes, the oldest first."""
+    found = {}
+    for row in history(layout):
+        with suppress(TypeError, ValueError):
+            found[str(row["id"])] = _named(str(row["id"]), row["verb"], row["state"], row, 0, None)
+    # of one that was about to be forgotten everything is there as long as its folder is
+    found |= {folder.name: listed(folder) for folder in folders(layout)}
+    return sorted(found.values(), key=lambda change: change.id)
+
+
+def last_standing(layout: StoreLayout) -> Change | None:
+    """The last change that has not been taken back: what `undo` is about; None if there is none."""
+    standing = [change for change in changes(layout) if change.state not in (ABANDONED, UNDONE)]
+    return standing[-1] if standing else None
+
+
+def unfinished_change(layout: StoreLayout) -> str | None:
+    """Id of a change that was interrupted, or is under way in another process; None if there is none."""
+    return next((folder.name for folder, _ in unfinished(layout)), None)
+
+
+def unfinished(layout: StoreLayout) -> list[tuple[Path, dict[str, Any]]]:
+    """The folders of all such changes and their states, the last first. CorruptError where a state is damaged."""
+    found = []
+    for folder in reversed(folders(layout)):
+        try:
+            state = read_state(folder)
+        except CorruptError as error:
+            error.hint = f"nobody knows whether this change is complete: look; {way_out(layout)}"
+            raise
+        if state["state"] in UNFINISHED:
+            found.append((folder, state))
+    return found
+
+
+def refuse_unfinished(layout: StoreLayout, *, mends: bool = False) -> None:
+    """RefusedError if a change of the store was interrupted: nothing else may change it before that one is ended.
+
+    One that kept nothing, or was given up, can only be ended by a command that `mends` the store whatever state it is
+    in.
+    """
+    for folder, state in unfinished(layout):
+        if state["state"] not in TO_MEND:
+            raise RefusedError(f"the change {folder.name} was interrupted", file=layout.root, hint=how_to_end(layout))
+        if not mends:
+            raise to_mend_error(layout, listed(folder))
+
+
+def how_to_end(layout: StoreLayout) -> str:
+    """What to do about an interrupted change of which everything was kept."""
+    where = f"-s {shlex.quote(str(layout.root))}"
+    return f"`rmqctl undo {where}` puts the store back as it was before, `rmqctl resume {where}` finishes the change"
+
+
+def way_out(layout: StoreLayout) -> str:
+    """What to do where an interrupted change can be neither finished nor taken back."""
+    where = f"-s {shlex.quote(str(layout.root))}"
+    return (
+        f"`rmqctl undo --give-up {where}` leaves the store as it is now and keeps what the change took out; then "
+        f"`rmqctl recover {where}` makes it whole by its log, with all that has been stored since"
+    )
+
+
+def to_mend_error(layout: StoreLayout, change: Change) -> RefusedError:
+    """What to say of a change that can only be ended by mending the store."""
+    if change.state == GIVEN_UP:
+        return RefusedError(
+            f"the change {change.id} was interrupted and given up: the store is not whole",
+            file=layout.root,
+            hint=f"let `rmqctl recover -s {shlex.quote(str(layout.root))}` make it whole; what the change took out is "
+            f"kept in {change.folder}",
+        )
+    return RefusedError(
+        f"the change {change.id} was interrupted, and it kept nothing: there is no way back",
+        file=layout.root,
+        hint=f"run it again (`{shlex.join(['rmqctl', *change.arguments])}`), "
+        f"or let `rmqctl recover -s {layout.root}` make the store whole",
+    )
+
+
+def end_interrupted(layout: StoreLayout, which: Callable[[dict[str, Any]], bool] = lambda head: True) -> None:
+    """The store has been mended: interrupted changes that kept nothing, or were given up, are over, those of which
+    `which` says so by their head (as in journal.json). Only under the store's lock."""
+    for folder, state in unfinished(layout):
+        if state["state"] == INTERRUPTED and which(state):
+            note_permanent(layout, state)
+            remove_folder(folder)
+        elif state["state"] == GIVEN_UP and which(state):
+            write_state(folder, **{**state, "state": MENDED})
+
+
+def unmend(layout: StoreLayout, since_ms: int) -> None:
+    """What mended the store, begun at that time, is going to be taken back: changes that were given up and counted as
+    mended by it have to be mended again. Only under the store's lock."""
+    for folder in folders(layout):
+        state = read_state(folder)
+        if state["state"] == MENDED and state["time"] >= since_ms:
+            write_state(folder, **{**state, "state": GIVEN_UP})
+
+
+def find_change(layout: StoreLayout, wanted: str) -> Change:
+    """The change whose id is or begins with `wanted`. NotFoundError; RefusedError if several do."""
+    every = changes(layout)
+    found = [change for change in every if change.id == wanted] or [c for c in every if c.id.startswith(wanted)]
+    if not found:
+        raise NotFoundError(f"there is no change {wanted!r}", file=layout.kept, hint="`rmqctl log` lists them")
+    if len(found) > 1:
+        raise RefusedError(f"{len(found)} changes begin with {wanted!r}", file=layout.kept, hint="write the whole id")
+    return found[0]
+
+
+def new_head(layout: StoreLayout, verb: str, arguments: list[str] | None) -> dict[str, Any]:
+    """What is noted of a change that begins now. Its id is `<time>-<verb>`."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    moment_ns = time.time_ns()
+    moment = moment_ns // 1_000_000
+    while (layout.kept / (name := f"{_stamp(moment)}-{verb}")).exists():  # two within one millisecond
+        moment += 1
+    try:
+        ours = version("rmqctl")
+    except PackageNotFoundError:  # run from a copy of the source
+        ours = "unknown"
+    return {
+        "format": FORMAT,
+        "version": ours,
+        "id": name,
+        "verb": verb,
+        "arguments": arguments or [],
+        "store": str(layout.root.resolve()),
+        "started": moment,
+        "moment_ns": moment_ns,
+    }
+
+
+def _stamp(moment: int) -> str:
+    return time.strftime("%Y%m%dT%H%M%S", time.gmtime(moment // 1000)) + f"{moment % 1000:03d}Z"
+
+
+def is_id(name: str) -> bool:
+    """Whether a change can have this id."""
+    return _ID.fullmatch(name) is not None
+
+
+def folders(layout: StoreLayout) -> list[Path]:
+    """The folders of all changes that have one, the oldest first."""
+    try:
+        names = sorted(os.listdir(layout.kept))
+    except FileNotFoundError:
+        return []
+    except OSError as error:  # whether a change is unfinished cannot be known then
+        raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.kept) from error
+    # nothing else is ever looked at, let alone removed
+    folders = [layout.kept / name for name in names if is_id(name)]
+    return [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
+
+
+def listed(folder: Path) -> Change:
+    """The change whose journal is in this folder, as it is now."""
+    verb = folder.name.partition("-")[2]
+    kept = sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+    try:
+        found = read_state(folder)
+        state = found["state"]
+        head = found if state in (*TO_MEND, MENDED) else read_head(folder) if state != ABANDONED else {}
+        return _named(folder.name, verb, state, head, kept, folder)
+    except (RmqctlError, TypeError, ValueError):
+        return Change(folder.name, verb, DAMAGED, 0, 0, 0, kept, [], "", str(folder))
+
+
+def _named(name: str, verb: str, state: str, head: dict[str, Any], kept: int, folder: Path | None) -> Change:
+    started, paths, size = (int(head.get(key) or 0) for key in ("started", "paths", "bytes"))
+    arguments = [str(argument) for argument in head.get("arguments") or ()]
+    place = None if folder is None else str(folder)
+    return Change(name, verb, state, started, paths, size, kept, arguments, str(head.get("version", "")), place)

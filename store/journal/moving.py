@@ -1,0 +1,48 @@
+"""Moves files and directories, across file systems too, so that a kill leaves all of it in one of the two places."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rmqctl.store.files import io
+from rmqctl.store.files.trees import flush_tree, remove_any
+
+_MOVING, _GONE = ".rmqctl-moving", ".rmqctl-gone"
+
+
+def move(source: Path, target: Path) -> None:
+    """Move a file or directory, across file systems too; the target must not exist."""
+    io.make_directories(target.parent)
+    if io.rename_within(source, target):
+        return
+    temporary = _beside(target, _MOVING)
+    io.copy_file(source, temporary)
+    flush_tree(temporary)
+    io.rename(temporary, target)
+    io.flush_directory(target.parent)
+    discard(source)
+    io.flush_directory(source.parent)
+
+
+def discard(path: Path) -> None:
+    """Remove a file or directory, under another name first: half of a directory must not look like all of it."""
+    gone = _beside(path, _GONE)
+    io.rename(path, gone)
+    remove_any(gone)
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether a move that was killed left it: see `clear_interrupted`."""
+    return path.name.startswith(".") and path.name.endswith((_MOVING, _GONE))
+
+
+def clear_interrupted(path: Path) -> None:
+    """Remove what a move to or from `path` left beside it when the process was killed."""
+    for name in (_beside(path, _MOVING), _beside(path, _GONE)):
+        if os.path.lexists(name):
+            remove_any(name)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(f".{path.name}{suffix}")

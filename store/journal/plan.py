@@ -1,0 +1,142 @@
+"""What is going to change in a store, as data: planned and counted before anything is touched (law 4)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rmqctl.store.files.blob import Spilled
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRange:
+    """Put `data` at byte `offset` of an existing file."""
+
+    path: Path
+    offset: int
+    data: bytes | Spilled
+
+
+@dataclass(frozen=True, slots=True)
+class ClearRange:
+    """Put zeros at bytes [offset, offset + length) of an existing file."""
+
+    path: Path
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Cut or extend (with zeros) a file to `size` bytes."""
+
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFile:
+    """Create a file of `size` zero bytes, with its directories."""
+
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveAway:
+    """Take a file or directory out of the store; it is kept in the journal's folder."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """Put a file or directory made beside the store at `path`; what was there is moved away.
+
+    In a plan that is only shown nothing was made: `staged` is `path`, and `size` is what its files will have, None if
+    that is not known.
+    """
+
+    staged: Path
+    path: Path
+    size: int | None = None
+
+
+def data_of(operation: WriteRange) -> bytes:
+    """What is to be written."""
+    return operation.data.load() if isinstance(operation.data, Spilled) else operation.data
+
+
+Operation = WriteRange | ClearRange | Resize | CreateFile | MoveAway | Install
+
+
+@dataclass(slots=True)
+class Plan:
+    """Operations in the order they are carried out.
+
+    What changes carries the time of the change, but for the files in `times` (mtime in ns): a broker deletes commitlog
+    files by their age, the oldest first, so one that looks young would keep all behind it on the disk.
+    `messages_gone`: that it takes out of the log; `messages_made`: that are good ones only by it, fillers included.
+    """
+
+    operations: list[Operation] = field(default_factory=list)
+    times: dict[Path, int] = field(default_factory=dict)
+    messages_gone: int = 0
+    messages_made: int = 0
+
+    def add(self, operation: Operation) -> None:
+        """Add one operation at the end."""
+        self.operations.append(operation)
+
+    def __bool__(self) -> bool:
+        return bool(self.operations)
+
+    def paths(self) -> list[Path]:
+        """Every path that changes, once, in order."""
+        return list(dict.fromkeys(operation.path for operation in self.operations))
+
+    def changed_bytes(self) -> int:
+        """Bytes of existing files that are overwritten or cleared."""
+        total = 0
+        for operation in self.operations:
+            if isinstance(operation, WriteRange):
+                total += len(operation.data)
+            elif isinstance(operation, ClearRange):
+                total += operation.length
+        return total
+
+
+def describe(operation: Operation, root: Path) -> dict[str, Any]:
+    """One operation that has not been carried out, for people and for `--dry-run --json`: paths relative to the store.
+
+    `bytes`: that are written or cleared, come, or go; None where that is not known. `replaced_bytes`: of what goes for
+    something that is installed.
+    """
+    path = str(operation.path.relative_to(root)) if operation.path.is_relative_to(root) else str(operation.path)
+    match operation:
+        case WriteRange():
+            return {"operation": "write", "path": path, "offset": operation.offset, "bytes": len(operation.data)}
+        case ClearRange():
+            return {"operation": "clear", "path": path, "offset": operation.offset, "bytes": operation.length}
+        case Resize():
+            changed = abs(operation.size - _size_at(operation.path))
+            return {"operation": "resize", "path": path, "offset": operation.size, "bytes": changed}
+        case CreateFile():
+            return {"operation": "create", "path": path, "offset": 0, "bytes": operation.size}
+        case MoveAway():
+            return {"operation": "move away", "path": path, "offset": 0, "bytes": _size_at(operation.path)}
+        case Install():
+            # what is only shown has nothing staged: the place itself stands for it
+            is_made = operation.staged != operation.path
+            size = _size_at(operation.staged) if is_made else operation.size
+            replaced = _size_at(operation.path)
+            return {"operation": "install", "path": path, "offset": 0, "bytes": size, "replaced_bytes": replaced}
+
+
+def _size_at(path: Path) -> int:
+    """Bytes of a file, or of all files of a directory; 0 where there is nothing."""
+    if path.is_dir() and not path.is_symlink():
+        return sum(_size_at(below) for below in path.iterdir())
+    return path.lstat().st_size if os.path.lexists(path) else 0

@@ -1,0 +1,1 @@
+"""Whether anybody used a store since a change of it was interrupted or applied."""

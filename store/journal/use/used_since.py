@@ -1,0 +1,178 @@
+"""Whether anybody but the change itself has written to a store since a change of it began.
+
+Between any two steps of ours anyone may have used the store, whether the change is complete or was interrupted, being
+made or being taken back. So every file is held against all that our own steps can have left: untouched ones against
+their marks, those changed in place against the bytes before and after, those that were moved against where they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from rmqctl.formats.errors import RefusedError, RmqctlError
+from rmqctl.store.journal.entry import (
+    CREATE,
+    IN_PLACE,
+    INSTALL,
+    MOVE,
+    RESIZE,
+    Entry,
+    Item,
+    is_same,
+    to_text,
+    tree_items,
+)
+from rmqctl.store.journal.folder import AFTER, APPLIED, BEFORE, Journalled
+from rmqctl.store.journal.moving import is_leftover
+from rmqctl.store.journal.use.file_bytes import digest_outside, is_as_left, ranges_of, sizes_of
+from rmqctl.store.journal.use.marks import Marks, marks_with_lock
+
+_NOTHING = hashlib.sha256().hexdigest()
+LATER = "a store can only go back to a state that nobody has built on"
+
+
+def refuse_used(journal: Journalled, state: dict[str, object]) -> None:
+    """RefusedError that names the first file that is not as the change left it; UnreadableError."""
+    is_complete = state["state"] == APPLIED
+    marks = (state if is_complete else journal.head).get("marks")
+    in_place: dict[Path, list[Entry]] = {}
+    for entry in journal.entries:
+        if entry.kind in (*IN_PLACE, CREATE):
+            in_place.setdefault(entry.path, []).append(entry)
+    _refuse_marks(journal, marks if isinstance(marks, dict) else {}, is_all=is_complete)
+    if is_complete:
+        _refuse_changed(journal)
+    else:
+        _refuse_moved(journal, in_place)
+    going = {entry.path: entry.moved for entry in journal.entries if entry.moved is not None}
+    for path, entries in in_place.items():
+        _refuse_bytes(journal, path, entries, going, is_complete)
+
+
+def _refuse_marks(journal: Journalled, marks: Marks, *, is_all: bool) -> None:
+    """The files that every writer touches; unless `is_all` but for those that the change itself touches."""
+    changed = [entry.path for entry in journal.entries]
+    found = marks_with_lock(journal.layout)
+    lock = journal.layout.lock.name
+    if lock not in marks:
+        found.pop(lock, None)
+    for name in sorted(found.keys() | marks.keys()):
+        path = journal.layout.root / name
+        if found.get(name) == marks.get(name):
+            continue
+        if is_all or not any(path.is_relative_to(top) for top in changed):
+            if not is_all and is_leftover(path):
+                continue
+            raise _changed(journal, path)
+
+
+def _refuse_changed(journal: Journalled) -> None:
+    """Sizes, times and folders of everything that a complete change touched."""
+    for path, expected in _after(journal).items():
+        if isinstance(expected, list):
+            found = list(tree_items(path)) if os.path.lexists(path) else []
+            wrong = next((item for item in found if item not in expected), None)
+            if wrong is not None or len(found) != len(expected):
+                raise _changed(journal, path / wrong.name if wrong is not None else path)
+        elif expected is None:
+            if os.path.lexists(path):
+                raise _changed(journal, path)
+        else:
+            status = path.stat() if path.exists() else None
+            time_ns = journal.times.get(path, journal.moment_ns)
+            if status is None or (status.st_size, status.st_mtime_ns) != (expected, time_ns):
+                raise _changed(journal, path)
+
+
+def _after(journal: Journalled) -> dict[Path, int | list[Item] | None]:
+    """What every changed path is when the change is complete: a size, a tree, or nothing."""
+    after: dict[Path, int | list[Item] | None] = {}
+    for entry in journal.entries:
+        path = entry.path
+        if entry.kind in (MOVE, INSTALL):
+            for below in [known for known in after if known.is_relative_to(path)]:
+                del after[below]
+            after[path] = entry.staged_items if entry.kind == INSTALL else None
+        elif entry.kind in (CREATE, RESIZE):
+            after[path] = entry.new_size
+        elif entry.kind in IN_PLACE:
+            known = after.get(path, entry.size)
+            after[path] = max(known if isinstance(known, int) else 0, entry.offset + entry.length)
+        for above in path.parents:
+            if after.get(above, 0) is None:  # taken out, and made anew for this one
+                del after[above]
+    return after
+
+
+def _refuse_bytes(
+    journal: Journalled, path: Path, entries: list[Entry], going: dict[Path, str], is_complete: bool
+) -> None:
+    """Size and bytes of a file that is changed in place, or made."""
+    if not path.exists():
+        if entries[0].kind == CREATE and not is_complete:
+            return
+        raise _changed(journal, path)
+    if entries[0].kind == CREATE and _is_still_to_go(journal, going, path):
+        return
+    if not path.is_file():
+        raise _changed(journal, path)
+    size = path.stat().st_size
+    outside = journal.head.get("outside", {}).get(to_text(path, journal.layout.root), _NOTHING)
+    before, after = journal.folder / BEFORE, journal.folder / AFTER
+    if (
+        not any(least <= size <= largest for least, largest in sizes_of(entries))
+        or digest_outside(path, ranges_of(entries)) != outside
+        or not is_as_left(path, entries, before, after, complete=is_complete)
+    ):
+        raise _changed(journal, path)
+
+
+def _up(path: Path) -> tuple[Path, ...]:
+    return (path, *path.parents)
+
+
+def _is_still_to_go(journal: Journalled, going: dict[Path, str], path: Path) -> bool:
+    """Whether something that is to be taken out may still stand where a file is to be made."""
+    return any(moved is not None and not os.path.lexists(journal.folder / moved) for moved in map(going.get, _up(path)))
+
+
+def _refuse_moved(journal: Journalled, in_place: Collection[Path]) -> None:
+    """Files and folders that are moved or put in place, wherever an interruption left them."""
+    paths = {entry.path for entry in journal.entries}
+    for entry in journal.entries:
+        if entry.kind in (MOVE, INSTALL) and not _is_somewhere(journal.folder, entry, paths, in_place):
+            raise _changed(journal, entry.path)
+    above = {parent for path in paths for parent in path.parents}
+    for directory in sorted({made for entry in journal.entries for made in entry.made}):
+        for found in sorted(directory.rglob("*")) if directory.is_dir() else ():
+            if found not in above and paths.isdisjoint(_up(found)) and not any(map(is_leftover, _up(found))):
+                raise _changed(journal, found)
+
+
+def _is_somewhere(folder: Path, entry: Entry, paths: set[Path], in_place: Collection[Path]) -> bool:
+    """Whether what was at a path, and what is to come there, are each where one of our steps put them. What other
+    operations change below it, `paths` and `in_place`, is theirs."""
+    is_kept = entry.moved is None or os.path.lexists(folder / entry.moved)
+    is_staged = entry.staged is None or os.path.lexists(folder / entry.staged)
+    path = entry.path
+    if not os.path.lexists(path):
+        return is_kept and is_staged
+    found = [(path / item.name, item) for item in tree_items(path) if item.size is not None]
+    here = [item for at, item in found if at not in in_place and (at == path or at not in paths)]
+    # a move to another file system leaves, for a moment, the same in both places
+    if entry.moved is not None and is_staged and is_same(path, here, entry.moved_items):
+        return True
+    if entry.staged is not None and is_kept and is_same(path, here, entry.staged_items):
+        return True
+    return len(here) < len(found) and is_kept and is_staged and not here
+
+
+def _changed(journal: Journalled, path: Path) -> RmqctlError:
+    return RefusedError(
+        f"is not as the change {journal.head.get('id')} left it: a broker or another program has written to the store",
+        file=path,
+        hint=f"{LATER}; what the change took out is kept in {journal.folder}",
+    )

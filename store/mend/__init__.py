@@ -1,1 +1,0 @@
-"""Planning how queues and index become what the valid commitlog implies."""

@@ -1,0 +1,98 @@
+"""What a start costs: good messages behind the end of the log, and messages that no queue leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqctl.formats.message import Reason
+from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
+from rmqctl.store.columns.parallel import walk_parallel
+from rmqctl.store.commitlog.walk import Damage
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.predict.dispatch import SimulatedDispatch, SimulatedQueues
+from rmqctl.store.queues.dispatch import QueueSlot
+from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
+
+_OF_FILES = (Reason.GAP, Reason.SHORT_FILE)
+_PIECE = 32 * 1024 * 1024
+
+
+def count_behind(log: MappedFileQueue, end_offset: int) -> tuple[int, int]:
+    """Good messages from `end_offset` on, and their bytes."""
+    messages = size = 0
+    for counted in walk_parallel(log, _count, end_offset, columns=Columns.NONE):
+        messages += counted[0]
+        size += counted[1]
+    return messages, size
+
+
+def _count(records: Iterator[ColumnRecord]) -> tuple[int, int]:
+    messages = size = 0
+    for record in records:
+        if isinstance(record, MessageColumns):
+            messages += record.rows
+            size += record.end - record.begin
+    return messages, size
+
+
+class Unqueued(NamedTuple):
+    """`messages`: queue slots of good messages at which no unit points. `damaged`: physical offsets where no good
+    message stands."""
+
+    messages: int
+    damaged: list[int]
+
+
+def count_unqueued(
+    log: MappedFileQueue,
+    queues: SimulatedQueues,
+    dispatch: SimulatedDispatch,
+    digest: Digest,
+    levels: tuple[int, ...],
+) -> Unqueued:
+    """What of `log`, which ends where the broker's does, no unit of the queues leads to."""
+    counter = _Unqueued(queues, dispatch)
+    damaged: list[int] = []
+    for records in walk_parallel(log, digest.runs, columns=digest.columns, topics=digest.topics, piece=_PIECE):
+        for record in records:
+            if isinstance(record, Run):
+                route(record, log, levels, counter)
+            elif isinstance(record, Damage) and record.reason not in _OF_FILES:
+                damaged.append(record.physical_offset)
+    return Unqueued(counter.count, [offset for offset in damaged if offset < log.max_offset])
+
+
+class _Unqueued:
+    """Compares the slots of messages with the queues."""
+
+    def __init__(self, queues: SimulatedQueues, dispatch: SimulatedDispatch) -> None:
+        self._queues = queues
+        self._dispatch = dispatch
+        self.count = 0
+
+    def is_batch_topic(self, topic: str, queue_id: int) -> bool:
+        """As the dispatch has it."""
+        return self._dispatch.is_batch_topic(topic, queue_id)
+
+    def add(self, slot: QueueSlot) -> None:
+        """One slot. A batch queue is not placed by offsets: any unit will do."""
+        queue = self._queues.by_key.get((slot.topic, slot.queue_id, slot.is_batch))
+        unit = slot.unit
+        if queue is None:
+            self.count += 1
+        elif queue.is_batch:
+            self.count += int(unit.physical_offset not in queue.all_offsets())
+        else:
+            self.count += int(queue.offsets_at(np.array([unit.queue_offset], np.int64))[0] != unit.physical_offset)
+
+    def add_units(self, run: QueueRun) -> None:
+        """Slots of one queue, those before its minimum included: they are not served."""
+        queue = self._queues.by_key.get((run.topic, run.queue_id, False))
+        if queue is None:
+            self.count += len(run.slots)
+            return
+        wrong = queue.offsets_at(run.slots) != run.units["physical_offset"]
+        self.count += int(np.count_nonzero(wrong))

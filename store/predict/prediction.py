@@ -1,0 +1,324 @@
+"""The start of a broker in the order of its own steps: load, queues, index, commitlog, dispatch (docs/recovery.md)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rmqctl.formats.errors import RemovedError, UsageError
+from rmqctl.formats.wording import counted
+from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.predict.counting import count_behind, count_unqueued
+from rmqctl.store.predict.dispatch import SimulatedDispatch, SimulatedQueues
+from rmqctl.store.predict.index import IndexStart, lost_entries, start_index
+from rmqctl.store.predict.loading import load_files
+from rmqctl.store.predict.queue import SimulatedQueue
+from rmqctl.store.predict.queue_loading import QueueLoading
+from rmqctl.store.predict.reading import BrokerReading, Place, first_file_after_crash
+from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules
+from rmqctl.store.predict.settings import refuse_what_is_not_followed
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_runs import Digest
+
+# how often a store is looked at anew because files of it were removed meanwhile
+_RESTARTS = 3
+
+
+@dataclass(slots=True)
+class Prediction:
+    """What a start will do. Offsets are physical, paths relative to the store where they lie in it.
+
+    `loads`: whether the broker comes up; `error`: in its own words why not. `start_file`, `start_offset`: where its
+    recovery begins to read; `end_offset`, `end_reason`: where the log ends for it; None where it does not come so far.
+    `messages_lost` and `bytes_lost`: good messages behind that end. `messages_unqueued`: messages left in the log that
+    no queue leads to. `queues_changed`: a row for each, see `_row`. `index_entries_lost`: those of deleted index files
+    that are not made anew. `warnings`: what else is going to happen.
+    """
+
+    broker: str
+    loads: bool = True
+    error: str | None = None
+    was_clean: bool = True
+    start_file: str | None = None
+    start_offset: int | None = None
+    end_offset: int | None = None
+    end_reason: str | None = None
+    messages_lost: int = 0
+    bytes_lost: int = 0
+    messages_unqueued: int = 0
+    files_deleted: list[str] = field(default_factory=list)
+    queues_changed: list[dict[str, Any]] = field(default_factory=list)
+    index_files_deleted: list[str] = field(default_factory=list)
+    index_entries_lost: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def is_harmful(self) -> bool:
+        """Whether the broker does not come up, or something goes that it does not make anew."""
+        dropped = any(row["units_dropped"] or row["units_misplaced"] for row in self.queues_changed)
+        lost = self.messages_lost or self.messages_unqueued or self.index_entries_lost or dropped
+        return not self.loads or bool(lost)
+
+
+def predict(
+    files: StoreFiles,
+    broker: str,
+    *,
+    batch_topics: Iterable[str] | None = None,
+    progress: Progress | None = None,
+) -> Prediction:
+    """What the next start of that version ("4.9.8", "5.3.3") will do to the store, which is not touched.
+
+    The configuration of `files` is taken for the broker's; sizes it does not name are those of the files.
+    `batch_topics`: topics with queue.type=BatchCQ; by default those of config/topics.json. UsageError for another
+    version, UnsupportedError for queues in a RocksDB and settings with which a start goes by other rules.
+    """
+    rules = BROKERS.get(broker)
+    if rules is None:
+        raise UsageError(f"the start of broker {broker!r} is not known", hint=f"known are {', '.join(BROKERS)}")
+    refuse_what_is_not_followed(files.layout, files.config, rules)
+    for _ in range(_RESTARTS):
+        found = _of_what_is_there(files, Start(files, rules, batch_topics, progress).run)
+        if found is not None:
+            return found
+        # files went away meanwhile: it is another store now
+        files = StoreFiles(files.root, files.config)
+    return Start(files, rules, batch_topics, progress).run()
+
+
+def _of_what_is_there(files: StoreFiles, look: Callable[[], Prediction]) -> Prediction | None:
+    """What `look` finds; None where files were removed while it looked."""
+    log = files.log
+    begin = log.min_offset
+    try:
+        found = look()
+    except RemovedError:
+        return None
+    return None if log.files and log.begins_behind(begin) else found
+
+
+class Start:
+    """One start, in memory: `queues` are the broker's after `run`."""
+
+    def __init__(
+        self, files: StoreFiles, rules: Rules, batch_topics: Iterable[str] | None, progress: Progress | None
+    ) -> None:
+        self.files = files
+        self.rules = rules
+        self.progress = progress
+        self.loading = QueueLoading(files, rules, batch_topics)
+        self.levels = files.config.delay_levels()
+        self.digest = Digest(self.levels, keys=False)
+        table = files.queues
+        sizes = table.consumequeue_file_size(), table.batch_file_size()
+        self.queues = SimulatedQueues(files.layout, sizes, files.descriptors)
+        self.result = Prediction(rules.version, was_clean=not files.has_abort())
+        self.deleted: list[Path] = []
+
+    def run(self) -> Prediction:
+        """Go through the start once."""
+        log = self._load_log()
+        error = self.result.error or self.loading.load(self.queues, self.deleted)
+        if error is None and self.files.layout.checkpoint.is_dir():
+            error = f"load exception: java.io.FileNotFoundException: {self.files.layout.checkpoint} (Is a directory)"
+        if error is not None:
+            return self._finished(error)
+        queues = self.queues.by_key.values()
+        before = {key: _max_before(queue) for key, queue in self.queues.by_key.items()}
+        for queue in queues:
+            queue.recover()
+        index = start_index(
+            self.files.index, self.files.checkpoint(), not self.result.was_clean, self.files.descriptors
+        )
+        if log.files:
+            self._recover_log(log)
+        else:
+            self._without_log()
+        for queue in queues:
+            queue.correct_min(log.min_offset, self.rules.trusts_filler)
+        self._note_queues(before)
+        self._note_index(index)
+        return self._finished(index.error if self.rules.index_counts else None)
+
+    def _load_log(self) -> MappedFileQueue:
+        """The commitlog as the broker has it after loading; a failure stands in the result then."""
+        log = self.files.log
+        loaded = load_files(log.directories, log.file_size, self.rules)
+        self.result.error = loaded.error
+        self.deleted += loaded.deleted
+        mapped = MappedFileQueue(log.directories, log.file_size, log.descriptors)
+        mapped.is_shared = False
+        mapped.files = [MappedFile(path, start, log.file_size, log.descriptors) for start, path in loaded.files]
+        self.result.warnings += [
+            f"the log has no file for [{before.end_offset}, {after.start_offset}): the broker starts, logs `[BUG]The "
+            "mappedFile queue's data is damaged`, and hands out nothing where queue units point there"
+            for before, after in itertools.pairwise(mapped.files)
+            if before.end_offset < after.start_offset and loaded.error is None
+        ]
+        return mapped
+
+    def _recover_log(self, log: MappedFileQueue) -> None:
+        """CommitLog#recoverNormally and #recoverAbnormally, and what is dispatched then."""
+        rules, result = self.rules, self.result
+        reached = self.queues.max_physical()
+        number = self._start_file(log, reached)
+        result.start_file, result.start_offset = log.files[number].path.name, log.files[number].start_offset
+        reading = BrokerReading(
+            log, rules, self.digest, self.progress, checks_crc=self.files.config.check_crc_on_recover
+        )
+        dispatch = SimulatedDispatch(self.queues, log, rules, self.levels, self.loading.batch_topics)
+        taker = dispatch if rules.dispatches_clean or not result.was_clean else _Nobody()
+        dispatch.floor = reached if result.was_clean else None
+        end = reading.read(Place(number, 0), taker)
+        end_offset = log.files[end.file].start_offset + end.position
+        result.end_offset, result.end_reason = end_offset, reading.why_it_ended or None
+        result.messages_lost, result.bytes_lost = count_behind(self.files.log, end_offset)
+        if reached >= end_offset:
+            for queue in self.queues.by_key.values():
+                queue.truncate(end_offset)
+        self._truncate_log(log, end_offset)
+        if rules.catches_up:
+            dispatch.floor = None
+            self._catch_up(log, reading, dispatch)
+        if dispatch.unplaceable:
+            result.warnings.append(
+                counted(
+                    dispatch.unplaceable,
+                    "message has a topic that cannot be a directory name",
+                    "messages have topics that cannot be directory names",
+                )
+                + ": a broker that cannot make such a queue tries for 30 seconds, and takes no message any more; one "
+                "that can makes it elsewhere"
+            )
+        unqueued = count_unqueued(log, self.queues, dispatch, self.digest, self.levels)
+        result.messages_unqueued = unqueued.messages
+        if unqueued.damaged:
+            places = counted(len(unqueued.damaged), "damaged place")
+            result.warnings.append(
+                f"this start does not notice {places} of the log, at offset {unqueued.damaged[0]}"
+                f"{'' if len(unqueued.damaged) == 1 else ' and behind it'}: `rmqctl check` says what is there"
+            )
+
+    def _start_file(self, log: MappedFileQueue, reached: int) -> int:
+        if not self.result.was_clean:
+            config = self.files.config
+            is_safe = config.message_index_enable and config.message_index_safe
+            return first_file_after_crash(log, self.files.checkpoint(), self.rules, covers_index=is_safe)
+        number = len(log.files) - 1
+        if not self.rules.starts_by_queues:
+            return max(0, number + 1 - CLEAN_STOP_FILES)
+        while number > 0 and log.files[number].start_offset > reached:
+            number -= 1
+        return number
+
+    def _truncate_log(self, log: MappedFileQueue, end_offset: int) -> None:
+        """MappedFileQueue#truncateDirtyFiles: files behind the end go, the last one's positions are set."""
+        kept = []
+        for file in log.files:
+            if file.start_offset > end_offset:
+                self.deleted.append(file.path)
+                continue
+            kept.append(file)
+            if file.end_offset > end_offset:
+                file.set_positions(end_offset % log.file_size)
+        log.files = kept
+
+    def _catch_up(self, log: MappedFileQueue, reading: BrokerReading, dispatch: SimulatedDispatch) -> None:
+        """4.x dispatches from the end of the queues on, once it has started (DefaultMessageStore#start)."""
+        begin = max(self.queues.max_physical(), log.min_offset, 0)
+        if begin > log.max_offset:
+            self.result.warnings.append(
+                f"the queues say that the log reaches {begin}, it ends at {log.max_offset}: messages that are put "
+                "until then reach no queue"
+            )
+        for number, file in enumerate(log.files):
+            if file.start_offset <= begin < file.start_offset + file.committed_position:
+                reading.read(Place(number, begin - file.start_offset), dispatch, catching_up=True)
+
+    def _without_log(self) -> None:
+        """The log is gone: the broker deletes every queue."""
+        self.result.end_offset = 0
+        for queue in self.queues.by_key.values():
+            queue.destroy()
+
+    def _note_queues(self, before: dict[tuple[str, int, bool], int]) -> None:
+        for key, queue in sorted(self.queues.by_key.items()):
+            present = {path for _, path in queue.files}
+            gone = [path for path in queue.deleted if path not in present]
+            gone = [path for path in gone if (int(path.name) // queue.dtype.itemsize, None) not in queue.files]
+            self.deleted += gone
+            row = _row(queue, before.get(key, 0), [self._relative(path) for path in gone])
+            if any(row[name] for name in _CHANGES) or row["max_before"] != row["max_after"]:
+                self.result.queues_changed.append(row)
+
+    def _note_index(self, index: IndexStart) -> None:
+        result = self.result
+        result.index_files_deleted = [self._relative(path) for path in index.deleted]
+        start = self.files.log.max_offset if result.start_offset is None else result.start_offset
+        result.index_entries_lost = lost_entries(self.files.index, index.deleted, start)
+        result.warnings += [
+            f"{self._relative(path)} has not the configured length: it is extended, its keys are not found any more"
+            for path in index.resized
+        ]
+
+    def _finished(self, error: str | None) -> Prediction:
+        result = self.result
+        holder = self.files.lock_holder()
+        if error is None and holder is not None:
+            error = "Lock failed,MQ already started"
+            result.warnings.append(f"process {holder} holds the lock; a broker takes it last, after all of the above")
+        result.error, result.loads = error, error is None
+        result.files_deleted = sorted(self._relative(path) for path in dict.fromkeys(self.deleted))
+        return result
+
+    def _relative(self, path: Path) -> str:
+        root = self.files.root
+        return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+class _Nobody:
+    """What is read is not dispatched."""
+
+    def take_run(self, run: object) -> None:
+        """Nothing."""
+
+    def take_message(self, message: object) -> None:
+        """Nothing."""
+
+
+_CHANGES = ("units_dropped", "units_added", "units_misplaced", "files_deleted")
+
+
+def _row(queue: SimulatedQueue, before: int, gone: list[str]) -> dict[str, Any]:
+    """A queue in the result. Units are counted as they stand in the files, filler aside; `max_before` is the end of
+    what is in the files, `min_after` and `max_after` are the queue offsets that the broker will serve."""
+    lowest = queue.end if queue.lowest_end is None else queue.lowest_end
+    return {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "max_before": before,
+        "min_after": queue.min_offset,
+        "max_after": queue.max_offset,
+        "units_dropped": max(0, before - lowest) if queue.on_disk and not queue.is_batch else 0,
+        "units_added": queue.units_added,
+        "units_misplaced": queue.units_misplaced,
+        "files_deleted": gone,
+    }
+
+
+def _max_before(queue: SimulatedQueue) -> int:
+    """Queue offset behind the last unit that is in the files, before anything is cut."""
+    for number in range(len(queue.files) - 1, -1, -1):
+        units = queue.units_of(number)
+        written = units["size"].nonzero()[0]
+        if len(written):
+            last = units[int(written[-1])]
+            if queue.is_batch:
+                return int(last["base_queue_offset"]) + int(last["batch_size"])
+            return queue.files[number][0] + int(written[-1]) + 1
+    return queue.files[0][0] if queue.files else 0

@@ -1,0 +1,294 @@
+"""One consume queue as a broker has it in memory while it starts: what it keeps, cuts off and adds to the files.
+
+(ConsumeQueue and BatchConsumeQueue: #recover, #truncateDirtyLogicFiles, #putMessagePositionInfo, #correctMinOffset)
+Places in a queue are counted in units from byte 0 of its first possible file, so that for units of 20 bytes the place
+is the queue offset. Nothing is written: what would be added stays in memory.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
+from rmqctl.store.columns.batch import Flags, Int64s
+from rmqctl.store.files.reading import Descriptors, data_extents
+from rmqctl.store.predict.narrowing import narrowed
+from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
+from rmqctl.store.survey.log_runs import consecutive
+
+Units = NDArray[np.void]
+_RECOVERED_FILES = 3
+
+
+class _Added(NamedTuple):
+    """Units put at places from `first` on; `slots` are the places they belong to."""
+
+    first: int
+    units: Units
+    slots: Int64s
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.units)
+
+
+class SimulatedQueue:
+    """A queue while a broker starts. `is_batch`: its units have 46 bytes. `max_physical`: what the broker compares new
+    messages with. `wrote`: units in the last file. `deleted`: files that were there and are not any more."""
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        file_size: int,
+        descriptors: Descriptors,
+        *,
+        is_batch: bool = False,
+        files: list[tuple[int, Path]] | None = None,
+    ) -> None:
+        """`files`: those on disk, by start in bytes."""
+        layout = BATCH_CONSUMEQUEUE_UNIT if is_batch else CONSUMEQUEUE_UNIT
+        self.topic, self.queue_id, self.directory, self.is_batch = topic, queue_id, directory, is_batch
+        self.dtype = layout.dtype()
+        self.per_file = max(1, file_size // layout.size)
+        self.files: list[tuple[int, Path | None]] = [(start // layout.size, path) for start, path in files or []]
+        self.on_disk = bool(files)
+        self.deleted: list[Path] = []
+        self.wrote = self.per_file
+        self.max_physical = -1
+        self.min_place = 0
+        self.added: list[_Added] = []
+        self.filler = (0, 0)
+        self.lowest_end: int | None = None
+        self._descriptors = descriptors
+
+    # ---- what stands in the files
+
+    def units_of(self, number: int) -> Units:
+        """Units of a file up to its first hole on disk, with what was added over them; never less than one."""
+        start, path = self.files[number]
+        known = self._on_disk(path)
+        top = max([len(known), 1, *(min(one.end - start, self.per_file) for one in self.added)])
+        units = np.zeros(max(top, min(self.filler[1] - start, self.per_file)), self.dtype)
+        units[: len(known)] = known
+        return self._with_added(start, units)
+
+    def _part_of(self, number: int, low: int, high: int) -> Units:
+        """Units [low, high) of a file: for questions about a few of them."""
+        start, path = self.files[number]
+        units = np.zeros(high - low, self.dtype)
+        if path is not None:
+            data = self._descriptors.read(path, low * self.dtype.itemsize, (high - low) * self.dtype.itemsize)
+            known = np.frombuffer(data, self.dtype, len(data) // self.dtype.itemsize)
+            units[: len(known)] = known
+        return self._with_added(start + low, units)
+
+    def _with_added(self, place: int, units: Units) -> Units:
+        """`units`, which begin at `place`, with filler and added units in them."""
+        low, high = max(0, self.filler[0] - place), min(len(units), self.filler[1] - place)
+        if low < high:
+            units[low:high] = np.zeros(1, self.dtype)
+            units["size"][low:high] = PLACEHOLDER_SIZE
+        for one in self.added:
+            low, high = max(0, one.first - place), min(len(units), one.end - place)
+            if low < high:
+                units[low:high] = one.units[low + place - one.first : high + place - one.first]
+        return units
+
+    def _on_disk(self, path: Path | None) -> Units:
+        if path is None:
+            return np.zeros(0, self.dtype)
+        size = self.per_file * self.dtype.itemsize
+        end = 0
+        for begin, stop in data_extents(path, 0, size):
+            if begin > end:
+                break
+            end = stop
+        data = self._descriptors.read(path, 0, end)
+        return np.frombuffer(data, self.dtype, len(data) // self.dtype.itemsize)
+
+    def _valid(self, units: Units) -> Flags:
+        valid: Flags = (units["physical_offset"] >= 0) & (units["size"] > 0)
+        if self.is_batch:
+            valid &= (units["base_queue_offset"] >= 0) & (units["batch_size"] > 0)
+        return valid
+
+    def _reached(self, unit: np.void) -> int:
+        """What a unit makes the queue's maximum: the end of its message, of a batch its start."""
+        return int(unit["physical_offset"]) + (0 if self.is_batch else int(unit["size"]))
+
+    @property
+    def end(self) -> int:
+        """Place behind the last unit; 0 without files."""
+        return self.files[-1][0] + self.wrote if self.files else 0
+
+    def offsets_at(self, places: Int64s) -> Int64s:
+        """Physical offsets of the units at `places`, -1 behind the end, where there is no file, and for filler."""
+        found = np.full(len(places), -1, np.int64)
+        for number, (start, _) in enumerate(self.files):
+            inside = (places >= start) & (places < min(self.end, start + self.per_file))
+            if inside.any():
+                wanted = places[inside] - start
+                low = int(wanted.min())
+                units = self._part_of(number, low, int(wanted.max()) + 1)[wanted - low]
+                found[inside] = np.where(units["size"] == PLACEHOLDER_SIZE, -1, units["physical_offset"])
+        return found
+
+    def all_offsets(self) -> Int64s:
+        """Physical offsets of all units, in order."""
+        parts = [self.units_of(number)["physical_offset"] for number in range(len(self.files))]
+        parts[-1:] = [part[: self.wrote] for part in parts[-1:]]
+        return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+
+    # ---- what the broker does
+
+    def recover(self) -> None:
+        """Find the end: the first unit that is none, looked for in the last three files."""
+        if not self.files:
+            return
+        number = max(0, len(self.files) - _RECOVERED_FILES)
+        while True:
+            units = self.units_of(number)
+            valid = self._valid(units)
+            count = len(units) if valid.all() else int(np.argmin(valid))
+            if count:
+                self.max_physical = self._reached(units[count - 1])
+            if count < self.per_file or number + 1 == len(self.files):
+                break
+            number += 1
+        place = self.files[number][0] + count
+        kept = [file for file in self.files if file[0] <= place or file[0] + self.per_file <= place]
+        self._delete(self.files[len(kept) :])
+        self.files = kept
+        last = kept[-1][0]
+        # a file that ends exactly there is full, and a broker sets no position in it
+        self.wrote = place - last if last + self.per_file > place else self.per_file
+        self._note_end()
+
+    def truncate(self, physical_offset: int) -> None:
+        """Drop units of messages that begin at `physical_offset` or behind it. The first unit of a file counts as one
+        whatever it is, and stale units behind the queue's end count again."""
+        self.max_physical = physical_offset - 1 if self.is_batch else physical_offset
+        while self.files:
+            units = self.units_of(len(self.files) - 1)
+            if int(units[0]["physical_offset"]) >= physical_offset:
+                self._delete(self.files[-1:])
+                del self.files[-1]
+                self.wrote = self.per_file
+                continue
+            good = self._valid(units) & (units["physical_offset"] < physical_offset)
+            good[0] = True
+            self.wrote = len(units) if good.all() else int(np.argmin(good))
+            self.max_physical = self._reached(units[self.wrote - 1])
+            break
+        self.added = [
+            one._replace(units=one.units[: self.end - one.first], slots=one.slots[: self.end - one.first])
+            for one in self.added
+            if one.first < self.end
+        ]
+        self._note_end()
+
+    def destroy(self) -> None:
+        """The commitlog is gone: all files go."""
+        self._delete(self.files)
+        self.files, self.max_physical, self.wrote, self.min_place = [], -1, self.per_file, 0
+        self._note_end()
+
+    def _delete(self, files: list[tuple[int, Path | None]]) -> None:
+        self.deleted += [path for _, path in files if path is not None]
+
+    def _note_end(self) -> None:
+        self.lowest_end = self.end if self.lowest_end is None else min(self.lowest_end, self.end)
+
+    def put(self, slots: Int64s, units: Units) -> None:
+        """Dispatch units, in the order of the log, that belong at `slots`."""
+        if self.is_batch:
+            begin = int(np.searchsorted(units["physical_offset"], self.max_physical, "right"))
+            if begin < len(units):
+                self._append(self.end, units[begin:], np.arange(self.end, self.end + len(units) - begin))
+            return
+        ends = units["physical_offset"].astype(np.int64) + units["size"]
+        in_order = bool((ends[1:] > ends[:-1]).all())
+        stretches = consecutive(slots) if in_order else [(row, row + 1) for row in range(len(slots))]
+        for first, stop in stretches:
+            begin = first + int(np.searchsorted(ends[first:stop], self.max_physical, "right"))
+            # slot 0 is not compared with the end
+            if begin < stop and slots[begin] == 0:
+                self._append(0, units[begin : begin + 1], slots[begin : begin + 1])
+                begin += 1
+            if begin < stop and self.files:
+                begin += max(0, self.end - int(slots[begin]))
+            if begin < stop:
+                self._append(int(slots[begin]), units[begin:stop], slots[begin:stop])
+
+    def _append(self, slot: int, units: Units, slots: Int64s) -> None:
+        """At the end of the queue, whatever `slot` is; only a queue without files begins where that is."""
+        if not self.files:
+            start = slot - slot % self.per_file
+            self.files, self.wrote = [(start, None)], slot - start
+            if slot and not self.is_batch:
+                self.filler, self.min_place = (start, slot), slot
+        first = self.end
+        self.added.append(_Added(first, units, slots))
+        while self.files[-1][0] + self.per_file < first + len(units):
+            self.files.append((self.files[-1][0] + self.per_file, None))
+        self.wrote = first + len(units) - self.files[-1][0]
+        self.max_physical = self._reached(units[-1])
+
+    def correct_min(self, log_min_offset: int, from_known: bool) -> None:
+        """Find the first unit whose message the log still has. `from_known`: as 5.x does it, from the minimum known."""
+        if not self.files or (from_known and self.min_place >= self.end):
+            return
+        start = self.files[0][0]
+        read = self.wrote if len(self.files) == 1 else self.per_file
+        if from_known and self.wrote:
+            last = self.units_of(len(self.files) - 1)
+            if self.wrote <= len(last) and int(last[self.wrote - 1]["physical_offset"]) < log_min_offset:
+                self.min_place = self.end
+                return
+        skipped = max(0, self.min_place - start) if from_known else 0
+        if skipped >= read:
+            return
+        units = np.zeros(read, self.dtype)
+        known = self.units_of(0)[:read]
+        units[: len(known)] = known
+        offsets = units["physical_offset"][skipped:].astype(np.int64)
+        if not from_known:
+            found = np.flatnonzero(offsets >= log_min_offset)
+            self.min_place = start + int(found[0]) if len(found) else self.min_place
+        elif self.min_place < start or offsets[0] < log_min_offset:
+            low, high = narrowed(offsets, log_min_offset)
+            found = np.flatnonzero(offsets[low : high + 1] >= log_min_offset)
+            self.min_place = start + skipped + low + int(found[0]) if len(found) else self.min_place
+
+    # ---- what came of it
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last message."""
+        if not self.is_batch or not self.files or not self.wrote:
+            return self.end
+        unit = self.units_of(len(self.files) - 1)[self.wrote - 1]
+        return int(unit["base_queue_offset"]) + int(unit["batch_size"])
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset of the first message that is served."""
+        return int(self.units_of(0)[0]["base_queue_offset"]) if self.is_batch and self.files else self.min_place
+
+    @property
+    def units_added(self) -> int:
+        """Units that were put, filler aside."""
+        return sum(len(one.units) for one in self.added)
+
+    @property
+    def units_misplaced(self) -> int:
+        """Those of them that do not stand at their queue offset."""
+        return sum(
+            int(np.count_nonzero(one.slots != np.arange(one.first, one.end))) for one in self.added if not self.is_batch
+        )

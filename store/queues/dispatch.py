@@ -1,0 +1,111 @@
+"""What a message implies: slots in consume queues and keys in the index (CommitLogDispatcher)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.hashing import tags_code
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK, has_queue_slot, is_inner_batch, transaction_type
+from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.queues.unit import QueueUnit
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+LMQ_PREFIX = "%LMQ%"
+MULTI_DISPATCH_SEPARATOR = ","
+# digits of the largest 64-bit integer, less one
+_LONGEST_SLOT = 18
+
+
+class QueueSlot(NamedTuple):
+    """A unit and the queue it belongs to. `is_batch`: the queue has 46-byte units."""
+
+    topic: str
+    queue_id: int
+    unit: QueueUnit
+    is_batch: bool
+
+
+def unit_tags_code(message: StoredMessage, properties: dict[str, str], delay_levels: Sequence[int]) -> int:
+    """Tag hash, or the absolute delivery time in ms for a message of the schedule topic.
+
+    (CommitLog#checkMessageAndReturnSize) A level that the table lacks counts as one second.
+    """
+    if message.topic == SCHEDULE_TOPIC and names.DELAY in properties:
+        level = _integer(properties[names.DELAY])
+        if level > 0:
+            level = min(level, len(delay_levels))
+            return _long(message.store_timestamp + (delay_levels[level - 1] if level else 1000))
+    return tags_code(properties.get(names.TAGS))
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def _long(value: int) -> int:
+    """As Java's 64-bit addition wraps: a damaged store time can be anything."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def message_count(sys_flag: int, properties: dict[str, str], is_batch_queue: bool) -> int:
+    """Queue offsets a message takes: those of its inner batch, else one (CommitLog#getMessageNum)."""
+    if is_inner_batch(sys_flag) or is_batch_queue:
+        return max(1, _integer(properties.get(names.INNER_NUM, "1")))
+    return 1
+
+
+def queue_slots(
+    message: StoredMessage, delay_levels: Sequence[int], is_batch_topic: bool = False
+) -> Iterator[QueueSlot]:
+    """The slots a message takes: none if it is prepared or rolled back, several with multi-dispatch.
+
+    Topics that cannot be directory names get none: no broker of ours may be led outside the store.
+    """
+    if not has_queue_slot(message.sys_flag):
+        return
+    properties = message.properties()
+    code = unit_tags_code(message, properties, delay_levels)
+    is_batch = is_batch_topic or is_inner_batch(message.sys_flag)
+    unit = QueueUnit(message.queue_offset, message.physical_offset, message.total_size, code)
+    if is_batch:
+        unit = unit._replace(
+            store_timestamp=message.store_timestamp, batch_size=message_count(message.sys_flag, properties, is_batch)
+        )
+    if is_safe_topic(message.topic) and message.queue_id >= 0:
+        yield QueueSlot(message.topic, message.queue_id, unit, is_batch)
+    yield from _multi_dispatch(message, properties, code)
+
+
+def _multi_dispatch(message: StoredMessage, properties: dict[str, str], code: int) -> Iterator[QueueSlot]:
+    """Slots in further queues. The offsets property is only ever written by a broker with LMQ enabled."""
+    listed = properties.get(names.INNER_MULTI_DISPATCH, "")
+    offsets = properties.get(names.INNER_MULTI_QUEUE_OFFSET, "")
+    if not listed.strip() or not offsets.strip():
+        return
+    queues, slots = listed.split(MULTI_DISPATCH_SEPARATOR), offsets.split(MULTI_DISPATCH_SEPARATOR)
+    if len(queues) != len(slots):
+        return
+    for name, slot in zip(queues, slots, strict=True):
+        if not is_safe_topic(name) or not slot.isascii() or not slot.isdigit() or len(slot) > _LONGEST_SLOT:
+            continue
+        queue_id = 0 if name.startswith(LMQ_PREFIX) else message.queue_id
+        unit = QueueUnit(int(slot), message.physical_offset, message.total_size, code)
+        yield QueueSlot(name, queue_id, unit, False)
+
+
+def index_keys(message: StoredMessage) -> list[str]:
+    """Keys under which a message is indexed, each once: unique key first, then the KEYS (IndexService#buildIndex).
+
+    Rolled back messages are not indexed. RocketMQ indexes a repeated key again; we do not.
+    """
+    if transaction_type(message.sys_flag) == TRANSACTION_ROLLBACK:
+        return []
+    properties = message.properties()
+    keys = [properties[names.UNIQUE_KEY]] if names.UNIQUE_KEY in properties else []
+    return list(dict.fromkeys(keys + names.split_keys(properties.get(names.KEYS))))

@@ -1,0 +1,1 @@
+"""`recover`: what a recovery decides, plans and carries out."""

@@ -1,0 +1,1 @@
+"""Queues and index held against what the log implies, and the changes that make them agree."""

@@ -1,0 +1,214 @@
+"""Compares consume queues with what the log implies and plans the bytes that must change (no queue stays wrong)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
+from rmqctl.formats.message import MINIMUM_FRAME_SIZE
+from rmqctl.store.columns.batch import Flags, Int64s
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.journal.plan import Plan
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
+from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueUnit, ext_offset
+from rmqctl.store.recover.mend.gone import IsGone, gone_mask
+from rmqctl.store.recover.mend.queue_files import QueueFiles, Spill
+from rmqctl.store.survey.log_runs import consecutive
+from rmqctl.store.survey.run_units import UNIT, Units
+
+_FLUSH_UNITS = 8192
+_NO_UNITS = bytes(_FLUSH_UNITS * UNIT_SIZE)
+_PLACEHOLDER = np.array((0, PLACEHOLDER_SIZE, 0), UNIT)
+
+
+def is_plausible(unit: QueueUnit, next_offset: int, end_of_previous: int, per_file: int) -> bool:
+    """Whether a message can stand so far on in its queue. No checksum covers queueOffset: a flipped bit must not
+    fill the disk with placeholders and leave no slot for the messages behind it.
+
+    Every message takes a frame's room in the log. What a broker is known to skip beyond that (units that came back
+    after a truncation, phantom units) is less than a file of the queue.
+    """
+    room = max(0, unit.physical_offset - end_of_previous) // MINIMUM_FRAME_SIZE
+    return 0 <= unit.queue_offset <= next_offset + room + per_file
+
+
+class ConsumeQueueMend:
+    """One queue of 20-byte units. Units come in the order of the log; `finish` plans the tail.
+
+    `is_gone(physical_offset)` says that a message cannot be compared with: expired, or inside damage that stays.
+    `spill`: see QueueFiles.
+    """
+
+    def __init__(
+        self,
+        queue: ConsumeQueue,
+        ext_directory: Path,
+        file_size: int,
+        descriptors: Descriptors,
+        is_gone: IsGone,
+        spill: Spill | None = None,
+    ) -> None:
+        self.queue = queue
+        self.plan = Plan()
+        self.added = 0
+        self.removed = 0
+        self.conflicts = 0
+        self._descriptors = descriptors
+        self._is_gone = is_gone
+        self._ext_directory = ext_directory
+        for problem in queue.files.problems:
+            if problem.kind in ("stray", "unreadable"):
+                raise RefusedError(
+                    f"does not belong into a queue: {problem.detail}",
+                    file=problem.path,
+                    hint="a broker would not start with it: move it elsewhere, then run the command again",
+                )
+        self._files = QueueFiles(queue.files, file_size, self.plan, spill)
+        self._per_file = file_size // UNIT_SIZE
+        self._next: int | None = None
+        self._end_of_previous = 0
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+        self._buffer_start = 0
+        self._ext: ConsumeQueueExt | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything of this queue is planned to change."""
+        return bool(self.plan)
+
+    def add(self, unit: QueueUnit) -> None:
+        """The log implies `unit`. The first message of a slot has it, as in RocketMQ."""
+        if not self._is_plausible(unit):
+            self.conflicts += 1
+            return
+        if self._next is None:
+            first = self.queue.first_slot if self.queue.files.files else unit.queue_offset
+            self._next = self._buffer_start = min(first, unit.queue_offset - unit.queue_offset % self._per_file)
+        if unit.queue_offset < self._next:
+            self.conflicts += 1
+            return
+        if unit.queue_offset > self._next:
+            self._keep(self._next, unit.queue_offset)
+        self._put(CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code))
+
+    def add_units(self, slots: Int64s, units: Units) -> None:
+        """`add` for many units, in their order."""
+        for begin, end in consecutive(slots):
+            at = begin
+            while at < end and slots[at] != self._next:
+                self.add(QueueUnit(int(slots[at]), *units[at].item()))
+                at += 1
+            if at < end:
+                # what follows one another without a gap stands where it should
+                last = units[end - 1]
+                self._end_of_previous = int(last["physical_offset"]) + int(last["size"])
+                self._put(units[at:end].tobytes())
+
+    def _is_plausible(self, unit: QueueUnit) -> bool:
+        known = 0 <= unit.queue_offset <= self.queue.max_offset
+        if not known and not is_plausible(unit, self._next or 0, self._end_of_previous, self._per_file):
+            return False
+        self._end_of_previous = unit.end
+        return True
+
+    def _put(self, packed: bytes) -> None:
+        """Units for the next slots."""
+        at = 0
+        while at < len(packed):
+            first = self._next or 0
+            room = min(_FLUSH_UNITS - self._buffered, self._per_file - first % self._per_file)
+            piece = packed[at : at + room * UNIT_SIZE]
+            count = len(piece) // UNIT_SIZE
+            self._buffer.append(piece)
+            self._buffered += count
+            self._next = first + count
+            if count == room:
+                self._flush()
+            at += len(piece)
+
+    def _keep(self, begin: int, end: int) -> None:
+        """Slots that no message implies: what stands there stays if its message is gone, else a placeholder."""
+        while begin < end:
+            existing = self._existing(begin, end)
+            is_placeholder = (existing["size"] == PLACEHOLDER_SIZE) & (existing["physical_offset"] == 0)
+            kept = existing.copy()
+            kept[~(is_placeholder | self._points_at_gone(existing))] = _PLACEHOLDER
+            self._put(kept.tobytes())
+            begin += len(existing)
+
+    def _existing(self, begin: int, end: int) -> Units:
+        """Some of the units that stand in the slots [begin, end) now."""
+        count = min(end - begin, _FLUSH_UNITS, self._per_file - begin % self._per_file)
+        return np.frombuffer(self._files.read(begin * UNIT_SIZE, count * UNIT_SIZE), UNIT)
+
+    def _points_at_gone(self, existing: Units) -> Flags:
+        points = (existing["physical_offset"] >= 0) & (existing["size"] > 0) & (existing["size"] < PLACEHOLDER_SIZE)
+        if points.any():
+            points[points] = gone_mask(self._is_gone, existing["physical_offset"][points].astype(np.int64))
+        return points
+
+    def _flush(self) -> None:
+        """Compare the buffered units with the file; plan one write from the first to the last that differ."""
+        wanted = b"".join(self._buffer)
+        start, self._buffer, self._buffered = self._buffer_start, [], 0
+        self._buffer_start = self._next or 0
+        existing = self._files.read(start * UNIT_SIZE, len(wanted))
+        if existing == wanted:
+            return
+        if existing == _NO_UNITS[: len(existing)]:
+            # a new file, or the room behind the last unit: nothing to compare with
+            self.added += len(wanted) // UNIT_SIZE
+            self._files.write(start * UNIT_SIZE, wanted)
+            return
+        there, implied = np.frombuffer(existing, UNIT), np.frombuffer(wanted, UNIT)
+        differs = there != implied
+        for number in np.flatnonzero(differs & (there["tags_code"] <= MAXIMUM_EXT_ADDRESS)).tolist():
+            differs[number] = not self._is_same(there[number].tobytes(), implied[number].tobytes())
+        places = np.flatnonzero(differs)
+        if not len(places):
+            return
+        size = there["size"]
+        self.removed += int(np.count_nonzero(differs & (size > 0) & (size < PLACEHOLDER_SIZE)))
+        self.added += len(places)
+        begin, end = int(places[0]), int(places[-1]) + 1
+        data = there.copy()
+        data[differs] = implied[differs]
+        self._files.write((start + begin) * UNIT_SIZE, data[begin:end].tobytes())
+
+    def _is_same(self, existing: bytes, wanted: bytes) -> bool:
+        """Equal, or equal but for a tags code that addresses an ext unit with the wanted code."""
+        if existing == wanted:
+            return True
+        physical_offset, size, tags_code = CONSUMEQUEUE_UNIT.unpack_from(existing, 0)
+        wanted_offset, wanted_size, wanted_code = CONSUMEQUEUE_UNIT.unpack_from(wanted, 0)
+        address = ext_offset(tags_code)
+        if address is None or (physical_offset, size) != (wanted_offset, wanted_size):
+            return False
+        if self._ext is None:
+            self._ext = ConsumeQueueExt(self._ext_directory, None, self._descriptors)
+            self._ext.load()
+        unit = self._ext.unit(address)
+        return unit is not None and unit.tags_code == wanted_code
+
+    def finish(self) -> None:
+        """Behind the last implied unit only units of messages that are gone may stay; the rest is cleared."""
+        if self._next is None:
+            self._next = self._buffer_start = self.queue.first_slot
+        end = self.queue.max_offset
+        while self._next < end:
+            existing = self._existing(self._next, end)
+            gone = self._points_at_gone(existing)
+            count = len(gone) if gone.all() else int(np.argmin(gone))
+            self._put(existing[:count].tobytes())
+            if count < len(gone):
+                break
+        if self._buffer:
+            self._flush()
+        self.removed += sum(unit.is_written for unit in self.queue.units(self._next))
+        # files of zeros go too: each would become a phantom unit at a broker's next start
+        self._files.clear_from(self._next * UNIT_SIZE, self._descriptors)

@@ -1,0 +1,164 @@
+"""Whether the index files hold exactly the keys that the log implies: entry by entry as the log is read, and where the
+order differs (RocketMQ repeats entries after a crash) as sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.layouts import INDEX_ENTRY
+from rmqctl.store.columns.batch import Int32s, Int64s
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.index.index_file import IndexFile
+from rmqctl.store.index.index_service import IndexService
+from rmqctl.store.recover.mend.gone import IsGone, gone_mask
+from rmqctl.store.survey.index_entries import ENTRY, kernels
+
+_WINDOW = 1 << 18
+_SLOT_WINDOW = 1 << 18
+
+
+class IndexUnsound(Exception):  # noqa: N818 - a finding that ends a comparison, not a failure
+    """Slots and chains of a file are not those that its entries imply, or it ends before its last entry."""
+
+
+class Entries(NamedTuple):
+    """Some entries of index files, in their order."""
+
+    hashes: Int32s
+    offsets: Int64s
+
+
+def entries_of(service: IndexService, descriptors: Descriptors) -> Iterator[Entries]:
+    """All entries of all files in windows; IndexUnsound if there is anything wrong with slots and chains."""
+    for file in service.files:
+        try:
+            yield from _entries_of_file(file, descriptors)
+        except UnreadableError as error:  # what cannot be read is made anew
+            raise IndexUnsound(error.message) from error
+
+
+def _entries_of_file(file: IndexFile, descriptors: Descriptors) -> Iterator[Entries]:
+    slots = file.geometry.slots
+    link = kernels().link
+    table: Int32s = np.zeros(slots, np.int32)
+    last = file.header.index_count - 1
+    for number in range(1, last + 1, _WINDOW):
+        count = min(_WINDOW, last + 1 - number)
+        data = file.read_entries(number, count)
+        if len(data) < count * INDEX_ENTRY.size:
+            raise IndexUnsound("index entries lie behind the end of the file")
+        entries = np.frombuffer(data, ENTRY)
+        hashes = entries["key_hash"].astype(np.int32)
+        previous: Int32s = np.empty(count, np.int32)
+        link(hashes, slots, table, number, previous)
+        if not np.array_equal(previous, entries["previous_entry"]):
+            raise IndexUnsound("an entry leads on to another one than it should")
+        yield Entries(hashes, entries["physical_offset"].astype(np.int64))
+    for slot in range(0, slots, _SLOT_WINDOW):
+        expected = table[slot : slot + _SLOT_WINDOW]
+        data = descriptors.read(file.path, file.geometry.slot_position(slot), 4 * len(expected))
+        if data != expected.astype(">i4").tobytes():
+            raise IndexUnsound("a slot does not hold the newest entry")
+
+
+class IndexComparison:
+    """Holds the entries of index files against keys that pass by in the order of the log.
+
+    `is_broken`: something is wrong for certain. `is_same`: so far the files held these keys in this order, and besides
+    only entries of messages that are gone.
+    """
+
+    def __init__(self, service: IndexService, descriptors: Descriptors, is_gone: IsGone) -> None:
+        self.is_broken = bool(service.problems)
+        self.is_same = not self.is_broken
+        self._is_gone = is_gone
+        self._windows = entries_of(service, descriptors)
+        self._window = Entries(np.empty(0, np.int32), np.empty(0, np.int64))
+
+    def add(self, hashes: Int32s, offsets: Int64s, end: int) -> None:
+        """The keys of the messages up to physical offset `end`."""
+        if not self.is_same:
+            return
+        try:
+            found = self._up_to(end)
+        except IndexUnsound:
+            self.is_broken, self.is_same = True, False
+            return
+        self.is_same = np.array_equal(found.offsets, offsets) and np.array_equal(found.hashes, hashes)
+
+    def _up_to(self, end: int) -> Entries:
+        """The entries before the first one of a message at or behind `end`, without those of messages that are gone."""
+        hashes: list[Int32s] = []
+        offsets: list[Int64s] = []
+        window: Entries | None = self._window
+        while window is not None:
+            beyond = window.offsets >= end
+            count = int(np.argmax(beyond)) if beyond.any() else len(beyond)
+            stays = ~gone_mask(self._is_gone, window.offsets[:count])
+            hashes.append(window.hashes[:count][stays])
+            offsets.append(window.offsets[:count][stays])
+            self._window = Entries(window.hashes[count:], window.offsets[count:])
+            if count < len(beyond):
+                break
+            window = next(self._windows, None)
+        return Entries(np.concatenate(hashes), np.concatenate(offsets))
+
+    def finish(self) -> None:
+        """There are no more keys: what is left in the files must be of messages that are gone."""
+        self.add(np.empty(0, np.int32), np.empty(0, np.int64), 1 << 62)
+        if self.is_same and len(self._window.offsets):
+            self.is_same = False
+
+
+class IndexSet:
+    """All entries of index files whose messages are not gone, each once, in the order of the log.
+
+    Memory: some 24 bytes an entry. IndexUnsound as in `entries_of`.
+    """
+
+    def __init__(self, service: IndexService, descriptors: Descriptors, is_gone: IsGone) -> None:
+        hashes: list[Int32s] = [np.empty(0, np.int32)]
+        offsets: list[Int64s] = [np.empty(0, np.int64)]
+        for window in entries_of(service, descriptors):
+            stays = ~gone_mask(is_gone, window.offsets)
+            hashes.append(window.hashes[stays])
+            offsets.append(window.offsets[stays])
+        self._offsets, self._codes = _distinct(np.concatenate(hashes), np.concatenate(offsets))
+        self._messages = self._keys = 0
+        self.is_same = True
+
+    def add(self, hashes: Int32s, offsets: Int64s) -> None:
+        """The keys of the next messages; all keys of a message at once."""
+        if not self.is_same:
+            return
+        messages, codes = _distinct(hashes, offsets)
+        there = self._offsets[self._messages : self._messages + len(messages)]
+        keys = self._codes[self._keys : self._keys + len(codes)]
+        self.is_same = np.array_equal(there, messages) and np.array_equal(keys, codes + (self._messages << 32))
+        self._messages += len(messages)
+        self._keys += len(codes)
+
+    def finish(self) -> None:
+        """There are no more keys."""
+        self.is_same = self.is_same and self._keys == len(self._codes)
+
+
+def _distinct(hashes: Int32s, offsets: Int64s) -> tuple[Int64s, Int64s]:
+    """The offsets, each once, ascending; and the pairs, each once, in order: the place of the offset in the upper, the
+    hash in the lower half."""
+    if len(offsets) and not (offsets[1:] >= offsets[:-1]).all():
+        order = np.argsort(offsets, kind="stable")
+        hashes, offsets = hashes[order], offsets[order]
+    is_first = np.ones(len(offsets), np.bool_)
+    is_first[1:] = offsets[1:] != offsets[:-1]
+    codes = np.cumsum(is_first) - 1
+    codes <<= 32
+    codes |= hashes.view(np.uint32)
+    codes.sort()
+    is_new = np.ones(len(codes), np.bool_)
+    is_new[1:] = codes[1:] != codes[:-1]
+    return offsets[is_first], codes[is_new]

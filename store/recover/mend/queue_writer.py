@@ -1,0 +1,118 @@
+"""Writes one new queue to a folder, file by file, in the order of the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
+from rmqctl.store.columns.batch import Int64s
+from rmqctl.store.files import io
+from rmqctl.store.files.layout import file_name
+from rmqctl.store.queues.batch_consumequeue import pack_batch_unit
+from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
+from rmqctl.store.recover.mend.consumequeue import is_plausible
+from rmqctl.store.survey.log_runs import consecutive
+from rmqctl.store.survey.run_units import Units
+
+_PLACEHOLDER = CONSUMEQUEUE_UNIT.struct.pack(0, PLACEHOLDER_SIZE, 0)
+_BUFFER = 256 * 1024
+_PLACEHOLDERS_AT_ONCE = 8192
+
+
+class QueueWriter:
+    """A queue of 46-byte units if `is_batch`. `file_size` in bytes. Nothing is flushed to disk.
+
+    `conflicts`: units whose slot another one has, or that cannot stand where they say.
+    """
+
+    def __init__(
+        self, directory: Path, is_batch: bool, file_size: int, below: Path | None = None, *, writes: bool = True
+    ) -> None:
+        """`below`: the directory is made below this one, which must be there, see io.make_directories. Without
+        `writes` nothing is made, only counted."""
+        self.directory = directory
+        self.file_bytes = 0
+        """Sizes of all files, 0 if no unit could be put."""
+        self._writes = writes
+        self._below = below
+        self.conflicts = 0
+        self._file_size = file_size
+        self._is_batch = is_batch
+        self._unit_size = BATCH_CONSUMEQUEUE_UNIT.size if is_batch else CONSUMEQUEUE_UNIT.size
+        self._per_file = file_size // self._unit_size
+        self._file_bytes = self._per_file * self._unit_size
+        self._next: int | None = None
+        self._end_of_previous = 0
+        self._position = 0
+        self._buffer = bytearray()
+        self._file: Path | None = None
+
+    def add(self, unit: QueueUnit) -> None:
+        """The log implies `unit`."""
+        if self._is_batch:
+            self._add_batch(unit)
+            return
+        if not is_plausible(unit, self._next or 0, self._end_of_previous, self._per_file):
+            self.conflicts += 1
+            return
+        self._end_of_previous = unit.end
+        if self._next is None:
+            self._next = unit.queue_offset - unit.queue_offset % self._per_file
+            self._position = self._next * self._unit_size
+        if unit.queue_offset < self._next:
+            self.conflicts += 1
+            return
+        while self._next < unit.queue_offset:
+            count = min(unit.queue_offset - self._next, _PLACEHOLDERS_AT_ONCE)
+            self._put(_PLACEHOLDER * count)
+            self._next += count
+        self._put(CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code))
+        self._next += 1
+
+    def _add_batch(self, unit: QueueUnit) -> None:
+        if unit.queue_offset < (self._next or 0):
+            self.conflicts += 1
+            return
+        self._put(pack_batch_unit(unit))
+        self._next = unit.next_queue_offset
+
+    def add_units(self, slots: Int64s, units: Units) -> None:
+        """`add` for many units, in their order."""
+        for begin, end in consecutive(slots):
+            at = begin
+            while at < end and (self._is_batch or slots[at] != self._next):
+                self.add(QueueUnit(int(slots[at]), *units[at].item()))
+                at += 1
+            if at < end:
+                # what follows one another without a gap stands where it should
+                last = units[end - 1]
+                self._end_of_previous = int(last["physical_offset"]) + int(last["size"])
+                self._put(units[at:end].tobytes())
+                self._next = int(slots[end - 1]) + 1
+
+    def _put(self, packed: bytes) -> None:
+        at = 0
+        while at < len(packed):
+            if self._file is None:
+                start = self._position // self._file_bytes * self._file_size
+                self._file = self.directory / file_name(start)
+                self.file_bytes += self._file_size
+                if self._writes:
+                    io.make_directories(self.directory, self._below)
+                    io.create_file(self._file, self._file_size)
+            piece = packed[at : at + self._file_bytes - self._position % self._file_bytes]
+            self._buffer += piece
+            self._position += len(piece)
+            at += len(piece)
+            if self._position % self._file_bytes == 0:
+                self.flush()
+                self._file = None
+            elif len(self._buffer) >= _BUFFER:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is held in memory."""
+        if self._file is not None and self._buffer and self._writes:
+            position = self._position % self._file_bytes or self._file_bytes
+            io.write_range(self._file, position - len(self._buffer), self._buffer)
+        self._buffer = bytearray()

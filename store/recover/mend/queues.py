@@ -1,0 +1,88 @@
+"""All queues of a store against the log: routes each implied slot to the mend of its queue and sums up."""
+
+from __future__ import annotations
+
+from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.journal.plan import Plan
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
+from rmqctl.store.queues.dispatch import QueueSlot
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, QueueTable
+from rmqctl.store.recover.mend.batch_consumequeue import BatchConsumeQueueMend
+from rmqctl.store.recover.mend.consumequeue import ConsumeQueueMend
+from rmqctl.store.recover.mend.gone import IsGone
+from rmqctl.store.recover.mend.queue_files import Spill
+from rmqctl.store.survey.log_runs import QueueRun
+
+AnyMend = ConsumeQueueMend | BatchConsumeQueueMend
+
+
+class QueuesMend:
+    """`is_gone(physical_offset)`: the message is expired or lies in damage that stays, so a unit of it may stay.
+
+    `spill`: see QueueFiles.
+    """
+
+    def __init__(
+        self, queues: QueueTable, descriptors: Descriptors, is_gone: IsGone, spill: Spill | None = None
+    ) -> None:
+        self._queues = queues
+        self._descriptors = descriptors
+        self._is_gone = is_gone
+        self._spill = spill
+        self._mends: dict[tuple[str, int], AnyMend] = {
+            (queue.topic, queue.queue_id): self._mend(queue) for queue in queues.all()
+        }
+
+    def _mend(self, queue: AnyConsumeQueue) -> AnyMend:
+        if isinstance(queue, BatchConsumeQueue):
+            return BatchConsumeQueueMend(queue, self._queues.batch_file_size(), self._descriptors, self._is_gone)
+        ext = topic_directory(self._queues.layout.consumequeue_ext, queue.topic) / str(queue.queue_id)
+        size = self._queues.consumequeue_file_size()
+        return ConsumeQueueMend(queue, ext, size, self._descriptors, self._is_gone, self._spill)
+
+    def is_batch_topic(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue has 46-byte units already."""
+        return isinstance(self._mends.get((topic, queue_id)), BatchConsumeQueueMend)
+
+    def add(self, slot: QueueSlot) -> None:
+        """The log implies this slot."""
+        self._of(slot.topic, slot.queue_id, slot.is_batch).add(slot.unit)
+
+    def add_units(self, run: QueueRun) -> None:
+        """The log implies these units of a queue that is no batch queue."""
+        mend = self._of(run.topic, run.queue_id, False)
+        assert isinstance(mend, ConsumeQueueMend)
+        mend.add_units(run.slots, run.units)
+
+    def _of(self, topic: str, queue_id: int, is_batch: bool) -> AnyMend:
+        mend = self._mends.get((topic, queue_id))
+        if mend is None:
+            mend = self._mends[(topic, queue_id)] = self._mend(self._queues.absent(topic, queue_id, is_batch))
+        return mend
+
+    def finish(self, plan: Plan) -> None:
+        """Add the changes of all queues to `plan`."""
+        for _, mend in sorted(self._mends.items()):
+            mend.finish()
+            plan.operations += mend.plan.operations
+
+    @property
+    def changed(self) -> int:
+        """Queues that change."""
+        return sum(mend.changed for mend in self._mends.values())
+
+    @property
+    def added(self) -> int:
+        """Units that are put or put right."""
+        return sum(mend.added for mend in self._mends.values())
+
+    @property
+    def removed(self) -> int:
+        """Units that go or are put right."""
+        return sum(mend.removed for mend in self._mends.values())
+
+    @property
+    def conflicts(self) -> int:
+        """Messages whose slot another message of the log has taken."""
+        return sum(mend.conflicts for mend in self._mends.values())

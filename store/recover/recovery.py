@@ -1,0 +1,238 @@
+"""One recovery as a plan: where the log ends, then everything that queues, index and checkpoint need for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqctl.formats.errors import RefusedError
+from rmqctl.store.checkpoint import Checkpoint, checkpoint_bytes
+from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.files.blob import only_counted
+from rmqctl.store.files.layout import file_name
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import end_of_nonzero
+from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange, describe
+from rmqctl.store.recover.mend.gone import Gone
+from rmqctl.store.recover.mend.index_mend import IndexRecovery
+from rmqctl.store.recover.mend.queue_files import plan_empty_ext
+from rmqctl.store.recover.mend.queues import QueuesMend
+from rmqctl.store.recover.report import Bridges, Goal, RecoverReport, damage_row, inside_damage
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_runs import Digest, Run, route
+from rmqctl.store.survey.log_survey import LogSurvey, new_survey, start_after_clean_stop, start_after_crash
+from rmqctl.store.survey.run_survey import survey_runs
+
+
+def refuse_strangers(log: MappedFileQueue) -> None:
+    """RefusedError where something is among the files of the log that is none of them."""
+    for problem in log.problems:
+        if problem.kind in ("stray", "unreadable", "overlap"):
+            raise RefusedError(
+                f"does not belong into the commitlog: {problem.detail}",
+                file=problem.path,
+                hint="a broker does not start with it: move it elsewhere, then run the command again",
+            )
+
+
+class Recovery:
+    """One recovery: survey, then the plan in the order log, queues, index, checkpoint, abort."""
+
+    def __init__(self, files: StoreFiles, journal: Journal | None, goal: Goal) -> None:
+        self.files = files
+        self.log = files.log
+        self.journal = journal
+        self.goal = goal
+        self.bridges = goal.bridges or Bridges()
+        self.operations = Plan(list(self.bridges.operations.operations))
+
+    def plan(self, progress: Progress | None) -> RecoverReport:
+        """Decide everything; nothing of the store is touched (index files may be staged in the journal)."""
+        refuse_strangers(self.log)
+        crashed = self.files.has_abort()
+        checkpoint = self.files.checkpoint()
+        start = 0
+        if self.goal.at is not None:
+            self.log.truncate(self.goal.at)
+        if not self.goal.full:
+            start = start_after_crash(self.log, checkpoint) if crashed else start_after_clean_stop(self.log)
+        if not self.log.files:
+            return self._without_log(self.goal.cut, crashed)
+        survey = new_survey(self.log, start)
+        # where fillers will stand nothing is gone: units and entries are what the fillers imply
+        is_gone = Gone(self.log.min_offset, survey if self.goal.bridges is None else new_survey(self.log, start))
+        spill = only_counted if self.journal is None else self.journal.spill
+        queues = QueuesMend(self.files.queues, self.files.descriptors, is_gone, spill)
+        index = self._index_recovery(is_gone)
+        try:
+            return self._plan(survey, queues, index, progress)
+        finally:
+            index.close()
+
+    def _plan(
+        self,
+        survey: LogSurvey,
+        queues: QueuesMend,
+        index: IndexRecovery,
+        progress: Progress | None,
+    ) -> RecoverReport:
+        crashed = self.files.has_abort()
+        checkpoint = self.files.checkpoint()
+        unplaceable = 0
+        levels = self.files.config.delay_levels()
+
+        fillers = list(self.bridges.runs)
+
+        def on_run(run: Run) -> None:
+            while fillers and fillers[0].physical_offset < run.physical_offset:
+                add(fillers.pop(0))
+            add(self.bridges.applied(run))
+
+        def add(run: Run) -> None:
+            nonlocal unplaceable
+            route(run, self.log, levels, queues)
+            unplaceable += run.unplaceable
+            index.add(run)
+
+        survey_runs(survey, self.log, Digest(levels), on_run, tolerant=self.goal.is_tolerant, progress=progress)
+        for run in fillers:  # only a blank frame follows
+            add(run)
+        if survey.has_damage_inside and not self.goal.cut:
+            raise inside_damage(survey, self.files.layout.kept)
+        report = RecoverReport(
+            not crashed,
+            file_name(survey.start_offset),
+            survey.start_offset,
+            survey.end_offset,
+            survey.messages,
+            dry_run=self.journal is None,
+        )
+        report.damaged = [damage_row(span) for span in survey.tolerated if self.goal.bridges is None]
+        report.bridged = self.bridges.rows
+        report.messages_cut = survey.behind_messages if self.goal.at is None else self.goal.messages_cut
+        report.truncated_bytes = self._end_log(survey)
+        queues.finish(self.operations)
+        plan_empty_ext(self.files.queues, self.operations)
+        report.queues_changed, report.units_added = queues.changed, queues.added
+        report.units_removed, report.slot_conflicts = queues.removed, queues.conflicts
+        report.unplaceable_messages = unplaceable
+        report.index_files_rebuilt = self._mend_index(index, survey.start_offset)
+        if self.operations or crashed or checkpoint is None or self.goal.new_checkpoint:
+            self._finish(survey, checkpoint, index.full_file_end_timestamp, crashed)
+        self._keep_times()
+        self.operations.messages_gone = report.messages_cut
+        self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
+        report.operations = [describe(operation, self.files.root) for operation in self.operations.operations]
+        return report
+
+    def _keep_times(self) -> None:
+        """Commitlog files keep their age, and one that is made anew gets that of the next."""
+        changed = set(self.operations.paths())
+        times = {file.path: file.path.stat().st_mtime_ns for file in self.log.files}
+        by_name = sorted(times, key=lambda path: path.name)
+        for path in changed:
+            if path in times:
+                self.operations.times[path] = times[path]
+            elif path.parent in self.log.directories and path in self.bridges.paths:
+                following = [known for known in by_name if known.name > path.name]
+                self.operations.times[path] = times[following[0]]
+
+    def _index_recovery(self, is_gone: Gone) -> IndexRecovery:
+        journal = self.journal
+        directory = None if journal is None else lambda: journal.staging
+        is_wanted = self.files.config.message_index_enable
+        return IndexRecovery(self.files.index_to_mend, self.files.descriptors, is_gone, directory, is_wanted)
+
+    def _end_log(self, survey: LogSurvey) -> int:
+        """Plan that nothing stands behind the end; returns the bytes (other than zeros) that go."""
+        removed = 0
+        self._move_empty_files()
+        for file in self.log.files:
+            begin = max(0, survey.end_offset - file.start_offset)
+            stop = end_of_nonzero(self.files.descriptors, file.path, min(begin, file.size), file.size)
+            if file.start_offset >= survey.end_offset and file is not self.log.files[0]:
+                removed += stop
+                self.operations.add(MoveAway(file.path))
+                continue
+            if file.size != self.log.file_size and file.path not in self.bridges.paths:
+                if file is not self.log.files[-1] and file.end_offset < survey.end_offset:
+                    raise RefusedError(
+                        f"has {file.size} bytes instead of {self.log.file_size} and messages follow it",
+                        file=file.path,
+                        hint="no broker starts with it: `--bridge` fills it up, `--full --cut` ends the log there",
+                    )
+                self.operations.add(Resize(file.path, self.log.file_size))
+            if stop > begin and file.end_offset > survey.end_offset:
+                removed += stop - begin
+                self.operations.add(ClearRange(file.path, begin, stop - begin))
+        return removed
+
+    def _move_empty_files(self) -> None:
+        """Files of no bytes go, wherever they stand: 4.x does not start with one, 5.x removes only the last of all."""
+        for path in self.log.empty_files().values():
+            self.operations.add(MoveAway(path))
+
+    def _mend_index(self, index: IndexRecovery, start: int) -> int:
+        """Plan new index files if the present ones are not complete and sound; returns how many."""
+        service = self.files.index_to_mend
+
+        def read_again(on_run: Callable[[Run], None]) -> None:
+            again = new_survey(self.log, start)
+            survey_runs(again, self.log, Digest((), queues=False), on_run, tolerant=self.goal.is_tolerant)
+
+        if index.finish(read_again):
+            return 0
+        present = [*(file.path for file in service.files), *(path for path, _ in service.problems)]
+        targets = [self.files.layout.index / name for name in index.names]
+        for path in present:
+            if path not in targets:
+                self.operations.add(MoveAway(path))
+        for path, target in zip(index.staged or targets, targets, strict=True):
+            self.operations.add(Install(path, target, index.geometry.file_size))
+        return len(targets)
+
+    def _finish(self, survey: LogSurvey, checkpoint: Checkpoint | None, index_timestamp: int, crashed: bool) -> None:
+        """Checkpoint as after a clean stop with everything flushed; no abort file."""
+        wanted = (checkpoint or Checkpoint())._replace(
+            physic_msg_timestamp=survey.last_store_timestamp,
+            logics_msg_timestamp=survey.last_store_timestamp,
+            index_msg_timestamp=index_timestamp,
+            confirm_physical_offset=survey.last_message_offset,
+        )
+        path = self.files.layout.checkpoint
+        data = checkpoint_bytes(wanted)
+        if not path.exists():
+            self.operations.add(CreateFile(path, len(data)))
+        elif path.stat().st_size != len(data):
+            self.operations.add(Resize(path, len(data)))
+        if checkpoint != wanted:
+            self.operations.add(WriteRange(path, 0, data))
+        if crashed:
+            self.operations.add(MoveAway(self.files.layout.abort))
+
+    def _without_log(self, cut: bool, crashed: bool) -> RecoverReport:
+        """The commitlog is gone. A broker would delete every queue; we ask first and keep them."""
+        queues = self.files.queues.all()
+        units = sum(queue.max_offset for queue in queues)
+        if units and not cut:
+            found = "the commitlog files have 0 bytes" if self.log.empty_files() else "there is no commitlog file"
+            raise RefusedError(
+                f"{found}, but {len(queues)} queues point at {units} messages",
+                file=self.files.layout.commitlog[0],
+                hint="bring the commitlog back, or give its place with -c broker.conf (storePathCommitLog); "
+                "`--cut` starts over with an empty store and keeps the queues beside it",
+            )
+        report = RecoverReport(not crashed, None, 0, 0, 0, dry_run=self.journal is None)
+        self._move_empty_files()
+        plan_empty_ext(self.files.queues, self.operations)
+        # with their topic folders: a broker loads an empty folder as a queue and tidies it up itself
+        for topic in dict.fromkeys(queue.directory.parent for queue in queues):
+            self.operations.add(MoveAway(topic))
+        for index_file in self.files.index_to_mend.files:
+            self.operations.add(MoveAway(index_file.path))
+        report.queues_changed = sum(bool(queue.files.files) for queue in queues)
+        report.units_removed = units
+        if crashed:
+            self.operations.add(MoveAway(self.files.layout.abort))
+        report.operations = [describe(operation, self.files.root) for operation in self.operations.operations]
+        return report

@@ -1,0 +1,117 @@
+"""What recovery is asked to do, and what it says it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqctl.formats.errors import RefusedError
+from rmqctl.store.commitlog.walk import Damage
+from rmqctl.store.journal.plan import Plan
+from rmqctl.store.survey.log_runs import Run
+from rmqctl.store.survey.log_survey import LogSurvey
+
+
+@dataclass(slots=True)
+class RecoverReport:
+    """What recovery did, or with `dry_run` would do. Offsets physical; `journal` is the folder that keeps what went.
+
+    `damaged` lists spans before `start_offset` that are left as they are, `bridged` those that were replaced by filler
+    messages. `operations` is the plan.
+    """
+
+    was_clean: bool
+    start_file: str | None
+    start_offset: int
+    end_offset: int
+    messages: int
+    truncated_bytes: int = 0
+    messages_cut: int = 0
+    queues_changed: int = 0
+    units_added: int = 0
+    units_removed: int = 0
+    slot_conflicts: int = 0
+    unplaceable_messages: int = 0
+    index_files_rebuilt: int = 0
+    journal: str | None = None
+    dry_run: bool = False
+    damaged: list[dict[str, Any]] = field(default_factory=list)
+    bridged: list[dict[str, Any]] = field(default_factory=list)
+    operations: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Bridges:
+    """Damaged spans that are replaced. `runs`: the messages that will stand there, in order; `operations` write them.
+
+    `paths`: files that get their full length by that. `lengthened`: new sizes of good messages, by physical offset.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    operations: Plan = field(default_factory=Plan)
+    paths: set[Path] = field(default_factory=set)
+    lengthened: dict[int, int] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def applied(self, run: Run) -> Run:
+        """`run` with the sizes that its messages will have."""
+        for offset, size in self.lengthened.items():
+            if run.physical_offset <= offset < run.end:
+                for queue in run.queues:
+                    queue.units["size"][queue.units["physical_offset"] == offset] = size
+                run.special = [
+                    (row, message._replace(total_size=size) if message.physical_offset == offset else message)
+                    for row, message in run.special
+                ]
+        return run
+
+
+class Goal(NamedTuple):
+    """What a recovery is to do about damage with good messages behind it (refuse, unless one of these says else).
+
+    `cut`: end the log there; `full`: wherever it is; `at`: end the log at this offset, whatever there is before it;
+    `bridges`: replace it; `leave`: leave it. `new_checkpoint`: write the checkpoint even where nothing else changes.
+    `messages_cut`: good messages behind `at`.
+    """
+
+    cut: bool = False
+    full: bool = False
+    at: int | None = None
+    bridges: Bridges | None = None
+    leave: bool = False
+    new_checkpoint: bool = False
+    messages_cut: int = 0
+
+    @property
+    def is_tolerant(self) -> bool:
+        """Whether damage inside the log is nothing to stop at."""
+        return self.at is not None or self.bridges is not None or self.leave
+
+
+def damage_row(span: Damage) -> dict[str, Any]:
+    """A damaged span for a report."""
+    return {
+        "file": span.file,
+        "physical_offset": span.physical_offset,
+        "end_offset": span.end,
+        "reason": str(span.reason),
+        "message": span.detail,
+    }
+
+
+def inside_damage(survey: LogSurvey, kept: Path) -> RefusedError:
+    """What to say where good messages follow damage; `kept`: where what is cut off would be kept."""
+    stop = survey.stop
+    if isinstance(stop, Damage):
+        what, file = f"damage ({stop.reason}: {stop.detail})", stop.file
+    else:
+        what, file = "zeros where a message should be", None
+    return RefusedError(
+        f"{what} with {survey.behind_messages} good messages ({survey.behind_bytes} bytes) behind it",
+        file=file,
+        physical_offset=stop.physical_offset if stop is not None else survey.end_offset,
+        hint="`rmqctl recover --bridge` replaces only what is damaged and keeps all that follows; `--cut` ends the "
+        f"log here, as a broker would. Either way what goes is kept in {kept}; "
+        "until then every message stays readable by `cat` and `query`",
+    )

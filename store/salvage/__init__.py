@@ -1,0 +1,1 @@
+"""`salvage`: the good messages of any bytes into a new store."""

@@ -1,0 +1,285 @@
+"""A copy of a store with its holes, times and a manifest; of a live store one that recovers up to a stated offset.
+
+The order makes it so. What may lag behind the log is copied first: checkpoint, config, index, queues. Then the end of
+the log is pinned, and the log is copied up to there, newest file first: a cleaner removes the oldest, so that what was
+copied has no gap. Of a live store `abort` is set: whoever opens the copy recovers it, as after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqctl.formats.errors import UnreadableError, WriteFailedError
+from rmqctl.store.check.state.live import is_in_use, settled_end
+from rmqctl.store.files import io
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.ownership import of_one
+from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
+from rmqctl.store.outputs.publish import publish
+from rmqctl.store.outputs.staging import staged_directory
+from rmqctl.store.salvage.sources import check_target
+from rmqctl.store.snapshot.manifest import (
+    FORMAT,
+    CopiedFile,
+    Problem,
+    check_files,
+    read_manifest,
+    sha256_of,
+    write_manifest,
+)
+from rmqctl.store.store_files import StoreFiles
+
+Progress = Callable[[int], None]
+# what is copied before the rest, in this order; a unit of a queue may point into its ext file, so that comes later
+_FIRST = ("checkpoint", "config", "index", "consumequeue", "batchconsumequeue", "consumequeue_ext")
+_MARKS = ("abort", "abort.bak", "lock")
+
+
+@dataclass(slots=True)
+class SnapshotReport:
+    """What was copied. `min_offset` and `end_offset`: of the log in the copy; up to `end_offset` it recovers.
+    `was_live`: somebody had the store open. `skipped`: links and special files, which are not copied; `vanished`: files
+    that the live store removed meanwhile."""
+
+    snapshot: str
+    source: str
+    was_live: bool
+    min_offset: int = 0
+    end_offset: int = 0
+    files: int = 0
+    bytes: int = 0
+    reflinks: int = 0
+    hard_links: int = 0
+    vanished: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What `verify_snapshot` found."""
+
+    snapshot: str
+    created: str
+    files: int
+    bytes: int
+    end_offset: int
+    problems: list[Problem] = field(default_factory=list)
+
+
+def take_snapshot(
+    files: StoreFiles,
+    target: Path,
+    version: str,
+    *,
+    sharing: Sharing = Sharing.AUTO,
+    hard_links: bool = False,
+    progress: Progress | None = None,
+) -> SnapshotReport:
+    """Copy the store to the new directory `target`, which appears when it is complete and on disk.
+
+    `version`: of the program, for the manifest. `hard_links`: give full commitlog files a second name instead of
+    copying them. A broker only ever removes those, and changes by rmqctl give them bytes of their own first; what else
+    writes into them changes the snapshot, which `verify_snapshot` finds. RefusedError for a target that exists or lies
+    in a store, UnreadableError, WriteFailedError; then nothing is left behind.
+    """
+    check_target(target, [files.root, *files.layout.commitlog], [])
+    with staged_directory(target) as staging:
+        copying = _Snapshot(files, staging, sharing, hard_links, progress)
+        copying.run()
+        copying.finish(version)
+        publish(staging, target)
+    copying.report.snapshot = str(target)
+    return copying.report
+
+
+def verify_snapshot(target: Path, progress: Progress | None = None) -> VerifyReport:
+    """Hold a snapshot against its manifest; only looks. NotAStoreError without one, CorruptError where the manifest
+    itself is not as it was written."""
+    manifest = read_manifest(target)
+    rows = manifest.get("files", [])
+    report = VerifyReport(
+        str(target), str(manifest.get("created")), len(rows), 0, int(manifest.get("log", {}).get("end_offset", 0))
+    )
+    for row in rows:
+        report.bytes += int(row["size"])
+    for problem in check_files(target, manifest):
+        report.problems.append(problem)
+    if progress is not None:
+        progress(report.bytes)
+    return report
+
+
+class _Snapshot:
+    """One snapshot on its way."""
+
+    def __init__(
+        self, files: StoreFiles, root: Path, sharing: Sharing, hard_links: bool, progress: Progress | None
+    ) -> None:
+        self._files = files
+        self._root = root
+        self._sharing = sharing
+        self._hard_links = hard_links
+        self._progress = progress
+        self._copied: list[CopiedFile] = []
+        self._directories: dict[Path, os.stat_result] = {}
+        is_live = is_in_use(files.layout)
+        self._has_abort = files.has_abort()
+        self.report = SnapshotReport(str(root), str(files.root), is_live)
+        self._logs = [Path(os.path.realpath(directory)) for directory in files.layout.commitlog]
+
+    def run(self) -> None:
+        """Copy everything in the order that makes it consistent."""
+        self._note_directory(self._files.root, self._root)
+        for name in _FIRST:
+            self._copy_below(self._files.root / name, self._root / name)
+        known = {*_FIRST, *_MARKS}
+        for name in sorted(os.listdir(self._files.root)):
+            path = self._files.root / name
+            if name not in known and Path(os.path.realpath(path)) not in self._logs:
+                self._copy_below(path, self._root / name)
+        self._copy_log()
+        for name in _MARKS:
+            self._copy_below(self._files.root / name, self._root / name)
+        if (self.report.was_live or self._has_abort) and not (self._root / "abort").exists():
+            io.create_file(self._root / "abort", 0)
+            self._note(self._root / "abort", "copy")
+
+    def finish(self, version: str) -> None:
+        """Times and owners of the directories, the manifest, and all of it on disk."""
+        report = self.report
+        report.files, report.bytes = len(self._copied), sum(copied.size for copied in self._copied)
+        write_manifest(
+            self._root,
+            {
+                "format": FORMAT,
+                "program": f"rmqctl {version}",
+                "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "source": report.source,
+                "was_live": report.was_live,
+                "log": {"min_offset": report.min_offset, "end_offset": report.end_offset},
+                "skipped": report.skipped,
+                "directories": sorted(self._relative(path) for path in self._directories if path != self._root),
+                "files": [copied._asdict() for copied in self._copied],
+            },
+        )
+        for directory in sorted(self._directories, reverse=True):
+            status = self._directories[directory]
+            io.flush_directory(directory)
+            io.give_to(directory, of_one(status))
+            io.set_modified(directory, status.st_mtime_ns)
+
+    # ---- the log
+
+    def _copy_log(self) -> None:
+        report = self.report
+        log = MappedFileQueue(self._files.layout.commitlog, self._files.log.file_size or None, self._files.descriptors)
+        log.load()
+        report.end_offset = settled_end(log)
+        kept = [file for file in log.files if not report.was_live or file.start_offset <= report.end_offset]
+        for directory in self._files.layout.commitlog:
+            self._prepare(directory)
+        for number, file in enumerate(reversed(kept)):
+            # a live file is copied up to the pinned end; of a store at rest every byte is kept
+            length = file.size
+            if report.was_live:
+                length = min(length, max(0, report.end_offset - file.start_offset))
+            is_full = number > 0 and length == file.size
+            if not self._copy_file(file.path, self._target_of(file.path), length, file.size, is_full):
+                break
+            report.min_offset = file.start_offset
+        if not report.was_live:
+            logged = {file.path for file in log.files}
+            for directory in self._files.layout.commitlog:
+                for name in self._listed(directory):
+                    if directory / name not in logged:
+                        self._copy_below(directory / name, self._target_of(directory / name))
+
+    def _prepare(self, directory: Path) -> None:
+        if directory.is_dir():
+            target = self._target_of(directory / "x").parent
+            io.make_directories(target)
+            self._note_directory(directory, target)
+
+    def _target_of(self, path: Path) -> Path:
+        """Where a commitlog file goes: at its place below the root, or into `commitlog` if it lies elsewhere."""
+        root = self._files.root
+        if path.is_relative_to(root):
+            return self._root / path.relative_to(root)
+        return self._root / "commitlog" / path.name
+
+    # ---- everything else
+
+    def _copy_below(self, source: Path, target: Path) -> None:
+        """A file, or a directory with everything in it."""
+        try:
+            # a folder of the store itself may be a link to another disk; no other link is followed
+            is_own = source.parent == self._files.root and source.name in _FIRST
+            status = source.stat() if is_own else source.lstat()
+        except OSError:
+            return
+        if stat.S_ISREG(status.st_mode):
+            self._copy_file(source, target, status.st_size, status.st_size, False)
+        elif stat.S_ISDIR(status.st_mode):
+            io.make_directories(target)
+            self._note_directory(source, target)
+            for name in self._listed(source):
+                self._copy_below(source / name, target / name)
+        else:
+            self.report.skipped.append(self._relative(target))
+
+    def _listed(self, directory: Path) -> Iterator[str]:
+        try:
+            yield from sorted(os.listdir(directory))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
+
+    def _copy_file(self, source: Path, target: Path, length: int, size: int, is_full: bool) -> bool:
+        """One regular file; False if a live store has removed it."""
+        how = "copy"
+        try:
+            if is_full and self._hard_links and self._linked(source, target):
+                how = "hardlink"
+            elif copy_sparsely(source, target, length, self._sharing):
+                how = "reflink"
+        except (UnreadableError, WriteFailedError) as error:
+            if not self.report.was_live or not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self.report.vanished += 1
+            return False
+        if length < size:
+            modified = target.stat().st_mtime_ns
+            io.truncate(target, size)
+            io.flush_file(target)
+            io.set_modified(target, modified)
+        self._note(target, how)
+        if self._progress is not None:
+            self._progress(size)
+        return True
+
+    def _linked(self, source: Path, target: Path) -> bool:
+        try:
+            io.link(source, target)
+        except WriteFailedError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise
+            return False  # another file system, or one without links
+        self.report.hard_links += 1
+        return True
+
+    def _note(self, path: Path, how: str) -> None:
+        status = path.stat()
+        self.report.reflinks += how == "reflink"
+        self._copied.append(CopiedFile(self._relative(path), status.st_size, status.st_mtime_ns, sha256_of(path), how))
+
+    def _note_directory(self, source: Path, target: Path) -> None:
+        self._directories[target] = source.stat()
+
+    def _relative(self, path: Path) -> str:
+        return path.relative_to(self._root).as_posix()

@@ -1,0 +1,216 @@
+"""Puts rows of ordinary messages as whole stretches of the log; all others take the slow path, in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.formats.layouts import BLANK_FRAME
+from rmqctl.formats.message import Message
+from rmqctl.store.columns.batch import Flags, Int64s
+from rmqctl.store.columns.frame_columns import HOST_TABLE, Frame
+from rmqctl.store.columns.frames import FrameSource, FrameWriter, packed_hosts, topic_fields
+from rmqctl.store.commitlog.append import Room
+from rmqctl.store.queues.offset_table import NextOffset
+from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
+from rmqctl.store.write.bulk.bulk_result import ColumnsResult, CopiedHosts
+from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
+from rmqctl.store.write.fast.known import KnownTopic
+from rmqctl.store.write.put import PutServices
+from rmqctl.store.write.put_checks import MAXIMUM_TOPIC_SIZE
+from rmqctl.store.write.result import PutResult
+
+# a stretch of this many bytes is appended under one lock
+_STRETCH = 4 * 1024 * 1024
+# so many messages become objects at a time where nothing is compiled
+_SINGLES = 256
+
+PutOne = Callable[[Message, bool], PutResult]
+"""Puts one message: new, or as stored."""
+
+
+def put_one_by_one(rows: BulkRows, put_many: Callable[[list[Message]], Sequence[PutResult]]) -> ColumnsResult:
+    """The plain twin of `BulkPuts.put`. `put_many` waits for the disk once, where it waits at all."""
+    result = ColumnsResult.of(len(rows))
+    for begin in range(0, len(rows), _SINGLES):
+        some = range(begin, min(begin + _SINGLES, len(rows)))
+        for row, answer in zip(some, put_many([rows.message(row) for row in some]), strict=True):
+            if answer.is_failure:
+                result.give_up(row, answer)
+                return result
+            result.note(row, answer)
+    return result
+
+
+class BulkPuts:
+    """Puts rows for one store. `put_one` puts a single message, on the slow path if need be."""
+
+    def __init__(
+        self,
+        services: PutServices,
+        file_size: int,
+        clock: Callable[[], int],
+        writer: FrameWriter,
+        kernels: BulkKernels,
+        put_one: PutOne,
+    ) -> None:
+        self._services = services
+        self._file_size = file_size
+        self._clock = clock
+        self._writer = writer
+        self._kernels = kernels
+        self._put_one = put_one
+
+    def put(self, rows: BulkRows) -> ColumnsResult:
+        """Put rows one after the other."""
+        services = self._services
+        self._kernels.judge(rows, services.config.max_message_size, self._file_size)
+        copied = CopiedHosts(rows.columns[Frame.STORE_HOST], rows.hosts) if rows.is_copy else None
+        result = ColumnsResult.of(len(rows), copied)
+        work = _Work(rows, services.known.topics, self._kernels)
+        hosts = list(rows.hosts)
+        hosts[HOST_TABLE] = services.known.packed_store_host
+        spans = rows.starts, rows.ends, rows.bodies, rows.properties
+        source = FrameSource(rows.columns, *spans, *work.topics, packed_hosts(hosts))
+        row = 0
+        while row < len(rows):
+            end = work.end_of_ready(row)
+            reached = self._stretch(work, source, row, end, result) if row < end else row
+            if reached == row:
+                answer = self._put_one(rows.message(row), rows.is_copy)
+                if answer.is_failure:
+                    result.give_up(row, answer)
+                    break
+                result.note(row, answer)
+                work.learn(row)
+                reached = row + 1
+            row = reached
+        return result
+
+    def _stretch(self, work: _Work, source: FrameSource, begin: int, end: int, result: ColumnsResult) -> int:
+        """Append some of the rows [begin, end), all of which are ready; where those end that were. `begin` if there is
+        no path now but the slow one, which also tells why."""
+        services, puts = self._services, self._services.puts
+        services.headroom.settle(services.appender.end_offset)
+        with puts.lock:
+            if not services.state.is_writeable or services.headroom.is_over_ratio:
+                return begin
+            now = puts.begin_in_lock = self._clock()
+            try:
+                file = services.appender.last_file
+                left = file.size - file.wrote_position if file is not None else self._file_size
+                stop = work.fitting(begin, end, min(left - BLANK_FRAME.size, _STRETCH))
+                if stop == begin:
+                    stop = work.fitting(begin, end, min(self._file_size - BLANK_FRAME.size, _STRETCH))
+                size = work.size(begin, stop)
+                if not work.is_copy and now < puts.last_timestamp:
+                    return begin
+                if stop == begin or not services.headroom.admit_ordinary(size):
+                    return begin
+                try:
+                    room = services.appender.reserve(size)
+                except WriteFailedError:
+                    return begin  # fewer may still fit
+                self._append(room, work, source, begin, stop, now, result)
+            finally:
+                puts.begin_in_lock = None
+        services.on_append()
+        return stop
+
+    def _append(
+        self, room: Room, work: _Work, source: FrameSource, begin: int, end: int, now: int, result: ColumnsResult
+    ) -> None:
+        """Under the put lock: the frames of the rows [begin, end), for which there is room."""
+        services = self._services
+        size, physical_offset = work.size(begin, end), room.physical_offset
+        taken = work.assign(begin, end)
+        for place in (Frame.BORN_TIMESTAMP, Frame.STORE_TIMESTAMP):
+            times = source.columns[place, begin:end]
+            times[times == NO_TIME] = now
+        places = physical_offset + work.before[begin:end] - work.before[begin]
+        last = int(source.columns[Frame.STORE_TIMESTAMP, end - 1])
+        if work.is_copy:
+            self._lower_checkpoint(source.columns[Frame.STORE_TIMESTAMP, begin:end], places)
+        services.appender.enter(room)
+        position = room.file.wrote_position
+        mapped = room.file.writable_map
+        mapped.will_write(position, size)
+        with mapped.view(position, position + size) as view:
+            self._writer.write(np.frombuffer(view, np.uint8), source, begin, end, physical_offset)
+        try:
+            room.file.publish(position + size, last)
+        finally:
+            # whatever interrupts us: what is in the log has used up its offsets
+            if room.file.wrote_position == position + size:
+                for entry, count in taken:
+                    entry.value += count
+        services.puts.last_timestamp = last
+        result.queue_offset[begin:end] = source.columns[Frame.QUEUE_OFFSET, begin:end]
+        result.physical_offset[begin:end] = places
+        services.appender.leave(room)
+
+    def _lower_checkpoint(self, times: Int64s, places: Int64s) -> None:
+        """Before messages with these store times come to stand at `places`: what goes back in time among them."""
+        back = np.diff(times, prepend=self._services.puts.last_timestamp) < 0
+        if back.any():
+            self._services.checkpoint.lower(int(times[back].min()), int(places[back][-1]))
+
+
+class _Work:
+    """What is known about the rows: their sizes, their queues, and which of them may go as columns now."""
+
+    def __init__(self, rows: BulkRows, known: dict[str, KnownTopic], kernels: BulkKernels) -> None:
+        """`rows` as judged."""
+        self._rows = rows
+        self._kernels = kernels
+        self._known = known
+        self.is_copy = rows.is_copy
+        # a longer topic has no such field, and no row of it is usual
+        self.topics = topic_fields([name[:MAXIMUM_TOPIC_SIZE] for name in rows.encoded_topics()])
+        columns = rows.columns
+        self.before = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(columns[Frame.SIZE], out=self.before[1:])
+        first_rows, self._queues = kernels.queues(columns)
+        self._entries: list[NextOffset | None] = [self._entry(row) for row in first_rows.tolist()]
+        found = np.array([entry is not None for entry in self._entries], np.bool_)
+        self._ready: Flags = rows.usual & found[self._queues] if len(rows) else rows.usual
+
+    def _entry(self, row: int) -> NextOffset | None:
+        columns = self._rows.columns
+        topic = self._known.get(self._rows.topics[int(columns[Frame.TOPIC, row])])
+        return topic.queues.get(int(columns[Frame.QUEUE_ID, row])) if topic is not None else None
+
+    def is_ready(self, row: int) -> bool:
+        """Whether a row may go as a column."""
+        return bool(self._ready[row])
+
+    def end_of_ready(self, row: int) -> int:
+        """Where the stretch of ready rows from `row` on ends."""
+        left = self._ready[row:]
+        return row + (int(np.argmin(left)) if not left.all() else len(left))
+
+    def learn(self, row: int) -> None:
+        """A row has taken the slow path: its queue may be known now."""
+        queue = int(self._queues[row])
+        if self._entries[queue] is None:
+            self._entries[queue] = self._entry(row)
+            if self._entries[queue] is not None:
+                self._ready |= self._rows.usual & (self._queues == queue)
+
+    def size(self, begin: int, end: int) -> int:
+        """Bytes of the frames of rows [begin, end)."""
+        return int(self.before[end] - self.before[begin])
+
+    def fitting(self, begin: int, end: int, room: int) -> int:
+        """Up to which row the frames from `begin` on fit into `room` bytes."""
+        return min(end, int(np.searchsorted(self.before, self.before[begin] + room, "right")) - 1)
+
+    def assign(self, begin: int, end: int) -> list[tuple[NextOffset, int]]:
+        """Fill in the queue offsets of rows [begin, end); how many offsets each queue gives away for them."""
+        before = [0 if entry is None else entry.value for entry in self._entries]
+        after = np.array(before, np.int64)
+        self._kernels.give_offsets(self._queues, after, self._rows.columns[Frame.QUEUE_OFFSET], begin, end)
+        counts = (count - first for first, count in zip(before, after.tolist(), strict=True))
+        return [(entry, count) for entry, count in zip(self._entries, counts, strict=True) if entry and count]

@@ -1,0 +1,66 @@
+"""Loads and tries the kernel that joins properties, and gives it its arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rmqctl.store.columns.batch import Int64s
+from rmqctl.store.columns.frames import Held
+from rmqctl.store.compiled.tried import tried_kernels
+
+Join = Callable[..., int]
+
+
+def joined_properties(names: Any, values: Any, rows: int, each: int) -> tuple[Held, Int64s] | None:
+    """The stored properties of `rows` rows, each of `each` names and values, with the places where rows begin and the
+    last one ends. Two pyarrow.StringArray without nulls, whose offsets are in order.
+
+    None where nothing is compiled, where rows have other names than the first, or where a value holds a separator.
+    """
+    join = join_kernel()
+    return None if join is None else _joined(join, names, values, rows, each)
+
+
+def _joined(join: Join, names: Any, values: Any, rows: int, each: int) -> tuple[Held, Int64s] | None:
+    from rmqctl.store.write.bulk.kernel_join import SPARE
+
+    name_at, name_offsets = _texts(names)
+    value_at, value_offsets = _texts(values)
+    total = int(name_offsets[-1] - name_offsets[0]) + int(value_offsets[-1] - value_offsets[0]) + 2 * rows * each
+    target = np.empty(total + SPARE, np.uint8)
+    places = np.empty(rows + 1, np.int64)
+    if join(name_at, name_offsets, value_at, value_offsets, each, target.ctypes.data, places) < 0:
+        return None
+    return Held(target.ctypes.data, target), places
+
+
+def _texts(array: Any) -> tuple[int, Any]:
+    """Address of the texts and their offsets."""
+    _, offsets, data = array.buffers()
+    places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    return 0 if data is None else data.address, places
+
+
+@functools.cache
+def join_kernel() -> Join | None:
+    """The compiled one, None where nothing is compiled."""
+    found = tried_kernels("rmqctl.store.write.bulk.kernel_join", lambda tried: _is_right(tried[0]))
+    return None if found is None else found[0]
+
+
+def _is_right(join: Join) -> bool:
+    """Whether it does what it should, tried on a few rows."""
+    names = pa.array(["TAGS", "longer name", "TAGS", "longer name"])
+    good, bad = pa.array(["", "ä" * 9, "t", "value"]), pa.array(["", "", "a\x02b", ""])
+    wanted = [f"TAGS\x01{tag}\x02longer name\x01{value}\x02".encode() for tag, value in (("", "ä" * 9), ("t", "value"))]
+    made = _joined(join, names, good, 2, 2)
+    if made is None or _joined(join, names, bad, 2, 2) is not None or _joined(join, good, names, 2, 2) is not None:
+        return False
+    held, places = made
+    data = np.asarray(held.owner).tobytes()
+    return [data[places[row] : places[row + 1]] for row in range(2)] == wanted

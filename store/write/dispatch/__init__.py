@@ -1,0 +1,1 @@
+"""What follows the log while a store is open: queues, index, checkpoint."""

@@ -1,0 +1,82 @@
+"""Appends units to the queues that messages belong to, and keeps few of their files open."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.queues.dispatch import QueueSlot
+from rmqctl.store.queues.flush import QueueFlusher
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, QueueTable
+
+if TYPE_CHECKING:
+    import numpy
+
+    from rmqctl.store.survey.log_runs import QueueRun
+
+# queues that keep a descriptor for appending
+_MAXIMUM_OPEN_QUEUES = 128
+
+
+class QueueAppender:
+    """Where units of new messages go. Used by one thread. Nothing is flushed: `flusher` is told what was written."""
+
+    def __init__(self, queues: QueueTable, flusher: QueueFlusher, is_batch_topic: Callable[[str], bool]) -> None:
+        self._queues = queues
+        self._flusher = flusher
+        self._is_batch_topic = is_batch_topic
+        self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
+
+    def is_batch_topic(self, topic: str, queue_id: int) -> bool:
+        """Whether the queues of `topic` have 46-byte units. See log_runs.Target."""
+        return self._is_batch_topic(topic)
+
+    def add(self, slot: QueueSlot) -> None:
+        """Append one unit."""
+        queue = self._find(slot.topic, slot.queue_id, slot.is_batch, slot.unit.physical_offset)
+        queue.append(slot.unit)
+        self._wrote(queue, 1)
+
+    def add_units(self, run: QueueRun) -> None:
+        """Append units of 20 bytes, stretch by stretch of consecutive slots."""
+        from rmqctl.store.survey.log_runs import consecutive
+
+        queue = self._find(run.topic, run.queue_id, False, int(run.units["physical_offset"][0]))
+        assert isinstance(queue, ConsumeQueue)
+        for begin, end in consecutive(run.slots):
+            queue.append_run(int(run.slots[begin]), _bytes_of(run.units[begin:end]))
+        self._wrote(queue, len(run.slots))
+
+    def _find(self, topic: str, queue_id: int, is_batch: bool, physical_offset: int) -> AnyConsumeQueue:
+        queue = self._queues.find_or_create(topic, queue_id, is_batch)
+        if is_batch != (queue.kind == "BatchCQ"):
+            raise WriteFailedError(
+                f"a message for a {'batch' if is_batch else 'simple'} queue, but the queue is {queue.kind}",
+                file=queue.directory,
+                physical_offset=physical_offset,
+            )
+        return queue
+
+    def _wrote(self, queue: AnyConsumeQueue, units: int) -> None:
+        # a file that a run leaves behind was flushed then
+        self._flusher.wrote(queue.files.files[-1].path, units)
+        if isinstance(queue, ConsumeQueue):
+            key = queue.topic, queue.queue_id
+            self._open[key] = queue
+            self._open.move_to_end(key)
+            if len(self._open) > _MAXIMUM_OPEN_QUEUES:
+                self._open.popitem(last=False)[1].release()
+
+    def release(self) -> None:
+        """Close the descriptors without flushing; for a store that failed."""
+        while self._open:
+            self._open.popitem()[1].release()
+
+
+def _bytes_of(units: numpy.ndarray[tuple[int], numpy.dtype[numpy.void]]) -> memoryview:
+    import numpy
+
+    return numpy.ascontiguousarray(units).view(numpy.uint8).data

@@ -1,0 +1,189 @@
+"""The follower: walks the log behind the append position and dispatches every message to queues and index."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
+from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files.background import Background
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.queues.dispatch import index_keys, queue_slots
+from rmqctl.store.queues.flush import QueueFlusher
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.write.dispatch.queue_appender import QueueAppender
+from rmqctl.store.write.dispatch.running_state import RunningState
+
+if TYPE_CHECKING:
+    from rmqctl.store.write.dispatch.column_dispatch import ColumnDispatch
+
+_CHUNK = 256 * 1024
+# wakes are lost to nobody, so this only bounds how late an fsync of the log is noticed
+_INTERVAL_MS = 20
+# while there is work, it is looked for this often and not for every message
+_LINGER_MS = 10
+# So much is taken as columns at once; less than so much is not worth it, and neither are they in a process that writes
+# little: what they are made with takes half a second to load.
+_COLUMNS_AT_ONCE = 8 * 1024 * 1024
+_COLUMNS_FROM = 64 * 1024
+_COLUMNS_AFTER = 512 * 1024
+_NEVER = 1 << 63
+
+
+class Follower:
+    """Dispatches messages up to `readable_end` (ReputMessageService).
+
+    `position`: physical offset up to which everything is dispatched. `last_timestamp` (ms) and `last_offset`: store
+    time and start of the last dispatched message. An error makes the store non-writeable: a queue unit that was not
+    written cannot be made up for by later ones.
+    """
+
+    def __init__(
+        self,
+        files: StoreFiles,
+        position: int,
+        readable_end: Callable[[], int],
+        queue_flusher: QueueFlusher,
+        state: RunningState,
+        is_batch_topic: Callable[[str], bool],
+    ) -> None:
+        self.position = position
+        self.last_timestamp = 0
+        self.last_offset = -1
+        self.index_timestamp = 0
+        self._files = files
+        self._config: StoreConfig = files.config
+        self._delay_levels = files.config.delay_levels()
+        self._readable_end = readable_end
+        self._state = state
+        self._queues = QueueAppender(files.queues, queue_flusher, is_batch_topic)
+        self._columns: ColumnDispatch | None = None
+        self._columns_from = position + _COLUMNS_AFTER
+        self._condition = threading.Condition()
+        self.thread = Background("reput", self.dispatch_all, _INTERVAL_MS, state.fail, linger_ms=_LINGER_MS)
+        state.on_failure(self._notify)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread where it is."""
+        self.thread.stop()
+
+    def wake(self) -> None:
+        """There may be more to dispatch."""
+        if self.thread.is_idle:
+            self.thread.wake()
+
+    def wait_for(self, offset: int, timeout: float | None = None) -> bool:
+        """Wait until everything before `offset` is dispatched; False after `timeout` seconds or if the store failed."""
+        if self.position >= offset:
+            return True
+        self.thread.wake()
+        with self._condition:
+            self._condition.wait_for(lambda: self.position >= offset or self._state.failure is not None, timeout)
+        return self.position >= offset
+
+    def dispatch_all(self) -> bool:
+        """Dispatch whatever is readable now; whether there was anything. One thread at a time."""
+        found = False
+        while self._dispatch_some():
+            found = True
+            self._notify()
+        return found
+
+    def _dispatch_some(self) -> bool:
+        """Dispatch some of what is readable; whether there was anything."""
+        end = self._readable_end()
+        if end - self.position < _COLUMNS_FROM or self.position < self._columns_from:
+            return self._dispatch_chunk(end)
+        if self._columns is None:
+            # loads numpy, and numba where it is installed
+            from rmqctl.store.write.dispatch.column_dispatch import ColumnDispatch
+
+            if not ColumnDispatch.is_compiled():
+                self._columns_from = _NEVER
+                return self._dispatch_chunk(end)
+            self._columns = ColumnDispatch(self._files, self._queues)
+        start = self.position
+        for reached in self._columns.dispatch(start, min(end, self.position + _COLUMNS_AT_ONCE)):
+            self.index_timestamp = reached.index_timestamp or self.index_timestamp
+            if reached.last_offset >= 0:
+                self.last_offset, self.last_timestamp = reached.last_offset, reached.last_timestamp
+            self.position = reached.position
+        return self.position > start
+
+    def _notify(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
+    def _dispatch_chunk(self, end: int) -> bool:
+        """Dispatch some messages before `end`, one by one; whether there was anything."""
+        file = self._files.log.find(self.position) if self.position < end else None
+        if file is None:
+            return False
+        start = self.position
+        data = file.read(start - file.start_offset, min(_CHUNK, end - start))
+        at = 0
+        while at + BLANK_FRAME.size <= len(data):
+            size, magic = BLANK_FRAME.unpack_from(data, at)
+            if magic == BLANK_MAGIC:
+                self.position = file.end_offset
+                return True
+            if at + size > len(data):
+                if at or len(data) < min(_CHUNK, end - start):
+                    break
+                data = file.read(start - file.start_offset, size)
+            self._dispatch(self._decode(file, data, at, start + at))
+            at += size
+            self.position = start + at
+        return self.position > start
+
+    def _decode(self, file: MappedFile, data: bytes, at: int, physical_offset: int) -> StoredMessage:
+        try:
+            return decode_message(data, at, file.end_offset - physical_offset, physical_offset, check_crc=False)
+        except FrameDamage as damage:
+            raise CorruptError(
+                f"what was just appended reads back damaged: {damage.detail}",
+                file=file.path,
+                physical_offset=physical_offset,
+                hint="another process or the disk has changed the file; run `rmqctl recover`",
+            ) from damage
+
+    def _dispatch(self, message: StoredMessage) -> None:
+        is_batch = self._queues.is_batch_topic(message.topic, message.queue_id)
+        for slot in queue_slots(message, self._delay_levels, is_batch):
+            self._queues.add(slot)
+        if self._config.message_index_enable:
+            for key in index_keys(message):
+                self._put_key(message, key)
+        self.last_offset = message.physical_offset
+        self.last_timestamp = message.store_timestamp
+
+    def _put_key(self, message: StoredMessage, key: str) -> None:
+        if self._columns is not None:
+            # the slots of the file are open there
+            full_timestamp = self._columns.put_key(message, key)
+        else:
+            index = self._files.index
+            is_full = index.put(message.topic, key, message.physical_offset, message.store_timestamp)
+            full_timestamp = message.store_timestamp if is_full else 0
+            if is_full:
+                index.files[-1].close()
+        # of a full file: its times may go to the checkpoint, because it is on disk
+        self.index_timestamp = full_timestamp or self.index_timestamp
+
+    def release(self) -> None:
+        """Close what is open without flushing; for a store that failed."""
+        self._queues.release()
+        self.close_index()
+
+    def close_index(self) -> None:
+        """Let go of the index's slots; before its files are closed."""
+        if self._columns is not None:
+            self._columns.close()

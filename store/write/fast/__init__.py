@@ -1,0 +1,1 @@
+"""One message like others before it, without looking anything up again."""

@@ -1,0 +1,1 @@
+"""Opening a store for writing: what is looked at before the first byte."""

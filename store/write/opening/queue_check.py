@@ -1,0 +1,118 @@
+"""Whether the queues agree with the messages at the end of the log, one message after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.files.mapped_file_queue import FileProblem
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.dispatch import QueueSlot, queue_slots
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.store_files import StoreFiles
+
+_BUFFERED_UNITS = 512
+
+
+def refusal(message: str, root: Path, file: Path | str | None = None, offset: int | None = None) -> RefusedError:
+    """The refusal to write to the store at `root`."""
+    return RefusedError(
+        message, file=file or root, physical_offset=offset, hint=f"run `rmqctl recover -s {root}` first"
+    )
+
+
+def refuse_problems(problems: list[FileProblem], root: Path) -> None:
+    """RefusedError if there is any."""
+    for problem in problems:
+        raise refusal(problem.detail, root, problem.path)
+
+
+class QueueCheck:
+    """Holds the queues against the messages of the walk: every unit in its slot, and no unit without its message."""
+
+    def __init__(self, files: StoreFiles, begin: int) -> None:
+        self._files = files
+        self._begin = begin
+        self.delay_levels = files.config.delay_levels()
+        self._cursors: dict[tuple[str, int], Cursor] = {}
+        self.batch_topics = {queue.topic for queue in files.queues.all() if queue.kind == "BatchCQ"}
+
+    def check(self, message: StoredMessage) -> None:
+        """RefusedError unless every unit that `message` implies stands in its slot."""
+        for slot in queue_slots(message, self.delay_levels, message.topic in self.batch_topics):
+            self.check_slot(slot)
+
+    def check_slot(self, slot: QueueSlot) -> None:
+        """RefusedError unless the unit stands in its slot."""
+        cursor = self.cursor(slot.topic, slot.queue_id, slot.is_batch)
+        if cursor is None:
+            raise self._missing(slot)
+        found = cursor.next(slot.unit.queue_offset)
+        if found is None or (found.physical_offset, found.size) != (slot.unit.physical_offset, slot.unit.size):
+            raise self._missing(slot)
+        cursor.end = slot.unit.next_queue_offset
+
+    def cursor(self, topic: str, queue_id: int, is_batch: bool) -> Cursor | None:
+        """The place in a queue; None if there is no such queue, or it is one of the other kind."""
+        cursor = self._cursors.get((topic, queue_id))
+        if cursor is None:
+            queue = self._files.queues.find(topic, queue_id)
+            if queue is None or is_batch != (queue.kind == "BatchCQ"):
+                return None
+            cursor = self._cursors[(topic, queue_id)] = Cursor(queue)
+        return cursor
+
+    def _missing(self, slot: QueueSlot) -> RefusedError:
+        return refusal(
+            f"queue {slot.topic}/{slot.queue_id} lacks this message in slot {slot.unit.queue_offset}",
+            self._files.root,
+            offset=slot.unit.physical_offset,
+        )
+
+    def check_ends(self, end_offset: int) -> None:
+        """RefusedError for a queue that has problems with its files, or units beyond the log's messages."""
+        for queue in self._files.queues.all():
+            refuse_problems(queue.files.problems, self._files.root)
+            max_offset = queue.max_offset
+            if queue.files.files and not max_offset:
+                raise self._phantom(queue, "has only zeros in its files")
+            if isinstance(queue, ConsumeQueue) and queue.files.files[-1:]:
+                last_file = queue.files.files[-1]
+                if last_file.start_offset >= max_offset * UNIT_SIZE:
+                    raise self._phantom(queue, "ends with a file of zeros")
+            cursor = self._cursors.get((queue.topic, queue.queue_id))
+            if cursor is not None:
+                if max_offset != cursor.end:
+                    raise self._phantom(queue, f"ends at {max_offset}, its messages at {cursor.end}")
+                continue
+            last = queue.unit(max_offset - 1) if max_offset else None
+            if last is not None and last.is_written and last.end > min(self._begin, end_offset):
+                raise self._phantom(queue, "ends with a unit that points at no message")
+
+    def _phantom(self, queue: AnyConsumeQueue, what: str) -> RefusedError:
+        return refusal(f"queue {queue.topic}/{queue.queue_id} {what}", self._files.root, queue.directory)
+
+
+class Cursor:
+    """Units of one queue in order, read in small pieces: there may be thousands of queues. `end`: the queue offset
+    behind the last unit that was found right."""
+
+    def __init__(self, queue: AnyConsumeQueue) -> None:
+        self.queue = queue
+        self._units: Iterator[QueueUnit] = iter(())
+        self._expected = -1
+        self.end = 0
+
+    def next(self, queue_offset: int) -> QueueUnit | None:
+        """The unit at `queue_offset`."""
+        unit = next(self._units, None) if queue_offset == self._expected else None
+        if unit is None or unit.queue_offset != queue_offset:
+            self._units = self.queue.units(queue_offset, queue_offset + _BUFFERED_UNITS)
+            unit = next(self._units, None)
+        if unit is None or unit.queue_offset != queue_offset:
+            return None
+        self._expected = unit.next_queue_offset
+        return unit

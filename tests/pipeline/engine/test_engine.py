@@ -1,0 +1,112 @@
+"""Both engines: order, errors, progress, and what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.errors import CorruptError
+from rmqctl.pipeline.engine.engine import Engine, LocalEngine
+from tests.pipeline.engines import ENGINES, engine_named
+from tests.processes import start
+
+ROOT = Path(__file__).parents[3]
+
+
+def doubled(number: int) -> int:
+    time.sleep(0.01 * (number % 3))
+    return 2 * number
+
+
+def bad_at(bad: int, folder: Path, number: int) -> int:
+    if number == bad:
+        (folder / f"try-{time.time_ns()}").touch()
+        raise CorruptError("no good", file="/some/file", physical_offset=77, hint="look")
+    return number
+
+
+def where(_: int) -> int:
+    return os.getpid()
+
+
+def buggy(number: int) -> int:
+    return 1 // (number - 2)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return engine_named(request.param, request)
+
+
+def test_results_come_in_the_order_of_the_items(engine: Engine) -> None:
+    told: list[int] = []
+    assert engine.run("doubling", doubled, range(20), told.append) == [2 * number for number in range(20)]
+    assert sum(told) == 20
+    assert engine.run("nothing", doubled, []) == []
+
+
+def test_an_error_of_a_task_arrives_with_its_place_and_is_not_tried_again(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(CorruptError) as caught:
+        engine.run("failing", partial(bad_at, 3, tmp_path), range(6))
+    error = caught.value
+    assert (error.file, error.physical_offset, error.hint) == ("/some/file", 77, "look")
+    assert error.message == "no good"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_bug_in_a_task_is_not_taken_for_an_answer(engine: Engine) -> None:
+    with pytest.raises(Exception, match=r"ZeroDivisionError|division"):
+        engine.run("buggy", buggy, range(6))
+    assert engine.run("doubling", doubled, [4]) == [8]
+
+
+def test_an_item_alone_needs_no_process() -> None:
+    assert LocalEngine(4).run("where", where, [0]) == [os.getpid()]
+    assert os.getpid() not in LocalEngine(2).run("where", where, [0, 1])
+
+
+_SLEEPERS = """
+import sys, time
+from rmqctl.pipeline.engine.engine import LocalEngine
+print("begun", flush=True)
+LocalEngine(2).run("sleeping", time.sleep, [600, 600])
+"""
+
+
+def _children(process: int) -> set[int]:
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == process:
+                found.add(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_processes_end_at_once_with_whoever_started_them(sent: signal.Signals) -> None:
+    command = [sys.executable, "-c", _SLEEPERS]
+    with start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as caller:
+        assert caller.stdout is not None
+        caller.stdout.readline()
+        deadline = time.monotonic() + 120
+        while len(workers := _children(caller.pid)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)
+        begun = time.monotonic()
+        caller.send_signal(sent)
+        caller.wait(100)
+        while any(Path(f"/proc/{worker}").exists() for worker in workers):
+            assert time.monotonic() < begun + 100  # of the ten minutes that they would sleep
+            time.sleep(0.05)

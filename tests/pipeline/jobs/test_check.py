@@ -1,0 +1,147 @@
+"""The check by tasks finds what the check in one process finds, for any split size, on processes and on Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rmqctl.pipeline.engine.engine import Engine, LocalEngine, SparkEngine
+from rmqctl.pipeline.jobs.check import check_with
+from rmqctl.pipeline.jobs.check_parts import kept
+from rmqctl.pipeline.splits.splits import SPLIT_SIZE, WHOLE_FILES
+from rmqctl.store.check.check import check
+from rmqctl.store.check.cross import Level
+from rmqctl.store.check.ranges import Subset
+from rmqctl.store.store_files import StoreFiles
+from tests.goldens import GOLDENS, GoldenStore, tree_state
+from tests.quick import goldens_of
+from tests.rmqctl.looking import run
+from tests.store.check.breaking import config_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SIZES = (33_333, SPLIT_SIZE)
+_MORE_SIZES = (7_001, WHOLE_FILES)
+_SOME = (
+    "clean",
+    "crash",
+    "gap",
+    "cq-truncated",
+    "crc-flip-last",
+    "torn-zero-clean",
+    "index-garbage",
+    "lmq",
+    "innerbatch",
+)
+
+Rows = list[dict[str, Any]]
+
+
+def _here(store: Path, name: str, level: Level = Level.DEFAULT) -> tuple[Rows, dict[str, Any]]:
+    with StoreFiles(store, config_of(name, store)) as files:
+        found = check(files, level)
+        return _rows([finding.row() for finding in found]), _summary(found.summary.row())
+
+
+def _by(engine: Engine, store: Path, name: str, **options: Any) -> tuple[Rows, dict[str, Any]]:
+    with StoreFiles(store, config_of(name, store)) as files:
+        found = check_with(engine, files, **options)
+        return _rows([finding.row() for finding in found]), _summary(found.summary.row())
+
+
+def _rows(rows: Rows) -> Rows:
+    return sorted(rows, key=str)
+
+
+def _summary(summary: dict[str, Any]) -> dict[str, Any]:
+    return {**summary, "duration_ms": 0}
+
+
+@pytest.mark.parametrize("name", goldens_of(GOLDENS))
+def test_same_as_in_one_process(name: str, golden_store: GoldenStore) -> None:
+    store = golden_store(name)
+    before = tree_state(store)
+    expected = _here(store, name)
+    engine = LocalEngine(1)
+    for size in (*_SIZES, *_MORE_SIZES) if name in _SOME else _SIZES:
+        assert _by(engine, store, name, split_size=size) == expected, size
+    assert tree_state(store) == before
+
+
+@pytest.mark.parametrize("name", ["features", "crc-flip-third", "tail-garbage-clean"])
+def test_other_levels_and_shares(name: str, golden_store: GoldenStore) -> None:
+    store = golden_store(name)
+    engine = LocalEngine(1)
+    for level in (Level.QUICK, Level.FULL):
+        assert _by(engine, store, name, level=level, split_size=30_000) == _here(store, name, level)
+    with StoreFiles(store) as files:
+        expected = _rows([finding.row() for finding in check(files, subset=Subset(2, 3))])
+    assert _by(engine, store, name, subset=Subset(2, 3), split_size=30_000)[0] == expected
+
+
+def test_relative_paths_are_told_as_given(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = golden_store("short-middle")
+    monkeypatch.chdir(store.parent)
+    relative = Path(store.name)
+    expected = _here(relative, "short-middle")
+    assert _by(LocalEngine(1), relative, "short-middle", split_size=9_000) == expected
+
+
+def test_in_processes(golden_store: GoldenStore) -> None:
+    store = golden_store("cq-truncated")
+    passed: list[int] = []
+    found = _by(LocalEngine(2), store, "cq-truncated", split_size=100_000, progress=passed.append)
+    assert found == _here(store, "cq-truncated")
+    assert sum(passed) == 9 * 262144
+
+
+def test_on_spark(spark: SparkSession, golden_store: GoldenStore) -> None:
+    engine = SparkEngine(spark)
+    for name in _SOME:
+        store = golden_store(name)
+        assert _by(engine, store, name, split_size=90_000) == _here(store, name), name
+
+
+def test_kept_rows_tell_what_the_whole_run_tells() -> None:
+    import numpy as np
+    from hypothesis import given
+    from hypothesis import strategies as st
+
+    from rmqctl.store.survey.log_runs import QueueRun
+    from rmqctl.store.survey.run_units import UNIT
+
+    @given(st.lists(st.integers(0, 20), min_size=1), st.lists(st.integers(0, 60)))
+    def check_rows(slots: list[int], jumps: list[int]) -> None:
+        units = np.zeros(len(slots), UNIT)
+        units["physical_offset"] = np.arange(len(slots)) * 3
+        queue = QueueRun("T", 0, np.array(slots, np.int64), units, None)
+        few = kept(queue, jumps)
+        assert (few.slots.min(), few.slots.max()) == (min(slots), max(slots))
+        for jump in jumps:
+            before, known = (
+                [int(slot) for slot, unit in zip(one.slots, one.units, strict=True) if unit["physical_offset"] < jump]
+                for one in (queue, few)
+            )
+            assert max(before, default=-1) == max(known, default=-1)
+        assert len(few.slots) <= 2 + len(set(jumps))
+
+    check_rows()
+
+
+@pytest.mark.parametrize("name", ["clean", "crc-flip-last"])
+def test_command_line(name: str, golden_store: GoldenStore) -> None:
+    store = golden_store(name)
+    plain = run("check", "-s", store, "--json")
+    by_tasks = run("check", "-s", store, "--json", "--master", "in-process")
+    assert (by_tasks.code, sorted(by_tasks.out.splitlines())) == (plain.code, sorted(plain.out.splitlines()))
+    assert by_tasks.err == plain.err
+
+
+def test_command_line_on_spark(spark: SparkSession, golden_store: GoldenStore) -> None:
+    """The session of the tests is the one that the command finds."""
+    store = golden_store("index-garbage")
+    done = run("check", "-s", store, "--json", "--master", "local[2]")
+    assert (done.code, {row["code"] for row in done.objects if row["severity"] != "notice"}) == (1, {"RMQ-IDX-010"})

@@ -1,0 +1,175 @@
+"""What is cleaned and what is refused, in which order things go, and what a failure leaves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.errors import RefusedError, StoreInUseError, WriteFailedError
+from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.files import io
+from rmqctl.store.files.layout import file_name
+from rmqctl.store.store_files import StoreFiles
+from tests.goldens import GoldenStore, tree_state
+from tests.processes import start
+from tests.store.clean.cleaning import HOUR, IDLE, NO_PAUSE, NOW, SIZE, age, age_all, log_files, log_starts, run
+
+
+def test_a_dry_run_changes_nothing_and_tells_what_the_run_then_does(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    age_all(store)
+    (store / "lock").unlink()
+    before = tree_state(store)
+    options = CleanOptions(batch_maximum=5, pause=0)
+    with StoreFiles(store) as files:
+        planned = clean(files, options, now=NOW, usage=IDLE, dry_run=True)
+    assert tree_state(store) == before
+    done = run(store, options)
+    assert [(d.path, d.because) for d in planned.decisions] == [(d.path, d.because) for d in done.decisions]
+    assert (planned.min_offset, planned.bytes_freed) == (done.min_offset, done.bytes_freed)
+    gone = before.keys() - tree_state(store).keys()
+    assert gone == {str(decision.path.relative_to(store)) for decision in planned.removed}
+
+
+def test_a_store_that_was_not_closed_cleanly_is_refused(golden_store: GoldenStore) -> None:
+    store = golden_store("crash")
+    age_all(store)
+    before = {path: state for path, state in tree_state(store).items() if path not in ("lock", ".")}
+    with pytest.raises(RefusedError) as caught:
+        run(store)
+    assert "recover" in str(caught.value.hint)
+    assert {path: state for path, state in tree_state(store).items() if path not in ("lock", ".")} == before
+    with StoreFiles(store) as files:
+        assert "abort" in " ".join(clean(files, NO_PAUSE, now=NOW, usage=IDLE, dry_run=True).notes)
+
+
+_HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_store_in_use_is_refused(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    age_all(store)
+    holder = start([sys.executable, "-c", _HOLDER, str(store / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(StoreInUseError):
+            run(store)
+        assert len(log_files(store)) == 9
+        holder.communicate(b"")
+    run(store)
+    assert len(log_files(store)) == 1
+
+
+def test_the_lock_is_given_back(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    run(store)
+    with StoreFiles(store) as files:
+        assert files.lock_holder() is None
+
+
+def test_a_gap_is_refused_unless_it_is_known(golden_store: GoldenStore) -> None:
+    store = golden_store("gap")
+    age_all(store)
+    with pytest.raises(RefusedError, match="cannot tell"):
+        run(store)
+    report = run(store, CleanOptions(accept_gaps=True, batch_maximum=4, pause=0))
+    assert [d.start_offset for d in report.removed if d.kind == "commitlog"] == [0, SIZE, 2 * SIZE, 3 * SIZE]
+    assert report.min_offset == 5 * SIZE, "the fifth file is the missing one"
+
+
+def test_overlapping_files_are_refused(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    (store / "commitlog" / file_name(SIZE + 1)).write_bytes(b"x" * SIZE)
+    age_all(store)
+    with pytest.raises(RefusedError):
+        run(store, CleanOptions(accept_gaps=True, pause=0))
+    assert len(log_files(store)) == 10
+
+
+def test_read_only_commitlog_directories_are_refused(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    with (
+        StoreFiles(store, StoreConfig(read_only_commit_log_store_paths="/elsewhere")) as files,
+        pytest.raises(RefusedError),
+    ):
+        clean(files, NO_PAUSE, now=NOW, usage=IDLE)
+
+
+@pytest.mark.parametrize("name", ["crc-flip-old", "short-middle", "short-last", "stray-file", "tail-garbage-clean"])
+def test_damage_that_does_not_touch_the_question_does_not_stop_a_cleaning(golden_store: GoldenStore, name: str) -> None:
+    store = golden_store(name)
+    for path in (store / "commitlog").iterdir():
+        age(path, 100 * HOUR)
+    report = run(store, CleanOptions(batch_maximum=3, pause=0))
+    assert [d.start_offset for d in report.removed if d.kind == "commitlog"] == [0, SIZE, 2 * SIZE]
+    stray = store / "commitlog" / "notes.txt"
+    assert stray.exists() is (name == "stray-file")
+
+
+@pytest.mark.parametrize("name", ["log-gone", "noindex", "cq-lost", "index-lost", "index-garbage", "cq-short"])
+def test_missing_or_broken_parts(golden_store: GoldenStore, name: str) -> None:
+    store = golden_store(name)
+    if name == "log-gone":
+        before = tree_state(store)
+        report = run(store)
+        after = {path: state for path, state in tree_state(store).items() if path not in (".", "lock")}
+        assert report.removed == []
+        assert after == {path: state for path, state in before.items() if path not in (".", "lock")}
+        return
+    age_all(store)
+    run(store, CleanOptions(batch_maximum=20, pause=0))
+    assert len(log_files(store)) == 1
+
+
+# order of the changes, and failures
+
+
+def test_the_commitlog_is_gone_for_good_before_anything_that_points_into_it_goes(
+    golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden_store("clean")
+    age_all(store)
+    seen: list[tuple[str, str]] = []
+    monkeypatch.setattr(io, "observer", lambda operation, path, *_: seen.append((operation, path)))
+    run(store, CleanOptions(batch_maximum=4, pause=0))
+    removals = [path for operation, path in seen if operation == "remove"]
+    assert [Path(path).parent.name for path in removals[:4]] == ["commitlog"] * 4
+    assert removals[:4] == sorted(removals[:4])
+    assert len(removals) > 4
+    flushed = seen.index(("fsync", str(store / "commitlog")))
+    assert seen.index(("remove", removals[3])) < flushed < seen.index(("remove", removals[4]))
+
+
+def test_a_removal_that_fails_is_loud_and_leaves_the_rest(
+    golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden_store("clean")
+    age_all(store)
+    second = str(log_files(store)[1])
+
+    def fail(operation: str, path: str, *_: int) -> None:
+        if operation == "remove" and path == second:
+            raise PermissionError(1, "Operation not permitted")
+
+    with StoreFiles(store) as files:
+        monkeypatch.setattr(io, "observer", fail)
+        with pytest.raises(WriteFailedError) as caught:
+            clean(files, NO_PAUSE, now=NOW, usage=IDLE)
+        assert caught.value.file == second
+        assert files.lock_holder() is None
+        assert next(file.start_offset for file in files.log.files) == SIZE
+    assert log_starts(store) == [SIZE * number for number in range(1, 9)]
+    monkeypatch.undo()
+    run(store)
+    assert log_starts(store) == [8 * SIZE]

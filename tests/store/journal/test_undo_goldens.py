@@ -1,0 +1,54 @@
+"""Every golden, recovered or rebuilt and then undone: the same bytes, files, times and directories as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.errors import RefusedError, UnsupportedError
+from rmqctl.store.config import StoreConfig, read_broker_conf
+from rmqctl.store.journal.log import changes
+from rmqctl.store.journal.undo import undo
+from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.store_files import StoreFiles
+from tests import goldens
+from tests.goldens import GoldenStore, broker_conf, tree_state
+from tests.quick import goldens_of
+
+
+def undone(store: Path, config: StoreConfig, before: goldens.TreeState) -> None:
+    """Undo whatever was done; but for the lock file, which taking the broker's lock makes, all is as before."""
+    layout = config.layout(store)
+    if [change for change in changes(layout) if change.state == "applied"]:
+        undo(layout)
+    after = tree_state(store)
+    assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {".", "lock"}
+
+
+@pytest.mark.parametrize("name", goldens_of(goldens.GOLDENS))
+def test_recovered_and_undone(golden_store: GoldenStore, name: str) -> None:
+    store = golden_store(name)
+    config = read_broker_conf(broker_conf(name, store.parent))
+    before = tree_state(store)
+    for cut, full in ((False, False), (True, False), (True, True)):
+        try:
+            with StoreFiles(store, config) as files:
+                recover(files, cut=cut, full=full)
+        except (RefusedError, UnsupportedError):
+            pass
+        undone(store, config, before)
+
+
+@pytest.mark.parametrize("name", goldens_of(goldens.GOLDENS))
+def test_rebuilt_and_undone(golden_store: GoldenStore, name: str) -> None:
+    store = golden_store(name)
+    config = read_broker_conf(broker_conf(name, store.parent))
+    before = tree_state(store)
+    try:
+        with StoreFiles(store, config) as files:
+            assert rebuild(files).journal
+    except (RefusedError, UnsupportedError):
+        assert name == "rocksdb" or "log-gone" in name
+    undone(store, config, before)

@@ -1,0 +1,136 @@
+"""Truncation at an offset: only where a record begins or ends, and everything else follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.store.journal.undo import undo
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.recover.report import RecoverReport
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.truncate import truncate
+from tests.goldens import GoldenStore, Row, tree_state, truth
+
+
+def run(store: Path, at: int, *, dry_run: bool = False, keeps: bool = True) -> RecoverReport:
+    with StoreFiles(store) as files:
+        return truncate(files, at, dry_run=dry_run, keeps=keeps)
+
+
+def changes(report: RecoverReport) -> list[Row]:
+    """The plan but for the index, whose new files have names only when they are made."""
+    return [row for row in report.operations if not row["path"].startswith("index/")]
+
+
+def assert_ends_at(store: Path, golden: str, end: int) -> None:
+    """Log, queues, index and checkpoint hold the golden's messages before `end` and nothing else."""
+    rows = [row for row in truth(golden).messages if row["phyOffset"] < end]
+    with StoreFiles(store) as files:
+        expected: dict[tuple[str, int], int] = {}
+        for row in rows:
+            if has_queue_slot(row["sysFlag"]):
+                key = (row["topic"], row["queueId"])
+                expected[key] = max(expected.get(key, 0), row["queueOffset"] + 1)
+        assert {
+            (queue.topic, queue.queue_id): queue.max_offset for queue in files.queues.all() if queue.max_offset
+        } == expected
+        assert all(file.header.end_physical_offset < end for file in files.index.files)
+        checkpoint = files.checkpoint()
+        assert checkpoint is not None
+        assert checkpoint.physic_msg_timestamp == (rows[-1]["storeTimestamp"] if rows else 0)
+        # recovery has nothing to add
+        assert recover(files, dry_run=True).operations == []
+        assert recover(files, dry_run=True).end_offset == end
+
+
+@pytest.mark.parametrize("name", ["clean", "crash", "v4-clean"])
+@pytest.mark.parametrize("number", [0, 1, 700, 1234, 2499])
+def test_the_log_ends_where_a_message_began(golden_store: GoldenStore, name: str, number: int) -> None:
+    store = golden_store(name)
+    before = tree_state(store)
+    rows = truth(name).messages
+    at = rows[number]["phyOffset"]
+    planned = run(store, at, dry_run=True)
+    assert tree_state(store) == before
+    report = run(store, at)
+    assert (report.messages, report.messages_cut) == (number, len(rows) - number)
+    assert (planned.messages_cut, changes(planned)) == (report.messages_cut, changes(report))
+    last = rows[number - 1]["phyOffset"] + rows[number - 1]["storeSize"] if number else 0
+    # in front of a file's first message stands the blank frame of the file before
+    assert report.end_offset == at
+    assert last <= at
+    assert_ends_at(store, name, at)
+    with StoreFiles(store) as files:
+        undo(files.layout)
+    after = tree_state(store)
+    assert {path for path in before if before[path] != after[path]} <= {".", "lock"}
+
+
+def test_a_blank_frame_can_be_cut_off(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    report = run(store, 261787)
+    assert (report.end_offset, report.messages) == (
+        261787,
+        sum(row["phyOffset"] < 261787 for row in truth("clean").messages),
+    )
+    assert_ends_at(store, "clean", 261787)
+
+
+@pytest.mark.parametrize(
+    ("at", "message", "hint"),
+    [
+        (1, "begins at 0 and ends at 223", "`--at 0`"),
+        (600000, "begins at 582959 and ends at 601709", "`--at 601709`"),
+        (262143, "the rest of a file that begins at 261787", "`--at 262144`"),
+        (2135613, "the commitlog ends at 2135612", "nothing to truncate"),
+        (1 << 40, "the commitlog ends at 2135612", "nothing to truncate"),
+    ],
+)
+def test_other_places_are_refused_and_the_nearest_named(
+    golden_store: GoldenStore, at: int, message: str, hint: str
+) -> None:
+    store = golden_store("clean")
+    before = tree_state(store.parent)
+    with pytest.raises(RefusedError, match=message) as refused:
+        run(store, at)
+    assert hint in (refused.value.hint or "")
+    assert refused.value.physical_offset == at
+    assert tree_state(store.parent) == before
+
+
+def test_before_the_first_file(golden_store: GoldenStore) -> None:
+    with pytest.raises(RefusedError, match="begins at 524288"):
+        run(golden_store("first-gone"), 5)
+    store = golden_store("clean")
+    report = run(store, 2135612)
+    assert report.operations == []
+
+
+def test_damage_before_the_place_stays_and_is_named(golden_store: GoldenStore) -> None:
+    store = golden_store("crc-flip-old")
+    report = run(store, 601709)
+    assert [(row["physical_offset"], row["end_offset"]) for row in report.damaged] == [(402516, 403278)]
+    with pytest.raises(RefusedError, match="begins at 402516 and ends at 403278"):
+        run(store, 402600)
+    assert run(store, 402516).damaged == []
+
+
+def test_a_gap_can_be_where_the_log_ends(golden_store: GoldenStore) -> None:
+    store = golden_store("gap")
+    with pytest.raises(RefusedError, match="begins at 1048576 and ends at 1310720"):
+        run(store, 1100000)
+    report = run(store, 1048576)
+    assert (report.end_offset, report.damaged) == (1048576, [])
+    assert_ends_at(store, "clean", 1048576)
+
+
+def test_without_a_journal(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    report = run(store, 601709, keeps=False)
+    assert report.journal is None
+    assert_ends_at(store, "clean", 601709)
+    assert [path.name for path in store.with_name("clean.rmqctl").iterdir()] == ["history.jsonl"]

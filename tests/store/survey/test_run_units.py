@@ -1,0 +1,72 @@
+"""Units brought together by queue: compiled and plain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqctl.store.survey import run_units
+from rmqctl.store.survey.run_units import QueueUnits, UnitColumns, by_queue_plain, units_by_queue
+
+LONG = st.integers(-(1 << 63), (1 << 63) - 1)
+INT = st.integers(-(1 << 31), (1 << 31) - 1)
+ROW = st.tuples(st.integers(0, 3), st.integers(-1, 5), LONG, LONG, INT, LONG, st.booleans())
+KINDS = (np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.bool_)
+
+
+def _part(rows: list[tuple[int, ...]]) -> UnitColumns:
+    columns: list[Any] = [np.array([row[at] for row in rows], kind) for at, kind in enumerate(KINDS)]
+    columns[6] &= columns[1] >= 0
+    return UnitColumns(*columns)
+
+
+def _lists(found: list[QueueUnits]) -> list[object]:
+    return [(one.topic_id, one.queue_id, one.slots.tolist(), one.units.tolist()) for one in found]
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(ROW, min_size=1, max_size=12), max_size=4))
+def test_compiled_and_plain(parts: list[list[tuple[int, ...]]]) -> None:
+    pytest.importorskip("numba")
+    assert run_units.kernels() is not None
+    columns = [_part(rows) for rows in parts]
+    expected: dict[tuple[int, int], list[tuple[int, tuple[int, ...]]]] = {}
+    for topic, queue, slot, *unit, taken in (row for rows in parts for row in rows):
+        if taken and queue >= 0:
+            expected.setdefault((topic, queue), []).append((slot, tuple(unit)))
+    wanted = [
+        (*queue, [slot for slot, _ in units], [unit for _, unit in units]) for queue, units in sorted(expected.items())
+    ]
+    assert _lists(list(units_by_queue(columns, False))) == wanted
+    if columns:
+        assert _lists(list(by_queue_plain(columns, False))) == wanted
+
+
+def test_queue_ids_beyond_what_is_counted() -> None:
+    """A damaged or hostile id must not cost memory for all the ids below it."""
+    part = _part([(0, (1 << 31) - 1, 5, 6, 7, 8, True), (3, 0, 1, 2, 3, 4, True)])
+    found = list(units_by_queue([part], False))
+    assert [(one.topic_id, one.queue_id) for one in found] == [(0, (1 << 31) - 1), (3, 0)]
+
+
+def test_rows_are_places_among_all_messages() -> None:
+    part = _part([(0, 1, 5, 6, 7, 8, False), (0, 1, 1, 2, 3, 4, True), (0, 0, 9, 9, 9, 9, True)])
+    found = list(units_by_queue([part, part], True))
+    assert [one.rows.tolist() for one in found if one.rows is not None] == [[2, 5], [1, 4]]
+
+
+def test_kernels_that_do_something_else_are_not_taken() -> None:
+    kernels = run_units.kernels()
+    if kernels is None:
+        pytest.skip("numba is not installed")
+
+    def wrong(*arrays: Any) -> None:
+        kernels[1](*arrays)
+        arrays[-1][:, 2] += 1
+
+    assert run_units._is_right(kernels)
+    assert not run_units._is_right((kernels[0], wrong))

@@ -1,0 +1,212 @@
+"""Messages become the same rows by compiled code and by plain code, and the same judgement falls on them."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmqctl.formats.hosts import Host
+from rmqctl.formats.message import Message
+from rmqctl.store.columns.frame_columns import Frame, Span
+from rmqctl.store.columns.frames import Held
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.write.bulk import bulk_kernels, message_rows
+from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
+from rmqctl.store.write.bulk.bulk_rows import BulkRows, rows_of_messages
+from rmqctl.store.write.bulk.message_rows import compiled_rows_of_messages
+from rmqctl.store.write.fast.extension import FastPath
+from rmqctl.store.write.fast.known import Known
+from tests.store.same_files import MESSAGES, fast_of
+from tests.store.write.writing import SMALL, message
+
+COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+
+
+class Open(NamedTuple):
+    """A store that is open for writing: what it knows of ordinary messages, and its compiled fast path."""
+
+    known: Known
+    fast: FastPath
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    with MessageStore.open(tmp_path_factory.mktemp("rows") / "s", "rw", SMALL, create=True) as opened:
+        assert opened._writer is not None
+        yield Open(opened._writer._known, fast_of(opened))
+
+
+@pytest.fixture(scope="module")
+def kernels() -> BulkKernels:
+    """The compiled ones; this machine must have them."""
+    found = bulk_kernels.bulk_kernels()
+    assert found is not None
+    return found
+
+
+def compiled(messages: list[Message], store: Open) -> BulkRows:
+    return compiled_rows_of_messages(messages, *store)
+
+
+def contents(rows: BulkRows, row: int) -> dict[str, Any]:
+    """Everything a row says."""
+    numbers = {name.name: int(rows.columns[name, row]) for name in Frame}
+    found: dict[str, Any] = {
+        **numbers,
+        "TOPIC": rows.topics[numbers["TOPIC"]],
+        "BORN_HOST": rows.hosts[numbers["BORN_HOST"]],
+    }
+    for held, span in ((rows.bodies, Span.BODY), (rows.properties, Span.PROPERTIES)):
+        begin, length = int(rows.starts[span, row]), int(rows.lengths[span, row])
+        found[span.name] = ctypes.string_at(held.address + begin, length)
+    return found
+
+
+@COMMON
+@given(messages=MESSAGES.filter(bool))
+def test_both_ways_make_the_same_rows(store: Open, messages: list[Message]) -> None:
+    fast = compiled(messages, store)
+    for row, one in enumerate(messages):
+        plain = rows_of_messages([one], store.known)
+        # None is for numbers that no column holds; what is stored already goes the plain way or the whole one
+        is_usual = plain is not None and bool(plain.usual[0]) and one.property_bytes is None
+        assert bool(fast.usual[row]) == is_usual, one
+        if plain is not None and fast.usual[row]:
+            assert contents(fast, row) == contents(plain, 0)
+        assert fast.message(row) is one
+
+
+@COMMON
+@given(
+    rows=st.lists(
+        st.tuples(
+            *(st.sampled_from([0, 0, 1, -1, 1 << 31, -(1 << 31), (1 << 31) - 1]) for _ in range(4)),
+            st.sampled_from([-(1 << 63), 0, -1, 5, 1 << 41, 1 << 62]),
+            st.sampled_from([0, 5, 99, 100, 101, 5000]),
+            st.sampled_from([0, 5, 32767, 32768]),
+            st.sampled_from([0, 1, 2]),
+            st.sampled_from([0, 0, 4, 8, 12, 16, 32]),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    largest_body=st.sampled_from([100, 10_000]),
+    file_size=st.sampled_from([300, 40_000]),
+)
+def test_both_ways_judge_alike(
+    kernels: BulkKernels, rows: list[tuple[int, ...]], largest_body: int, file_size: int
+) -> None:
+    count = len(rows)
+    columns = np.zeros((len(Frame), count), np.int64)
+    places = Frame.QUEUE_ID, Frame.FLAG, Frame.SYS_FLAG, Frame.RECONSUME_TIMES, Frame.STORE_TIMESTAMP
+    for place, values in zip(places, zip(*rows, strict=True), strict=False):
+        columns[place] = values
+    columns[Frame.SYS_FLAG] ^= np.array([row[8] for row in rows])
+    columns[Frame.TOPIC] = [row[7] for row in rows]
+    starts, ends = np.zeros((len(Span), count), np.int64), np.zeros((len(Span), count), np.int64)
+    ends[Span.BODY], ends[Span.PROPERTIES] = [row[5] for row in rows], [row[6] for row in rows]
+    found = []
+    for judge in (kernels.judge, BulkRows.judge):
+        topics = ["a", "b" * 127, "c" * 128]
+        usual = np.arange(count) % 5 != 4
+        both = BulkRows(
+            columns.copy(), starts, ends, Held(0, None), Held(0, None), topics, [], usual, [message()].__getitem__
+        )
+        judge(both, largest_body, file_size)
+        found.append((both.columns.tolist(), both.usual.tolist()))
+    assert found[0] == found[1]
+
+
+@COMMON
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(0, 3)), min_size=1)
+)
+def test_queues_are_numbered_as_a_dict_does(kernels: BulkKernels, pairs: list[tuple[int, int]]) -> None:
+    columns = np.zeros((len(Frame), len(pairs)), np.int64)
+    columns[Frame.TOPIC], columns[Frame.QUEUE_ID] = zip(*pairs, strict=True)
+    numbers = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
+    first_rows, queues = kernels.queues(columns)
+    assert queues.tolist() == [numbers[pair] for pair in pairs]
+    assert first_rows.tolist() == [pairs.index(pair) for pair in numbers]
+    next_offsets, offsets = np.arange(len(numbers)) * 100, np.full(len(pairs), -1, np.int64)
+    kernels.give_offsets(queues, next_offsets, offsets, 1, len(pairs))
+    seen = dict.fromkeys(pairs, 0)
+    wanted = [-1]
+    for pair in pairs[1:]:
+        wanted.append(numbers[pair] * 100 + seen[pair])
+        seen[pair] += 1
+    assert offsets.tolist() == wanted
+    assert next_offsets.tolist() == [number * 100 + seen[pair] for pair, number in numbers.items()]
+
+
+def test_more_rows_than_are_taken_at_once(store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_rows, "_ROWS_AT_ONCE", 7)
+    messages = [
+        message(number % 3, topic=f"T{number % 4}", properties={f"N{number % 9}": "v" * number})
+        for number in range(300)
+    ]
+    rows = compiled(messages, store)
+    assert rows.usual.all()
+    for row in range(0, 300, 41):
+        plain = rows_of_messages([messages[row]], store.known)
+        assert plain is not None
+        assert contents(rows, row) == contents(plain, 0)
+
+
+def test_more_names_than_are_remembered(store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqctl.store.write.fast.known._REMEMBERED", 0)
+    rows = compiled([message(properties={"never seen": ""}), message()], store)
+    assert rows.usual.tolist() == [False, True]
+
+
+def test_rows_keep_alive_what_they_tell_the_places_of(store: Open) -> None:
+    messages = [message(5000 + number, properties={"KEYS": f"{number}"}) for number in range(100)]
+    rows = compiled(messages, store)
+    bodies = [bytes(one.body) for one in messages]
+    messages.clear()
+    gc.collect()
+    others = [bytes([7]) * (5000 + number) for number in range(100)]
+    assert [contents(rows, row)["BODY"] for row in range(100)] == bodies
+    assert len(others) == 100
+
+
+def test_no_reference_is_lost_or_kept(store: Open) -> None:
+    host, value, body = Host(b"\x0a\0\0\x09", 7), "value" * 3, b"body" * 5
+    messages = [Message("T", body, 70_000, 0, {"KEYS": value}, born_host=host) for _ in range(300)]
+    messages.append(Message("T", body, None, born_host=host))  # type: ignore[arg-type]
+    compiled(messages, store)
+    gc.collect()
+    watched = [host, value, body, messages[0], messages[0].properties, messages[0].queue_id, None, store.known.names]
+    before = list(map(sys.getrefcount, watched))
+    for _ in range(20):
+        compiled(messages, store)
+    gc.collect()
+    changes = [abs(after - count) for count, after in zip(before, map(sys.getrefcount, watched), strict=True)]
+    assert max(changes) < 100, changes
+
+
+def test_wrong_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bulk_kernels._load.__wrapped__() is not None
+    monkeypatch.setattr(bulk_kernels, "_is_right", lambda *_: False)
+    assert bulk_kernels._load.__wrapped__() is None
+
+
+def test_what_only_looks_like_a_message(store: Open) -> None:
+    others: list[Any] = [message(), tuple.__new__(Message, ("TopicA", b"")), (*message(),), None, "text"]
+    assert compiled(others, store).usual.tolist() == [True, False, False, False, False]
+
+
+def test_nothing_but_unusual_messages(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        store.put_many([message()] * 12_000)
+        results = store.put_many([message(properties={"DELAY": "1"}, sys_flag=4)] * 100)
+        assert {one.status.is_stored for one in results} == {True}

@@ -1,0 +1,88 @@
+"""Properties of record batches as stored: compiled and by Arrow's functions, held against `encode_properties`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqctl.formats.properties import encode_properties
+from rmqctl.store.compiled.available import NO_NUMBA
+from rmqctl.store.write.bulk import property_join
+from rmqctl.store.write.bulk.arrow_properties import Properties, properties_of_batch
+
+TEXT = st.text(st.sampled_from("abKEYS é€😀\x01\x02 "), max_size=12)
+NAMES = st.lists(st.text(st.sampled_from("abKEYSé"), min_size=1, max_size=10), min_size=1, max_size=4)
+MAP = pa.map_(pa.string(), pa.string())
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[list[tuple[str, str]] | None]:
+    """Rows that mostly have the same names in the same order."""
+    names = draw(NAMES)
+    row = st.tuples(*(TEXT for _ in names)).map(lambda values: list(zip(names, values, strict=True)))
+    odd = st.one_of(row, row, row, st.lists(st.tuples(TEXT, TEXT), max_size=4), st.none())
+    return draw(st.one_of(st.lists(row, max_size=8), st.lists(odd, max_size=8)))
+
+
+def _stored(found: Properties) -> list[bytes | None]:
+    """What is stored of each usual row, None for the others."""
+    held, starts, ends = found.data
+    return [
+        _bytes_at(held.address + int(start), int(end - start)) if usual else None
+        for start, end, usual in zip(starts, ends, found.usual, strict=True)
+    ]
+
+
+def _bytes_at(address: int, length: int) -> bytes:
+    import ctypes
+
+    return ctypes.string_at(address, length) if length else b""
+
+
+@settings(deadline=None)
+@given(tables(), st.integers(0, 3), st.sampled_from([MAP, pa.map_(pa.large_string(), pa.large_string())]))
+def test_compiled_and_plain(rows: list[list[tuple[str, str]] | None], skipped: int, kind: Any) -> None:
+    pytest.importorskip("numba")
+    batch = pa.record_batch({"properties": pa.array(rows, kind)}).slice(min(skipped, len(rows)))
+    compiled = properties_of_batch(batch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(NO_NUMBA, "1")
+        plain = properties_of_batch(batch)
+    assert compiled.usual.tolist() == plain.usual.tolist()
+    assert _stored(compiled) == _stored(plain)
+    for row, stored in zip(rows[min(skipped, len(rows)) :], _stored(compiled), strict=True):
+        if stored is not None:
+            assert stored == encode_properties(dict(row or ()))
+
+
+def test_the_kernel_is_used_and_leaves_what_is_not_uniform(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    made: list[bool] = []
+    joined = property_join._joined
+
+    def noted(*arguments: Any) -> Any:
+        result = joined(*arguments)
+        made.append(result is not None)
+        return result
+
+    property_join.join_kernel()
+    monkeypatch.setattr(property_join, "_joined", noted)
+    same = [[("TAGS", "a"), ("KEYS", "b c")]] * 3
+    for rows in (same, [*same, [("KEYS", "b"), ("TAGS", "a")]], [*same, [("TAGS", "\x02"), ("KEYS", "")]]):
+        properties_of_batch(pa.record_batch({"properties": pa.array(rows, MAP)}))
+    assert made == [True, False, False]
+
+
+def test_a_kernel_that_does_something_else_is_not_taken() -> None:
+    def wrong(
+        names: int, name_offsets: Any, values: int, value_offsets: Any, each: int, target: int, places: Any
+    ) -> int:
+        places[:] = np.arange(len(places))
+        return len(places)
+
+    assert not property_join._is_right(wrong)

@@ -1,0 +1,117 @@
+"""What was appended is dispatched as columns to the same queues and index as message by message."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.message import Message
+from rmqctl.store.compiled.available import NO_NUMBA
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.write.dispatch import index_batches, reput
+from tests.goldens import GoldenStore
+from tests.store.same_files import MESSAGES, by_put, files_after
+from tests.store.write.writing import SMALL, copy_store, files_below, golden_config, message, stored_messages
+
+GOLDENS = ["clean", "features", "v4-features", "lmq", "innerbatch", "propcrc", "longtopic", "broker-real"]
+
+
+def as_columns(patch: pytest.MonkeyPatch) -> None:
+    """Have everything dispatched as columns, however little it is."""
+    patch.setattr(reput, "_COLUMNS_FROM", 0)
+    patch.setattr(reput, "_COLUMNS_AFTER", -1)
+    patch.setattr(index_batches, "_FEW", 1)
+
+
+def derived(root: Path) -> dict[str, bytes]:
+    """Queues, index and checkpoint."""
+    return {name: data for name, data in files_below(root).items() if not name.startswith(("commitlog", "lock"))}
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_copies_of_goldens(
+    name: str, golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, config = golden_store(name), golden_config(name)
+    copy_store(source, tmp_path / "plain", config)
+    as_columns(monkeypatch)
+    copy_store(source, tmp_path / "columns", config)
+    found = derived(tmp_path / "columns")
+    assert len(found) > 3
+    assert found == derived(tmp_path / "plain")
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(MESSAGES)
+def test_any_messages(messages: list[Message]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        plain = files_after(Path(folder, "plain"), messages, by_put, SMALL)
+        with pytest.MonkeyPatch.context() as patch:
+            as_columns(patch)
+            assert files_after(Path(folder, "columns"), messages, by_put, SMALL) == plain
+
+
+def test_columns_and_messages_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index file whose slots are open gets single entries too."""
+    as_columns(monkeypatch)
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        for number in range(300):
+            store.put(message(number, properties={"KEYS": f"a{number} b{number}"}))
+            if number % 50 == 0:
+                store.wait_for_dispatch()
+                monkeypatch.setattr(reput, "_COLUMNS_FROM", (number // 50 % 2) << 40)
+        store.wait_for_dispatch()
+        for number in (0, 60, 149, 299):
+            (found,) = store.query("TopicA", f"b{number}").messages
+            assert len(found.body) == number
+    MessageStore.open(tmp_path / "s", "rw", SMALL, full_check=True).close()
+
+
+def test_few_messages_load_no_numpy_and_none_is_compiled_without_numba(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(tmp_path / "few", "rw", SMALL, create=True) as store:
+        store.put(message())
+        store.wait_for_dispatch()
+        assert store._writer is not None
+        assert store._writer._follower._columns is None
+    as_columns(monkeypatch)
+    monkeypatch.setenv(NO_NUMBA, "1")
+    with MessageStore.open(tmp_path / "plain", "rw", SMALL, create=True) as store:
+        store.put(message())
+        store.wait_for_dispatch()
+        queue = store.files.queues.find("TopicA", 0)
+        assert queue is not None
+        assert queue.max_offset == 1
+
+
+def test_what_reads_back_damaged_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_columns(monkeypatch)
+    store = MessageStore.open(tmp_path / "s", "rw", SMALL, create=True)
+    store.put(message())
+    store.wait_for_dispatch()
+    assert store._writer is not None
+    follower = store._writer._follower
+    follower.stop()
+    end = store.files.log.max_offset
+    store.put(message())
+    (file,) = (tmp_path / "s" / "commitlog").iterdir()
+    with file.open("r+b") as opened:
+        opened.seek(end + 28)
+        opened.write(b"\xff")
+    with pytest.raises(CorruptError, match="reads back damaged") as caught:
+        follower.dispatch_all()
+    assert caught.value.physical_offset == end
+    store._writer._state.fail(caught.value)
+    with pytest.raises(CorruptError):
+        store.close()
+    assert len(stored_messages(tmp_path / "s")) == 1

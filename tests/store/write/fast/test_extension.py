@@ -1,0 +1,79 @@
+"""The compiled fast path is taken only where it is there, right and of these sources; else it is told why it is not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import pytest
+
+from rmqctl.store.compiled.notices import tell_notices
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.write.fast import extension
+from tests.store.write.writing import message
+
+
+@pytest.fixture
+def loaded_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    extension._load.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    extension._load.cache_clear()
+
+
+REASONS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    "asked": ("RMQCTL_NO_EXTENSION=1", lambda patch: patch.setenv("RMQCTL_NO_EXTENSION", "1")),
+    "no GIL": ("without GIL", lambda patch: patch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)),
+    "not there": ("not compiled", lambda patch: patch.setitem(sys.modules, "rmqctl.store.write.fast.fast_path", None)),
+    "another source": ("another source", lambda patch: patch.setattr(extension, "_source", lambda: "0badc0de")),
+    "wrong": ("wrong results", lambda patch: patch.setattr(extension, "_is_right", lambda _: False)),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_without_it_everything_works_and_it_is_told_why(
+    loaded_anew: pytest.MonkeyPatch, tmp_path: Path, reason: str
+) -> None:
+    words, change = REASONS[reason]
+    if reason == "not there":
+        from rmqctl.store.write import fast
+
+        loaded_anew.delattr(fast, "fast_path", raising=False)
+    change(loaded_anew)
+    said: list[str] = []
+    tell_notices(said.append)
+    try:
+        with MessageStore.open(tmp_path / "s", "rw", create=True) as store:
+            assert store._writer is not None
+            assert store._writer._fast is None
+            assert [one.queue_offset for one in store.put_many([message()] * 12_000)][-1] == 11_999
+            store.put_many([message()] * 100)
+    finally:
+        tell_notices(None)
+    assert [words in one for one in said if "put more slowly" in one] == [True]
+
+
+def test_an_installed_one_needs_no_sources(loaded_anew: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    loaded_anew.setattr(extension, "_ROOT", tmp_path)
+    module, why = extension._load()
+    assert module is not None
+    assert why is None
+
+
+def test_one_that_is_wrong_is_noticed() -> None:
+    module = extension._load()[0]
+    assert module is not None
+    assert extension._is_right(module)
+    made = module.FastPath
+
+    class Wrong:
+        """Puts what it should, but for one byte of the frame."""
+
+        @staticmethod
+        def FastPath(parts: tuple[Any, ...], *others: Any) -> Any:  # noqa: N802 - as the extension has it
+            return made(parts, b"\x01" + others[0][1:], *others[1:])
+
+    assert not extension._is_right(cast(ModuleType, Wrong))

@@ -1,0 +1,57 @@
+"""Messages in several queues: offsets that stand in their properties are those of this store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.status import PutStatus
+from rmqctl.store.write.prepare import copy_of
+from tests.goldens import GoldenStore
+from tests.store.write.writing import SMALL, golden_config, message, small, stored_messages
+
+
+def test_limits_of_lmq_messages(tmp_path: Path) -> None:
+    config = small(enable_lmq=True, enable_multi_dispatch=True, max_message_size=1000)
+    queues = {"INNER_MULTI_DISPATCH": "%LMQ%a,other,%LMQ%b", "WAIT": "true"}
+    with MessageStore.open(tmp_path / "s", "rw", config, create=True) as store:
+        for _ in range(2):
+            assert store.put(message(properties=queues)).status is PutStatus.PUT_OK
+        assert store.put(message(900, properties=queues)).status is PutStatus.MESSAGE_ILLEGAL
+        too_much = queues | {"p": "x" * 32767}
+        assert store.put(message(1, properties=too_much)).status is PutStatus.MESSAGE_ILLEGAL
+        # a foreign offset is never believed
+        store.put(message(properties={"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "77"}))
+    found = [stored.properties() for stored in stored_messages(tmp_path / "s")]
+    assert [properties["INNER_MULTI_QUEUE_OFFSET"] for properties in found] == ["0,,0", "1,,1", "2"]
+    assert not any("WAIT" in properties for properties in found)
+    assert sorted(path.name for path in (tmp_path / "s" / "consumequeue").iterdir()) == ["%LMQ%a", "%LMQ%b", "TopicA"]
+
+
+def test_multi_dispatch_offsets_are_dropped_where_there_is_no_lmq(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        store.put(message(properties={"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "77"}))
+    assert stored_messages(tmp_path / "s")[0].properties() == {"INNER_MULTI_DISPATCH": "%LMQ%a"}
+    assert [path.name for path in (tmp_path / "s" / "consumequeue").iterdir()] == ["TopicA"]
+
+
+def test_copies_into_a_longer_store_get_offsets_of_that_store(golden_store: GoldenStore) -> None:
+    """LMQ offsets and inner batch bases repeat queue offsets, so a copy elsewhere must change them."""
+    for name, topic in (("lmq", "LmqParent"), ("innerbatch", "InnerBatchTopic")):
+        store_path = golden_store(name)
+        before = stored_messages(store_path)
+        copied = [found for found in before if found.topic == topic]
+        assert copied
+        with MessageStore.open(store_path, "rw", golden_config(name)) as store:
+            for found in copied:
+                assert store.put(copy_of(found), as_stored=True).status is PutStatus.PUT_OK
+        with MessageStore.open(store_path, "rw", golden_config(name)):
+            pass  # opening for writing holds every queue against the log
+        after = stored_messages(store_path)[len(before) :]
+        for old, new in zip(copied, after, strict=True):
+            assert new.queue_offset > old.queue_offset
+            names = ("INNER_BASE", "INNER_MULTI_QUEUE_OFFSET")
+            kept = [{k: v for k, v in m.properties().items() if k not in names} for m in (old, new)]
+            assert kept[0] == kept[1]
+            if "INNER_BASE" in new.properties():
+                assert int(new.properties()["INNER_BASE"]) == new.queue_offset

@@ -1,0 +1,198 @@
+"""Smaller parts of the write path: properties set in place, types of topics, files made ahead, state of a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
+from rmqctl.formats.properties import parse_properties, replace_property
+from rmqctl.store.config import config_from_properties
+from rmqctl.store.files.allocate import Allocator
+from rmqctl.store.files.background import Background
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.queues.offset_table import OffsetTable
+from rmqctl.store.status import PutStatus
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.write.dispatch.running_state import RunningState
+from rmqctl.store.write.topic_types import TopicTypes
+from tests.goldens import GoldenStore
+from tests.store.write.writing import SMALL, message, stored_messages, wait_until
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"", b"n\x01v\x02"),
+        (b"a\x01b", b"a\x01b\x02n\x01v\x02"),
+        (b"a\x01b\x02", b"a\x01b\x02n\x01v\x02"),
+        (b"a\x01b\x02n\x01old\x02c\x01d\x02", b"a\x01b\x02n\x01v\x02c\x01d\x02"),
+        (b"n\x01old", b"n\x01v"),
+        (b"n\x01old\x02nn\x01x\x02n\x01older\x02", b"n\x01v\x02nn\x01x\x02n\x01v\x02"),
+    ],
+)
+def test_a_property_is_set_in_its_place(before: bytes, after: bytes) -> None:
+    found = replace_property(before, "n", "v")
+    assert found == after
+    assert parse_properties(found)["n"] == "v"
+
+
+def test_every_key_of_a_broker_conf_is_found() -> None:
+    config = config_from_properties({"enabledAppendPropCRC": "true", "enableLmq": "true", "mapedFileSize": "1"})
+    assert config.enabled_append_prop_crc
+    assert config.enable_lmq
+
+
+def test_types_of_topics(golden_store: GoldenStore) -> None:
+    with StoreFiles(golden_store("innerbatch")) as files:
+        topics = TopicTypes(files)
+    assert topics.is_batch("InnerBatchTopic")
+    assert not topics.is_batch("TopicTest")
+    assert not topics.settle("TopicTest", True)
+    assert topics.settle("New", True)
+    assert topics.is_batch("New")
+    assert not topics.settle("New", False)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"topicConfigTable":[]}', '{"topicConfigTable":{"T":1}}', "null"])
+def test_an_unreadable_topics_json_says_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "s" / "config").mkdir(parents=True)
+    (tmp_path / "s" / "commitlog").mkdir()
+    (tmp_path / "s" / "config" / "topics.json").write_text(text)
+    with StoreFiles(tmp_path / "s") as files:
+        assert not TopicTypes(files).is_batch("T")
+
+
+def test_a_topic_keeps_its_type(golden_store: GoldenStore) -> None:
+    """A broker does not start on a store whose queues have another type than their topic."""
+    store_path = golden_store("innerbatch")
+    with MessageStore.open(store_path, "rw") as store:
+        batch = message(topic="TopicTest", sys_flag=SYS_FLAG_INNER_BATCH, properties={"INNER_NUM": "2"})
+        assert store.put(batch).status is PutStatus.MESSAGE_ILLEGAL
+        assert store.put(batch, as_stored=True).status is PutStatus.MESSAGE_ILLEGAL
+        huge = message(topic="InnerBatchTopic", sys_flag=SYS_FLAG_INNER_BATCH, properties={"INNER_NUM": "32768"})
+        assert store.put(huge).status is PutStatus.MESSAGE_ILLEGAL
+        huge = huge._replace(properties={"INNER_NUM": "32767"})
+        first, second = store.put(huge), store.put(message(topic="InnerBatchTopic"))
+        assert first.queue_offset is not None
+        assert second.queue_offset == first.queue_offset + 32767
+    assert stored_messages(store_path)[-2].properties()["INNER_BASE"] == str(first.queue_offset)
+    MessageStore.open(store_path, "rw").close()
+
+
+def test_next_offsets(golden_store: GoldenStore) -> None:
+    table = OffsetTable()
+    with StoreFiles(golden_store("innerbatch")) as files:
+        table.load(files.queues.all())
+    assert table.next_offset(("InnerBatchTopic", 0)) == 57
+    assert table.next_offset(("Nobody", 9)) == 0
+    table.advance(("Nobody", 9), 3)
+    assert table.next_offset(("Nobody", 9)) == 3
+
+
+# ---- files made ahead
+
+
+def test_a_file_is_made_ahead_once(tmp_path: Path) -> None:
+    log = MappedFileQueue([tmp_path / "commitlog"], 4096, Descriptors())
+    allocator = Allocator(log, True)
+    allocator.ask(4096)
+    allocator.ask(4096)
+    wait_until((tmp_path / "commitlog" / f"{4096:020}").exists)
+    file = allocator.take(4096)
+    assert (file.start_offset, file.size, file.wrote_position) == (4096, 4096, 0)
+    assert log.files == []
+    allocator.ask(8192)
+    allocator.close()
+    assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{4096:020}"]
+
+
+def test_another_file_than_the_one_made_ahead(tmp_path: Path) -> None:
+    log = MappedFileQueue([tmp_path / "commitlog"], 4096, Descriptors())
+    allocator = Allocator(log, True)
+    allocator.ask(4096)
+    wait_until((tmp_path / "commitlog" / f"{4096:020}").exists)
+    wait_until(lambda: allocator._ready is not None)
+    assert allocator.take(0).start_offset == 0
+    allocator.close()
+    assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{0:020}"]
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020}").write_bytes(b"mine")
+    allocator = Allocator(MappedFileQueue([tmp_path / "commitlog"], 4096, Descriptors()), True)
+    allocator.ask(0)
+    with pytest.raises(WriteFailedError, match="File exists"):
+        allocator.take(0)
+    allocator.close()
+    assert (tmp_path / "commitlog" / f"{0:020}").read_bytes() == b"mine"
+
+
+# ---- threads and state
+
+
+def test_a_background_step_that_fails_is_told_and_not_repeated() -> None:
+    told: list[Exception] = []
+    steps: list[int] = []
+
+    def step() -> None:
+        steps.append(1)
+        raise ValueError("no")
+
+    thread = Background("test", step, 1, told.append)
+    thread.start()
+    wait_until(lambda: bool(told))
+    thread.stop()
+    assert len(steps) == len(told) == 1
+    assert isinstance(told[0], ValueError)
+
+
+def test_a_wake_begins_the_next_step_at_once() -> None:
+    steps: list[int] = []
+    thread = Background("test", lambda: steps.append(1), 60_000, lambda _: None)
+    thread.start()
+    thread.wake()
+    wait_until(lambda: len(steps) == 1)
+    thread.wake()
+    wait_until(lambda: len(steps) == 2)
+    thread.stop()
+
+
+def test_who_lingers_needs_no_wake() -> None:
+    work, steps = [3], [0]
+
+    def step() -> bool:
+        steps[0] += 1
+        found, work[0] = work[0] > 0, max(0, work[0] - 1)
+        return found
+
+    thread = Background("test", step, 60_000, lambda _: None, linger_ms=1)
+    assert thread.is_idle
+    thread.start()
+    thread.wake()
+    # three that find work, one that finds none, and another look after the mark
+    wait_until(lambda: steps[0] == 5)
+    wait_until(lambda: thread.is_idle)
+    work[0] = 1
+    thread.wake()
+    wait_until(lambda: steps[0] == 8)
+    thread.stop()
+
+
+def test_the_first_failure_is_the_one_that_counts(tmp_path: Path) -> None:
+    state, told = RunningState(), []
+    state.on_failure(lambda: told.append(1))
+    state.raise_failure()
+    state.fail(ValueError("first"))
+    state.fail(ValueError("second"))
+    assert not state.is_writeable
+    assert len(told) == 2
+    with pytest.raises(ValueError, match="first"):
+        state.raise_failure()
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True):
+        pass
