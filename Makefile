@@ -65,7 +65,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m rmqctl.formats.generate --check
-	$(BIN)/python -m rmqctl.document --check
+	$(BIN)/python -m rmqctl.documents.document --check
 
 interop: install
 	$(PYTEST) --dist load -m interop $(ARGS)
@@ -75,7 +75,7 @@ bench: install
 
 docs: install
 	$(BIN)/python -m rmqctl.formats.generate
-	$(BIN)/python -m rmqctl.document
+	$(BIN)/python -m rmqctl.documents.document
 
 proof: lint test-all interop
 
