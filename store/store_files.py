@@ -70,7 +70,7 @@ class StoreFiles:
 
     def sizes(self) -> dict[str, int]:
         """What new files of queues and index will be like, by the names of StoreConfig."""
-        slots, entries = self.index.geometry
+        slots, entries = self.index_to_mend.geometry
         return {
             "max_hash_slot_num": slots,
             "max_index_num": entries,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rmqctl.messages.message_json import JSON_ORDER
 from rmqctl.store.columns.batch import Bytes, Flags, Int32s, Int64s
-from rmqctl.store.compiled.tried import tried_kernels
+from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 from rmqctl.store.scan.arrays import Texts, bitmap, texts
 
 Read = Callable[..., int]
@@ -61,7 +61,7 @@ def reader_of_lines() -> Read | None:
     return _load()
 
 
-@functools.cache
+@loaded_once
 def _load() -> Read | None:
     found = tried_kernels("rmqctl.store.scan.kernel_json_lines", lambda tried: _is_right(tried[0]))
     return None if found is None else found[0]

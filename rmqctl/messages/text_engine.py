@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqctl.output.sanitise import UNSAFE_RANGES
-from rmqctl.store.compiled.tried import tried_kernels
+from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 
 _LARGEST = (1 << 31) - 1
 _SHORT = {'"': '"', "\\": "\\", "\n": "n", "\r": "r", "\t": "t", "\f": "f", "\b": "b"}
@@ -80,7 +80,7 @@ def text_kernels() -> TextKernels | None:
     return _load()
 
 
-@functools.cache
+@loaded_once
 def _load() -> TextKernels | None:
     found = tried_kernels("rmqctl.store.export.kernel_lines", lambda tried: _is_right(TextKernels(*tried)))
     return None if found is None else TextKernels(*found)

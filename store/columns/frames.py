@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 from rmqctl.store.columns.batch import Int64s
 from rmqctl.store.columns.engine import engine
 from rmqctl.store.columns.frame_columns import Frame, Span
-from rmqctl.store.compiled.tried import tried_kernels
+from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 
 Bytes = NDArray[np.uint8]
 
@@ -87,7 +86,7 @@ def frame_writer() -> FrameWriter | None:
     return _load(engine().crc_function)
 
 
-@functools.cache
+@loaded_once
 def _load(crc_function: int) -> FrameWriter | None:
     found = tried_kernels(
         "rmqctl.store.columns.kernel_frames", lambda tried: _is_right(FrameWriter(tried[0], tried[1], crc_function))

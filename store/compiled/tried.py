@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from rmqctl.store.compiled.available import say_compiling, why_plain
 from rmqctl.store.compiled.notices import notice
 
 Kernels = tuple[Callable[..., Any], ...]
 
+_Arguments = ParamSpec("_Arguments")
+_Loaded = TypeVar("_Loaded")
+
 _loading = threading.RLock()
+
+
+def loaded_once(load: Callable[_Arguments, _Loaded]) -> Callable[_Arguments, _Loaded]:
+    """`load`, called once for its arguments and for whether anything is to be compiled, which is asked every time: the
+    environment may forbid it later, or allow it again."""
+
+    @functools.cache
+    def loaded(_is_compiled: bool, *arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Loaded:
+        return load(*arguments, **options)
+
+    @functools.wraps(load)
+    def asked(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Loaded:
+        return loaded(why_plain() is None, *arguments, **options)
+
+    return asked
 
 
 def tried_kernels(module: str, is_right: Callable[[Kernels], bool]) -> Kernels | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rmqctl.store.columns.batch import Bytes, Flags, Int32s, MessageColumns
-from rmqctl.store.compiled.tried import tried_kernels
+from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 from rmqctl.store.scan.arrays import Texts
 from rmqctl.store.scan.property_columns import PropertyColumns, Wanted, plain_columns, strings_at
 
@@ -38,7 +38,7 @@ def compiled_columns() -> Compiled | None:
     return _load()
 
 
-@functools.cache
+@loaded_once
 def _load() -> Compiled | None:
     found = tried_kernels(
         "rmqctl.store.scan.kernel_properties", lambda tried: _is_right(functools.partial(_columns, tried[0]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.store.columns.batch import Int32s, Int64s
-from rmqctl.store.compiled.tried import tried_kernels
+from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 
 ENTRY = INDEX_ENTRY.dtype()
 LARGEST_DIFFERENCE = 0x7FFFFFFF
@@ -80,7 +79,7 @@ def kernels() -> IndexKernels:
     return _load()
 
 
-@functools.cache
+@loaded_once
 def _load() -> IndexKernels:
     found = tried_kernels("rmqctl.store.survey.kernel_index", lambda tried: _is_right(IndexKernels(*tried)))
     return _PLAIN if found is None else IndexKernels(*found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.columns.batch import Flags, Int32s, Int64s
-from rmqctl.store.compiled.tried import Kernels, tried_kernels
+from rmqctl.store.compiled.tried import Kernels, loaded_once, tried_kernels
 
 Units = NDArray[np.void]
 UNIT = CONSUMEQUEUE_UNIT.dtype()
@@ -104,7 +103,7 @@ def _by_queue_compiled(
         yield QueueUnits(code // queues, code % queues, slots[begin:end], units[begin:end], None)
 
 
-@functools.cache
+@loaded_once
 def kernels() -> Kernels | None:
     """The compiled ones, None where nothing is compiled."""
     return tried_kernels("rmqctl.store.survey.kernel_run_units", _is_right)

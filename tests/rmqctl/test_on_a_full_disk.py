@@ -18,12 +18,12 @@ from tests.opened import store_path
 from tests.rmqctl.looking import run
 
 
-def _full_for(times: int, monkeypatch: pytest.MonkeyPatch, operation: str, ending: str) -> None:
+def _full_for(times: int, monkeypatch: pytest.MonkeyPatch, operations: tuple[str, ...], ending: str) -> None:
     """The disk is full for the first such operations on a path with this ending, then there is room again."""
     left = list(range(times))
 
     def full(done: str, path: str, _offset: int, _length: int) -> None:
-        if done == operation and path.endswith(ending) and left:
+        if done in operations and path.endswith(ending) and left:
             left.pop()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -35,7 +35,7 @@ def test_a_salvage_leaves_no_message_out_for_want_of_space(
     offsets: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # for the thread that makes files ahead, for many messages at once, and for some single ones
-    _full_for(30, monkeypatch, "create", "00000000000001048576")
+    _full_for(30, monkeypatch, ("create",), "00000000000001048576")
     done = run("salvage", store_path("clean"), "--to", tmp_path / "new", "--offsets", offsets)
     assert (done.code, "free some space" in done.err) == (exit_codes.WRITE_FAILED, True)
     assert list(tmp_path.iterdir()) == []
@@ -51,15 +51,21 @@ def test_a_salvage_without_headroom_for_queues(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("ending", [".rmqctl-PID", ".lost-and-found.jsonl.rmqctl-PID"])
-def test_a_salvage_that_cannot_take_its_name(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _full_for(1, monkeypatch, "rename", "new" + ending.replace("PID", str(os.getpid())))
+@pytest.mark.parametrize(
+    ("operations", "ending"),
+    # a file that cannot be linked to its name is renamed
+    [(("rename",), ".rmqctl-PID"), (("link", "move"), ".lost-and-found.jsonl.rmqctl-PID")],
+)
+def test_a_salvage_that_cannot_take_its_name(
+    operations: tuple[str, ...], ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _full_for(len(operations), monkeypatch, operations, "new" + ending.replace("PID", str(os.getpid())))
     assert run("salvage", store_path("crc-flip-last"), "--to", tmp_path / "new").code == exit_codes.WRITE_FAILED
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_snapshot_that_cannot_take_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _full_for(1, monkeypatch, "rename", f"new.rmqctl-{os.getpid()}")
+    _full_for(1, monkeypatch, ("rename",), f"new.rmqctl-{os.getpid()}")
     assert run("snapshot", tmp_path / "new", "-s", store_path("clean")).code == exit_codes.WRITE_FAILED
     assert list(tmp_path.iterdir()) == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 from rmqctl.store.columns.batch import Int64s
 from rmqctl.store.columns.frame_columns import Frame, Span
 from rmqctl.store.columns.frames import Held
-from rmqctl.store.compiled.tried import tried_kernels
+from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
 
 
@@ -40,7 +39,7 @@ def bulk_kernels() -> BulkKernels | None:
     return _load()
 
 
-@functools.cache
+@loaded_once
 def _load() -> BulkKernels | None:
     found = tried_kernels("rmqctl.store.write.bulk.kernel_bulk", lambda tried: _is_right(BulkKernels(*tried)))
     return None if found is None else BulkKernels(*found)

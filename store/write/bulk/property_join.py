@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from rmqctl.store.columns.batch import Int64s
 from rmqctl.store.columns.frames import Held
-from rmqctl.store.compiled.tried import tried_kernels
+from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 
 Join = Callable[..., int]
 
@@ -46,7 +45,7 @@ def _texts(array: Any) -> tuple[int, Any]:
     return 0 if data is None else data.address, places
 
 
-@functools.cache
+@loaded_once
 def join_kernel() -> Join | None:
     """The compiled one, None where nothing is compiled."""
     found = tried_kernels("rmqctl.store.write.bulk.kernel_join", lambda tried: _is_right(tried[0]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -195,9 +196,9 @@ def test_no_reference_is_lost_or_kept(store: Open) -> None:
 
 
 def test_wrong_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert bulk_kernels._load.__wrapped__() is not None
+    assert inspect.unwrap(bulk_kernels._load)() is not None
     monkeypatch.setattr(bulk_kernels, "_is_right", lambda *_: False)
-    assert bulk_kernels._load.__wrapped__() is None
+    assert inspect.unwrap(bulk_kernels._load)() is None
 
 
 def test_what_only_looks_like_a_message(store: Open) -> None:
