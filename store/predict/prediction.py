@@ -157,7 +157,7 @@ class Start:
         mapped.is_shared = False
         mapped.files = [MappedFile(path, start, log.file_size, log.descriptors) for start, path in loaded.files]
         self.result.warnings += [
-            f"the log has no file for [{before.end_offset}, {after.start_offset}): the broker starts, logs `[BUG]The "
+            f"the log has no file for [{before.end_offset}, {after.start_offset}): the broker logs `[BUG]The "
             "mappedFile queue's data is damaged`, and hands out nothing where queue units point there"
             for before, after in itertools.pairwise(mapped.files)
             if before.end_offset < after.start_offset and loaded.error is None
@@ -247,7 +247,7 @@ class Start:
             )
             self.result.warnings.append(
                 f"the log has nothing at {reached}, where its dispatch goes on, and ends at {log.max_offset}: the "
-                "broker logs its error every second and never comes up; `rmqctl recover --bridge` fills the gap"
+                "broker logs this every second and never comes up; `rmqctl recover` mends it, or says what to decide"
             )
 
     def _without_log(self) -> None:
