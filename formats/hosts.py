@@ -9,6 +9,7 @@ from rmqctl.formats.errors import UsageError
 
 # int() alone would take "+1", "1_000" and digits of other scripts
 _PORT = re.compile(r"-?[0-9]{1,10}")
+_MAPPED = bytes(10) + b"\xff\xff"
 
 
 class Host(NamedTuple):
@@ -28,6 +29,15 @@ class Host(NamedTuple):
     def is_v6(self) -> bool:
         """Whether the address takes 16 bytes."""
         return len(self.ip) == 16
+
+    @property
+    def as_written(self) -> Host:
+        """The host as a broker writes it: an IPv4 address in the dress of IPv6 (`::ffff:1.2.3.4`) takes 4 bytes.
+
+        Java knows no such address of 16 bytes (InetAddress#getByAddress makes it an Inet4Address), and a broker that
+        copies a frame with one, as 4.9 does with delayed messages, writes 4 bytes where the flag says 16.
+        """
+        return Host(self.ip[-4:], self.port) if self.is_v6 and self.ip.startswith(_MAPPED) else self
 
 
 LOCAL_HOST = Host(b"\x7f\x00\x00\x01", 10911)

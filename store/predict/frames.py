@@ -1,7 +1,8 @@
 """How a broker judges the bytes at a place of the log: laxer than law 3 (CommitLog#checkMessageAndReturnSize).
 
-It does not compare the physical offset with the place, checks no UTF-8 and no frame checksum, and takes a blank frame
-of any size. But numbers in properties that do not parse end the log for it.
+It does not compare the physical offset with the place, checks no UTF-8 and no frame checksum. 4.9 takes a blank frame
+of any size, as it goes by the magic alone; 5.x wants it to fit into its file. Lengths in a frame are bounded by what is
+left of the file, and compared with its size when all is read. But numbers in properties that do not parse end the log.
 """
 
 from __future__ import annotations
@@ -39,49 +40,53 @@ class Verdict(NamedTuple):
     why: str = ""
 
 
-def judge(read: Callable[[int, int], bytes], position: int, end: int, rules: Rules, check_crc: bool) -> Verdict:
+def judge(
+    read: Callable[[int, int], bytes], position: int, end: int, rules: Rules, check_crc: bool, reads_body: bool = True
+) -> Verdict:
     """What the broker makes of the bytes at `position` of a file of which [0, end) counts.
 
-    `read` gives the bytes at a position; lengths are checked against what is left before anything is read.
+    `read` gives the bytes at a position; lengths are checked against what is left before anything is read. A body that
+    is not read (`reads_body`: not by the dispatcher) has no bound but the file's end.
     """
     left = end - position
     if left <= 4:
         return Verdict(why="the file is over, and no blank frame leads to the next one")
     head = read(position, min(left, FRAME_HEADS[3].size))
     size = int.from_bytes(head[:4], "big", signed=True)
-    if left < size or len(head) < BLANK_FRAME.size:
+    if len(head) < BLANK_FRAME.size or (rules.compares_room and left < size):
         return Verdict(why=f"size {size} is more than the {left} bytes that are left")
     magic = int.from_bytes(head[4:8], "big")
     if magic == BLANK_MAGIC:
         return Verdict(is_blank=True)
     if magic != MESSAGE_MAGIC_V1 and not (rules.reads_v2 and magic == MESSAGE_MAGIC_V2):
         return Verdict(why=f"found a illegal magic code 0x{magic:x}")
-    hosts = int.from_bytes(head[36:40], "big") >> 4 & 3
-    layout = FRAME_HEADS[hosts]
-    if not layout.size <= min(len(head), size) or size > MAXIMUM_FRAME_SIZE:
+    layout = FRAME_HEADS[int.from_bytes(head[36:40], "big") >> 4 & 3]
+    if layout.size > len(head) or size < 0:
         return Verdict(why=f"size {size} cannot be read")
     fields = layout.unpack_from(head, 0)
-    frame = read(position, size)
-    body_length = max(0, fields[16])
-    body_end = layout.size + body_length
+    body_end = layout.size + max(0, fields[16])
     topic_layout = TOPIC_LENGTH_V2 if magic == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
-    # a broker reads on into the next frame here; what it finds there does not add up, or ends the log as well
-    if body_end + topic_layout.size > size:
+    if body_end + topic_layout.size > left or (reads_body and fields[16] > size):
         return Verdict(why=f"body length {fields[16]} does not fit")
-    if check_crc and body_length and zlib.crc32(frame[layout.size : body_end]) & CRC_MASK != fields[2]:
+    if reads_body and size > MAXIMUM_FRAME_SIZE:
+        return Verdict(why=f"size {size} cannot be read")
+    body = read(position + layout.size, body_end - layout.size) if reads_body else b""
+    if check_crc and body and zlib.crc32(body) & CRC_MASK != fields[2]:
         return Verdict(why="CRC check failed")
-    (topic_length,) = topic_layout.unpack_from(frame, body_end)
-    topic_end = body_end + topic_layout.size + topic_length
-    if topic_length < 0 or topic_end + PROPERTIES_LENGTH.size > size:
+    (topic_length,) = topic_layout.unpack_from(read(position + body_end, topic_layout.size), 0)
+    topic_begin = body_end + topic_layout.size
+    topic_end = topic_begin + topic_length
+    if not 0 <= topic_length <= size or topic_end + PROPERTIES_LENGTH.size > left:
         return Verdict(why=f"topic length {topic_length} does not fit")
-    (property_length,) = PROPERTIES_LENGTH.unpack_from(frame, topic_end)
+    (property_length,) = PROPERTIES_LENGTH.unpack_from(read(position + topic_end, PROPERTIES_LENGTH.size), 0)
     property_length = max(0, property_length)
     property_end = topic_end + PROPERTIES_LENGTH.size + property_length
+    if property_length > size or property_end > left:
+        return Verdict(why=f"length {property_length} of the properties does not fit")
     if property_end != size:
         return Verdict(size=size, why="found a half message")
-    topic = frame[body_end + topic_layout.size : topic_end].decode("utf-8", "replace")
-    property_bytes = frame[topic_end + PROPERTIES_LENGTH.size : size].decode("utf-8", "replace").encode()
-    body = frame[layout.size : body_end]
+    topic = read(position + topic_begin, topic_length).decode("utf-8", "replace")
+    property_bytes = read(position + property_end - property_length, property_length).decode("utf-8", "replace").encode()
     message = StoredMessage._make((*fields[:16], body, topic, property_bytes))
     why = unreadable_number(message, rules)
     return Verdict(why=why) if why else Verdict(message=message, size=size)

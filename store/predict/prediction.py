@@ -119,6 +119,8 @@ class Start:
         self.queues = SimulatedQueues(files.layout, sizes, files.descriptors)
         self.result = Prediction(rules.version, was_clean=not files.has_abort())
         self.deleted: list[Path] = []
+        # what a broker logs that comes to no end of its start
+        self._waits: str | None = None
 
     def run(self) -> Prediction:
         """Go through the start once."""
@@ -143,7 +145,7 @@ class Start:
             queue.correct_min(log.min_offset, self.rules.trusts_filler)
         self._note_queues(before)
         self._note_index(index)
-        return self._finished(index.error if self.rules.index_counts else None)
+        return self._finished(self._waits or (index.error if self.rules.index_counts else None))
 
     def _load_log(self) -> MappedFileQueue:
         """The commitlog as the broker has it after loading; a failure stands in the result then."""
@@ -155,7 +157,7 @@ class Start:
         mapped.is_shared = False
         mapped.files = [MappedFile(path, start, log.file_size, log.descriptors) for start, path in loaded.files]
         self.result.warnings += [
-            f"the log has no file for [{before.end_offset}, {after.start_offset}): the broker starts, logs `[BUG]The "
+            f"the log has no file for [{before.end_offset}, {after.start_offset}): the broker logs `[BUG]The "
             "mappedFile queue's data is damaged`, and hands out nothing where queue units point there"
             for before, after in itertools.pairwise(mapped.files)
             if before.end_offset < after.start_offset and loaded.error is None
@@ -236,9 +238,17 @@ class Start:
                 f"the queues say that the log reaches {begin}, it ends at {log.max_offset}: messages that are put "
                 "until then reach no queue"
             )
-        for number, file in enumerate(log.files):
-            if file.start_offset <= begin < file.start_offset + file.committed_position:
-                reading.read(Place(number, begin - file.start_offset), dispatch, catching_up=True)
+        reached = reading.catch_up(begin, dispatch)
+        if reached < log.max_offset:
+            # it asks every second whether its dispatch has come to the end of the log, which it never does
+            self._waits = (
+                "Try to finish doing reput the messages fall behind during the starting, "
+                f"reputOffset={reached} maxOffset={log.max_offset} behind={log.max_offset - reached}"
+            )
+            self.result.warnings.append(
+                f"the log has nothing at {reached}, where its dispatch goes on, and ends at {log.max_offset}: the "
+                "broker logs this every second and never comes up; `rmqctl recover` mends it, or says what to decide"
+            )
 
     def _without_log(self) -> None:
         """The log is gone: the broker deletes every queue."""

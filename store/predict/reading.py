@@ -70,20 +70,36 @@ class BrokerReading:
         self._progress = progress
         self.why_it_ended = ""
 
-    def read(self, begin: Place, taker: Taker, *, catching_up: bool = False) -> Place:
+    def read(self, begin: Place, taker: Taker) -> Place:
         """Read on from `begin` to where the log ends for the broker, and return that place.
 
-        `catching_up`: as the dispatcher of a running broker reads: bodies unchecked, what cannot be read passed over to
-        the end of its file.
+        The next file is the next one there is.
         """
         files = self._log.files
         place = begin
         while True:
-            goes_on, position = self._read_file(files[place.file], place.position, taker, catching_up)
+            goes_on, position = self._read_file(files[place.file], place.position, taker, False)
             place = Place(place.file, position)
             if not goes_on or place.file + 1 >= len(files):
                 return place
             place = Place(place.file + 1, 0)
+
+    def catch_up(self, begin: int, taker: Taker) -> int:
+        """Read on from the physical offset `begin` as the dispatcher of a running broker does (ReputMessageService#
+        doReput); the offset at which it finds nothing more to read.
+
+        Bodies are not read, what cannot be read is passed over to the end of its file, and a frame whose lengths do not
+        add up by the size it claims. The next file is the one at the next offset: where it is missing nothing follows.
+        """
+        offset = begin
+        while offset < self._log.max_offset:
+            file = next((one for one in self._log.files if 0 <= offset - one.start_offset < one.committed_position), None)
+            if file is None:
+                break
+            goes_on, position = self._read_file(file, offset - file.start_offset, taker, True)
+            is_over = goes_on and position < file.committed_position
+            offset = file.start_offset + (file.committed_position if is_over else position)
+        return offset
 
     def _read_file(self, file: MappedFile, position: int, taker: Taker, catching_up: bool) -> tuple[bool, int]:
         """Whether the next file follows, and where this one was left."""
@@ -116,6 +132,7 @@ class BrokerReading:
                 file.committed_position,
                 self._rules,
                 check_crc=self._checks_crc and not catching_up,
+                reads_body=not catching_up,
             )
             if verdict.message is None and not (catching_up and verdict.size > 0):
                 return position, verdict

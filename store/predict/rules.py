@@ -14,6 +14,7 @@ class Rules(NamedTuple):
     that holds the queues' end is the first one read, else the third from the end. `dispatches_clean`: what is read
     after a clean stop is dispatched where it lies behind the queues' end. `catches_up`: once started, the store
     dispatches from the queues' end on, bodies unchecked; else from its own end, which is nothing.
+    `compares_room`: a frame that is larger than what is left of its file ends the log, whatever its magic says.
     `trusts_filler`: the minimum of a queue is searched from the one it had on.
     """
 
@@ -26,13 +27,14 @@ class Rules(NamedTuple):
     dispatches_clean: bool
     catches_up: bool
     trusts_filler: bool
+    compares_room: bool
 
 
 BROKERS: dict[str, Rules] = {
     rules.version: rules
     for rules in (
-        Rules("4.9.8", False, False, False, False, False, False, True, False),
-        Rules("5.3.3", True, True, True, True, True, True, False, True),
+        Rules("4.9.8", False, False, False, False, False, False, True, False, False),
+        Rules("5.3.3", True, True, True, True, True, True, False, True, True),
     )
 }
 """The brokers whose start can be predicted."""

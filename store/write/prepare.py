@@ -209,8 +209,9 @@ class Preparation:
         if stored is not message.property_bytes:
             message = message._replace(property_bytes=stored)
         store_host = self._store_host if message.store_host is None else message.store_host
+        message = message._replace(born_host=message.born_host.as_written)
         parts = prepare_frame(
-            message, store_host, message.born_timestamp or 0, with_property_crc=with_crc, allow_v2=allow_v2
+            message, store_host.as_written, message.born_timestamp or 0, with_property_crc=with_crc, allow_v2=allow_v2
         )
         if not is_copy:
             refusal = check_sizes(len(message.body), parts.total_size, is_multi, self._config)

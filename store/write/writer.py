@@ -63,6 +63,7 @@ class StoreWriter:
         files, end = opened.files, opened.end
         config, log = files.config, files.log
         self._opened = opened
+        store_host = store_host.as_written
         self._state = RunningState()
         topics = TopicTypes(files)
         sink: Sink = PooledSink(_POOL_BYTES) if config.transient_store_pool_enable else DirectSink()

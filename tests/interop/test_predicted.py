@@ -12,6 +12,7 @@ from rmqctl.store.config import read_broker_conf
 from rmqctl.store.predict import Prediction
 from rmqctl.store.predict.prediction import Start
 from rmqctl.store.predict.rules import BROKERS
+from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import broker_conf, properties
@@ -113,6 +114,27 @@ def _nothing(store: Path) -> None:
     """As it is."""
 
 
+def _large_blank(store: Path) -> None:
+    """A blank frame that does not fit into its file: 4.9.8 goes by the magic alone."""
+    path = _log(store, 2)
+    at = path.read_bytes().rindex(bytes.fromhex("CBD43194")) - 4
+    _poke(path, at, b"\x40")
+
+
+def _large_frame(store: Path) -> None:
+    """A message of the last file that claims to be larger than all that follows, and its queues are behind."""
+    last = [one for one in messages(store) if one.physical_offset >= 8 * _LOG]
+    _poke(_log(store, -1), last[3].physical_offset - 8 * _LOG, b"\x40")
+
+
+def _gap_before_an_empty_file(store: Path) -> None:
+    """The last file is full, the next one missing, and one of zeros follows it."""
+    path = _log(store, -1)
+    end = messages(store)[-1].end - int(path.name)
+    _poke(path, end, (_LOG - end).to_bytes(4, "big") + bytes.fromhex("CBD43194"))
+    (path.parent / f"{int(path.name) + 2 * _LOG:020d}").write_bytes(bytes(_LOG))
+
+
 CASES: dict[str, Breaking] = {
     "untouched": _nothing,
     "abort only": _abort(_nothing),
@@ -149,6 +171,10 @@ CASES: dict[str, Breaking] = {
     "frame of another place, abort": _abort(_other_position),
     "blank frame inside": _small_blank,
     "blank frame inside, abort": _abort(_small_blank),
+    "blank frame too large": _large_blank,
+    "blank frame too large, abort": _abort(_both(_large_blank, _remove("checkpoint"))),
+    "frame too large, queues behind": _both(_large_frame, _drop_units_from(_LOG * 8 + 100)),
+    "frame too large, abort": _abort(_large_frame),
     "files swapped": _swapped,
     "files swapped, abort": _abort(_swapped),
     "no index": _remove("index"),
@@ -163,6 +189,25 @@ CASES: dict[str, Breaking] = {
     ),
     "everything lost but the log": _both(_remove("consumequeue"), _remove("index"), _remove("checkpoint")),
 }
+
+
+def test_a_broker_that_waits_for_its_dispatch_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.9.8 alone: its dispatch finds nothing in a gap, and its start waits for it."""
+    name, version = "v4-clean", "4.9.8"
+    store = goldens.golden(name, tmp_path)
+    _abort(_both(_gap_before_an_empty_file, _remove("checkpoint")))(store)
+    _, found = _predicted(store, tmp_path, name, version)
+    assert not found.loads
+    assert "Try to finish doing reput" in str(found.error)
+    shutil.copytree(store, tmp_path / "mended")
+    with monkeypatch.context() as shorter:
+        shorter.setattr(harness, "START_SECONDS", 30)
+        shorter.setattr(harness, "STORE_SECONDS", 0)
+        with pytest.raises(harness.HarnessError, match="did not end within"):
+            harness.open_store(version, store, properties(name))
+    with StoreFiles(tmp_path / "mended", read_broker_conf(broker_conf(name, tmp_path))) as files:
+        recover(files)
+    assert harness.open_store(version, tmp_path / "mended", properties(name)).load_ok
 
 
 SETTINGS: tuple[dict[str, str], ...] = ({"messageIndexSafe": "true"}, {"checkCRCOnRecover": "false"})

@@ -154,7 +154,7 @@ def _parts(
         queue_id=queue_id,
         property_bytes=encode_properties(properties),
         sys_flag=sys_flag,
-        born_host=beside.message.born_host,
+        born_host=beside.message.born_host.as_written,
     )
-    timestamp = beside.message.store_timestamp
-    return prepare_frame(message, beside.message.store_host, timestamp, with_property_crc=beside.has_property_crc)
+    timestamp, store_host = beside.message.store_timestamp, beside.message.store_host.as_written
+    return prepare_frame(message, store_host, timestamp, with_property_crc=beside.has_property_crc)

@@ -243,8 +243,12 @@ def _missing_batches(key: QueueKey, begin: int, end: int, known: list[Slot], spa
 
 
 def _place(slot: Slot, found: list[list[Lost]], known: list[tuple[Slot, int]], last: int) -> None:
-    """Put a message for `slot` before the next known one of its queue, else at the end of the last span."""
-    following = min((item for item in known if item[0].queue_offset > slot.queue_offset), default=None)
+    """Put a message for `slot` before the next known one of its queue, else at the end of the last span.
+
+    Spans behind the `last` one do not count: between them and it is a good message with a later slot.
+    """
+    later = (item for item in known if item[0].queue_offset > slot.queue_offset and item[1] <= last)
+    following = min(later, default=None)
     lost = found[last if following is None else following[1]]
     place = len(lost)
     if following is not None:

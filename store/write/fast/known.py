@@ -42,7 +42,8 @@ def packed_host(host: Host | None) -> bytes | None:
     if host is None:
         return None
     try:
-        return host.ip + host.port.to_bytes(4, "big", signed=True) if len(host.ip) == 4 else None
+        ip = host.as_written.ip
+        return ip + host.port.to_bytes(4, "big", signed=True) if len(ip) == 4 else None
     except (AttributeError, OverflowError, TypeError):
         return None
 

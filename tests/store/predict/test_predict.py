@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from rmqctl.formats.errors import UnsupportedError, UsageError
+from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.store.commitlog.walk import Blank, walk
 from rmqctl.store.config import StoreConfig, read_broker_conf
 from rmqctl.store.predict import BROKERS, Prediction, predict
 from rmqctl.store.predict.prediction import Start
+from rmqctl.store.predict.reading import BrokerReading
 from rmqctl.store.predict.rules import Rules
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_runs import Run
 from tests.goldens import GOLDENS, GoldenStore, base_of, broker_conf, properties, tree_state, truth
 from tests.opened import store_path, version_of
 from tests.quick import goldens_of
@@ -257,3 +262,85 @@ def test_units_lost_at_the_end_after_a_clean_stop(golden_store: GoldenStore) -> 
     assert sum(row["units_added"] for row in four.queues_changed) == cut
     # the queues end with the last message of the file before: its blank frame lies between, and nothing is skipped
     assert (five.messages_unqueued, sum(row["units_added"] for row in five.queues_changed)) == (0, cut)
+
+
+def _broken_from_the_start(store: Path) -> None:
+    """Not shut down, and without a checkpoint: the whole log is read."""
+    (store / "abort").write_text("1")
+    (store / "checkpoint").unlink(missing_ok=True)
+
+
+def test_a_blank_frame_of_another_size(golden_store: GoldenStore) -> None:
+    """4.9.8 goes by the magic alone; 5.3.3 ends the log where a frame does not fit into its file."""
+    store = golden_store("v4-clean")
+    _broken_from_the_start(store)
+    with StoreFiles(store) as files:
+        blank = next(record for record in walk(files.log) if isinstance(record, Blank))
+        end = files.log.max_offset
+    with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(blank.physical_offset)
+        file.write(b"\x40")
+    with StoreFiles(store) as files:
+        four, five = predict(files, "4.9.8"), predict(files, "5.3.3")
+    assert (four.messages_lost, [name for name in four.files_deleted if "commitlog" in name]) == (0, [])
+    assert four.end_offset is not None
+    assert end - 262144 < four.end_offset <= end
+    assert five.end_offset == blank.physical_offset
+    assert five.messages_lost > 2000
+
+
+@pytest.mark.parametrize("queues", [True, False])
+def test_a_gap_before_an_empty_file_keeps_the_older_broker_waiting(golden_store: GoldenStore, queues: bool) -> None:
+    """Its dispatch comes to the gap and no further, and it starts only when that has come to the log's end."""
+    store = golden_store("v4-clean")
+    _broken_from_the_start(store)
+    last = max((store / "commitlog").iterdir())
+    start = int(last.name)
+    (store / "commitlog" / f"{start + 2 * 262144:020d}").write_bytes(bytes(262144))
+    with StoreFiles(store) as files:
+        # the log's last file is full, so that its dispatch goes on behind it
+        *_, end = (record for record in walk(files.log) if isinstance(record, StoredMessage))
+    with last.open("r+b") as file:
+        file.seek(end.end - start)
+        file.write((start + 262144 - end.end).to_bytes(4, "big") + bytes.fromhex("CBD43194"))
+    if not queues:
+        shutil.rmtree(store / "consumequeue")
+    with StoreFiles(store) as files:
+        found = predict(files, "4.9.8")
+        newer = predict(files, "5.3.3")
+    assert (found.loads, newer.loads) == (False, True)
+    assert found.is_harmful
+    assert f"reputOffset={start + 262144} maxOffset={start + 2 * 262144} behind=262144" in str(found.error)
+
+
+def test_the_dispatcher_of_the_older_broker_goes_on_behind_a_size_it_believes(golden_store: GoldenStore) -> None:
+    """A frame whose lengths do not make up its size is passed over by that size, over the file's end as well."""
+    store = golden_store("v4-clean")
+    with StoreFiles(store) as files:
+        messages = [record for record in walk(files.log) if isinstance(record, StoredMessage)]
+        broken = next(one for one in messages if one.physical_offset > 262144 * 6 + 1000)
+        further = next(one for one in messages if one.physical_offset > 262144 * 7 + 1000)
+    with (store / "commitlog" / f"{262144 * 6:020d}").open("r+b") as file:
+        file.seek(broken.physical_offset - 262144 * 6)
+        file.write((further.physical_offset - broken.physical_offset).to_bytes(4, "big"))
+    with StoreFiles(store) as files:
+        start = Start(files, BROKERS["4.9.8"], None, None)
+        log = start._load_log()
+        seen: list[int] = []
+        reading = BrokerReading(log, start.rules, start.digest, None)
+        assert reading.catch_up(262144 * 6, _Seen(seen)) == log.max_offset
+    assert [at for at in seen if at >= broken.physical_offset][:1] == [further.physical_offset]
+    assert seen[0] < broken.physical_offset
+
+
+class _Seen:
+    """Notes where what is taken begins."""
+
+    def __init__(self, offsets: list[int]) -> None:
+        self._offsets = offsets
+
+    def take_run(self, run: Run) -> None:
+        self._offsets.append(run.physical_offset)
+
+    def take_message(self, message: StoredMessage) -> None:
+        self._offsets.append(message.physical_offset)
