@@ -83,6 +83,7 @@ def test_a_process_that_has_a_session_keeps_it(spark: SparkSession) -> None:
 _FAILS = """
 import sys
 from rmqctl.formats.errors import RmqctlError
+from rmqctl.store.extras import SPARK
 from rmqctl.pipeline.spark.session import spark_session
 try:
     with spark_session(sys.argv[1], dict(pair.split("=") for pair in sys.argv[2:])):
@@ -135,4 +136,4 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(UnsupportedError, match="pyspark") as caught:
         require_pyspark()
-    assert "rmqctl[spark]" in str(caught.value.hint)
+    assert SPARK in str(caught.value.hint)
