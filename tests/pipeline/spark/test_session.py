@@ -13,6 +13,7 @@ import pytest
 
 from rmqctl.formats.errors import EngineError, UnsupportedError, UsageError
 from rmqctl.pipeline.spark.session import parse_conf, require_pyspark, settings, spark_session
+from rmqctl.store.extras import SPARK
 from tests import processes
 
 if TYPE_CHECKING:
@@ -83,7 +84,6 @@ def test_a_process_that_has_a_session_keeps_it(spark: SparkSession) -> None:
 _FAILS = """
 import sys
 from rmqctl.formats.errors import RmqctlError
-from rmqctl.store.extras import SPARK
 from rmqctl.pipeline.spark.session import spark_session
 try:
     with spark_session(sys.argv[1], dict(pair.split("=") for pair in sys.argv[2:])):
