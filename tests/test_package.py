@@ -114,7 +114,8 @@ def test_foreign_packages_are_left_alone_on_executors(tmp_path: Path, golden_sto
 
     work = foreign_folder(tmp_path / "work")
     (work / "driver.py").write_text(_READ)
-    environment = {**os.environ, "JAVA_HOME": str(java_home_for_spark(find_java(), tmp_path)), "PYTHONPATH": str(work)}
+    java = {"JAVA_HOME": str(java_home_for_spark(find_java(), tmp_path)), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, **java, "PYTHONPATH": str(work)}
     ended = run([sys.executable, "driver.py", str(golden_store("clean"))], cwd=work, env=environment)
     assert "messages 2500" in ended.stdout, ended.stderr[-2000:]
 
