@@ -95,9 +95,9 @@ STORE = "/data/store"
 def sessions() -> list[Session]:
     """The sessions of the README, in their order."""
     found = []
-    for golden, block in SESSION.findall((ROOT / "README.md").read_text(encoding="utf-8")):
+    for name, block in SESSION.findall((ROOT / "README.md").read_text(encoding="utf-8")):
         steps = [step.partition("\n") for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
-        found.append(Session(golden, [(command, output.strip("\n")) for command, _, output in steps]))
+        found.append(Session(name, [(command, output.strip("\n")) for command, _, output in steps]))
     return found
 
 

@@ -156,7 +156,9 @@ def bare(sources: Path, tools: Path, tmp_path_factory: pytest.TempPathFactory) -
     """An environment of its own with the wheel and the base dependencies, nothing else."""
     wheels = tmp_path_factory.mktemp("wheels")
     pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
-    worked([sys.executable, *pip, "wheel", "--no-deps", "-w", wheels, sources], cwd=wheels)
+    built = tmp_path_factory.mktemp("built") / "rmqctl"  # building leaves things in the folder that is built from
+    shutil.copytree(sources, built, symlinks=True)
+    worked([sys.executable, *pip, "wheel", "--no-deps", "-w", wheels, built], cwd=wheels)
     environment = tmp_path_factory.mktemp("environment")
     worked([sys.executable, "-m", "venv", environment])
     (wheel,) = wheels.glob("*.whl")
