@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.errors import UsageError
+from rmqctl.store.extras import FAST
 from rmqctl.store.read.selection import PLAIN_BYTES, walked_bytes
-from rmqctl.store.scan.schema import INSTALL, has_arrow
+from rmqctl.store.scan.schema import has_arrow
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -36,7 +37,7 @@ def export_here(
     are none, else as `rmqctl.store.export.export`."""
     is_large = walked_bytes(files.log, selection) > PLAIN_BYTES
     if is_large and target.format not in TABLES and not has_arrow():
-        output.talk(f"messages are written one by one because pyarrow is not installed: {INSTALL}")
+        output.talk(f"messages are written one by one because pyarrow is not installed: {FAST}")
         is_large = False
     if target.format in TABLES or is_large:
         return _as_batches(files, selection, names, target, compression, damage, output)

@@ -34,8 +34,9 @@ STARTERS = ("tests/processes.py", "tests/interop/toolchain.py", "tests/pipeline/
 HOUSE = tuple(
     """
     rmqctl.formats.schemas rmqctl.formats
-    rmqctl.store.status rmqctl.store.files rmqctl.store.outputs rmqctl.store.config rmqctl.store.config_files
-    rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues rmqctl.store.index rmqctl.store.compiled
+    rmqctl.store.status rmqctl.store.extras rmqctl.store.files rmqctl.store.outputs rmqctl.store.config
+    rmqctl.store.config_files rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues rmqctl.store.index
+    rmqctl.store.compiled
     rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read rmqctl.store.scan rmqctl.store.export
     rmqctl.store.dump rmqctl.store.survey
     rmqctl.store.journal.plan rmqctl.store.journal.moving rmqctl.store.journal.reach rmqctl.store.journal.entry

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UnsupportedError
+from rmqctl.store.extras import SPARK
 from rmqctl.store.files import io
 
 OLDEST_JAVA = 17
 """What Spark 4 needs."""
-
-INSTALL = "pip install 'rmqctl[spark]' brings Spark and a Java of its own"
 
 # Spark's launcher asks every JVM for this module; a small runtime may lack it, and then no JVM starts
 _VECTOR_MODULE = "jdk.incubator.vector"
@@ -58,7 +57,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     found = f" ({'; '.join(tried)})" if tried else ""
     raise UnsupportedError(
         f"Spark needs Java {OLDEST_JAVA} or newer, and there is none here{found}",
-        hint=f"{INSTALL}; or set JAVA_HOME to a Java {OLDEST_JAVA}+",
+        hint=f"{SPARK} brings Spark and a Java of its own; or set JAVA_HOME to a Java {OLDEST_JAVA}+",
     )
 
 

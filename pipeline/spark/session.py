@@ -19,8 +19,9 @@ from rmqctl.formats.errors import EngineError, UnsupportedError, UsageError
 from rmqctl.pipeline.engine.scratch import remove_for_good
 from rmqctl.pipeline.engine.spark_job import unanswered, uninterrupted
 from rmqctl.pipeline.spark.class_archive import ClassArchive, class_archive
-from rmqctl.pipeline.spark.java import INSTALL, find_java, java_home_for_spark
+from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
 from rmqctl.store.compiled.notices import notice
+from rmqctl.store.extras import SPARK
 from rmqctl.store.files import io
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def require_pyspark() -> None:
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
-        raise UnsupportedError("this needs pyspark, which is not installed", hint=INSTALL) from error
+        raise UnsupportedError(
+            "this needs pyspark, which is not installed", hint=f"{SPARK} brings Spark and a Java of its own"
+        ) from error
 
 
 @contextlib.contextmanager

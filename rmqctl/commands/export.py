@@ -46,7 +46,7 @@ The file appears under its name when it is complete; a link is followed, and dev
 standard output: with --format, and the summary is on stderr. Nothing is ever written among the files of a store.
 With --master (Spark) FILE is a directory of files, and one named _SUCCESS; all machines of a cluster have to see it,
 and the store. Damage is named on stderr and passed; exit code 1 says that there was some, or that nothing matched.
-Parquet and Arrow need pyarrow: pip install 'rmqctl[fast]'."""
+Parquet and Arrow need pyarrow, which the extra `fast` brings."""
 )
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
 @store_options

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import NotAStoreError, RmqctlError
+from rmqctl.formats.errors import NotAStoreError, RmqctlError, UnsupportedError
 from rmqctl.output.output import output_failed, talk
+from rmqctl.store.extras import how_to_add
 
 PROGRAM = "rmqctl"
 DEBUG_VARIABLE = "RMQCTL_DEBUG"
@@ -46,6 +47,8 @@ def _answered(command: Callable[[], int]) -> int:
         raise
     except RmqctlError as error:
         return _known_error(error)
+    except ModuleNotFoundError as error:
+        return _missing_extra(error)
     except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, the user gets a sentence and code 70
         return _bug(error)
 
@@ -66,6 +69,15 @@ def _known_error(error: RmqctlError) -> int:
         talk(f"  {hint}")
     _show_traceback(error)
     return exit_codes.exit_code_of(error)
+
+
+def _missing_extra(error: ModuleNotFoundError) -> int:
+    """What an extra brings may be missing, and then there is nothing wrong with us; all else is ours to have."""
+    hint = how_to_add(error.name)
+    if hint is None:
+        return _bug(error)
+    name = str(error.name).partition(".")[0]
+    return _known_error(UnsupportedError(f"this needs {name}, which is not installed here", hint=hint))
 
 
 def _bug(error: Exception) -> int:

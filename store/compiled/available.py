@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqctl.store.compiled.notices import notice
+from rmqctl.store.extras import FAST
 
 NO_NUMBA = "RMQCTL_NO_NUMBA"
 NO_ISAL = "RMQCTL_NO_ISAL"
 """Environment variables that keep from compiling, and from isal's CRC: set to 1."""
-
-_INSTALL = "pip install 'rmqctl[fast]'"
 
 
 def why_plain() -> str | None:
@@ -30,7 +29,7 @@ def _why_no_numba() -> str | None:
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name in ("numba", "llvmlite")
         why = "numba is not installed" if missing else f"numba does not work here ({error})"
-        return f"{why}: {_INSTALL}"
+        return f"{why}: {FAST}"
     return None
 
 
@@ -49,7 +48,7 @@ def isal_crc() -> tuple[Any, str | None]:
 
         function = ctypes.CDLL(isal_zlib.__file__).crc32_gzip_refl
     except (ImportError, OSError, AttributeError):
-        return None, f"the wheel isal is missing or has no CRC to call: {_INSTALL}"
+        return None, f"the wheel isal is missing or has no CRC to call: {FAST}"
     function.argtypes = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
     function.restype = ctypes.c_uint32
     if is_crc32(lambda address, length: int(function(0, address, length))):

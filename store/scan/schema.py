@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import UnsupportedError, UsageError
 from rmqctl.store.columns.batch import Columns
+from rmqctl.store.extras import FAST
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,15 +64,13 @@ COLUMNS: dict[str, Column] = {
 then `body` is as stored.
 """
 
-INSTALL = "pip install 'rmqctl[fast]'"
-
 
 def require_pyarrow() -> None:
     """UnsupportedError unless pyarrow can be imported."""
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
-        raise UnsupportedError(f"Arrow and Parquet need pyarrow, which is not installed here: {INSTALL}") from error
+        raise UnsupportedError(f"Arrow and Parquet need pyarrow, which is not installed here: {FAST}") from error
 
 
 def has_arrow() -> bool:

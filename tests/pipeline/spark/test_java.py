@@ -10,6 +10,7 @@ import pytest
 
 from rmqctl.formats.errors import UnsupportedError
 from rmqctl.pipeline.spark.java import find_java, java_home_for_spark, java_version
+from rmqctl.store.extras import SPARK
 from tests.processes import run
 
 
@@ -55,7 +56,7 @@ def test_without_any_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: p
     with pytest.raises(UnsupportedError, match="Java 17 or newer") as caught:
         find_java({"JAVA_HOME": str(tmp_path / "none"), "PATH": str(old / "bin")})
     assert "JAVA_HOME has none that runs; the PATH has version 11" in caught.value.message
-    assert "pip install 'rmqctl[spark]'" in str(caught.value.hint)
+    assert SPARK in str(caught.value.hint)
 
 
 def test_a_runtime_without_the_vector_module_gets_a_wrapper(tmp_path: Path) -> None:

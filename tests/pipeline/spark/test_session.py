@@ -13,6 +13,7 @@ import pytest
 
 from rmqctl.formats.errors import EngineError, UnsupportedError, UsageError
 from rmqctl.pipeline.spark.session import parse_conf, require_pyspark, settings, spark_session
+from rmqctl.store.extras import SPARK
 from tests import processes
 
 if TYPE_CHECKING:
@@ -135,4 +136,4 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(UnsupportedError, match="pyspark") as caught:
         require_pyspark()
-    assert "rmqctl[spark]" in str(caught.value.hint)
+    assert SPARK in str(caught.value.hint)

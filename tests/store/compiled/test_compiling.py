@@ -14,7 +14,7 @@ pytest.importorskip("numba")
 
 from rmqctl.store.compiled import compiling
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).resolve().parents[3]
 KERNELS = sorted(
     ".".join(("rmqctl", *path.relative_to(ROOT).with_suffix("").parts))
     for path in (ROOT / "store").rglob("kernel_*.py")

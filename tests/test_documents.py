@@ -1,0 +1,137 @@
+"""What the documents say is so: paths, the map of the rooms, the tests that hold the laws, sessions of the README."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.goldens import golden
+from tests.processes import ROOT, run
+from tests.test_tidy import FLOORS, HOUSE, module_name, modules
+
+DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("tests/*/README.md")])
+ARCHITECTURE = ROOT / "docs/architecture.md"
+TOPS = (*FLOORS, "tests", "bench", "docs", "pyspark_rocketmq")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_paths_lead_somewhere(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    named = set(re.findall(r"\b[a-z_]+/[a-z_0-9/]+\.(?:py|c|h|md|ipynb)\b", text))
+    named |= {match for match in re.findall(r"`([a-z_]+/[a-z_/]*)`", text) if match.partition("/")[0] in TOPS}
+    folders = (ROOT, document.parent)
+    assert sorted(name for name in named if not any((folder / name).exists() for folder in folders)) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+    inside = [link for link in links if not re.match(r"[a-z]+:", link)]
+    assert sorted(link for link in inside if not (document.parent / link).exists()) == []
+
+
+def test_imports_in_documents_work() -> None:
+    found = 0
+    for document in DOCUMENTS:
+        for block in re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL):
+            assert not re.search(rf"^(?:from|import) (?:{'|'.join(FLOORS[:-1])})\b", block, re.MULTILINE), document
+            for line in re.findall(r"^(?:from|import) rmqctl\b.*$", block, re.MULTILINE):
+                exec(line, {})
+                found += 1
+    assert found
+
+
+def rooms_told() -> list[str]:
+    """The folders of the map, in its order."""
+    text = ARCHITECTURE.read_text(encoding="utf-8").partition("### Every room")[2].partition("### ")[0]
+    return re.findall(r"^([a-z_/]+)/ {2,}\S", text, re.MULTILINE)
+
+
+def test_the_map_has_every_room_in_the_order_of_the_house() -> None:
+    told = rooms_told()
+    rooms = {Path(path).parent.as_posix() for path in modules() if path.startswith(tuple(f"{top}/" for top in FLOORS))}
+    assert sorted(told) == sorted(rooms)
+    places = [HOUSE.index(module_name(room)) for room in told]
+    assert places == sorted(places)
+
+
+def test_every_law_names_tests_that_are_there() -> None:
+    laws = re.findall(r"^\| ([1-8]) \| (.*)$", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [number for number, _ in laws] == list("12345678")
+    for number, law in laws:
+        named = re.findall(r"`(tests/[a-z_/]+\.py)(?:::(\w+))?`", law)
+        assert named, number
+        for path, function in named:
+            assert not function or f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), (path, function)
+
+
+def test_the_glossary_is_in_order() -> None:
+    table = ARCHITECTURE.read_text(encoding="utf-8").partition("## Glossary")[2]
+    words = re.findall(r"^\| ([a-z]+) \|", table, re.MULTILINE)[1:]
+    assert len(words) > 30
+    assert words == sorted(words)
+
+
+class Session(NamedTuple):
+    """A block of the README: the golden store it is held on, and each command with what it prints."""
+
+    golden: str
+    steps: list[tuple[str, str]]
+
+
+SESSION = re.compile(
+    r"<!-- a copy of the golden store ([\w-]+) lies at /data/store -->\n```console\n(.*?)```", re.DOTALL
+)
+STORE = "/data/store"
+
+
+def sessions() -> list[Session]:
+    """The sessions of the README, in their order."""
+    found = []
+    for name, block in SESSION.findall((ROOT / "README.md").read_text(encoding="utf-8")):
+        steps = [step.partition("\n") for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+        found.append(Session(name, [(command, output.strip("\n")) for command, _, output in steps]))
+    return found
+
+
+def held(session: Session, folder: Path) -> Iterator[str]:
+    """What each command of a session prints, on a copy of its store, as if that lay at STORE."""
+    store = folder / "store"
+    golden(session.golden, folder / "from").rename(store)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for command, _ in session.steps:
+        ended = run(
+            ["bash", "-c", command.replace(STORE, str(store))],
+            cwd=folder,
+            env={**os.environ, "PATH": path, "COLUMNS": "120", "LC_ALL": "C.UTF-8", "RMQCTL_CLASS_ARCHIVE": "0"},
+            stderr=subprocess.STDOUT,
+        )
+        lines = ended.stdout.replace(str(store), STORE).splitlines()
+        yield "\n".join(line.rstrip() for line in lines if not line.startswith("compiling ")).strip("\n")
+
+
+def steady(text: str) -> str:
+    """Without what differs from run to run: the time in the name of a journal."""
+    return re.sub(r"\d{8}T\d{9}Z", "TIME", text)
+
+
+def test_every_session_of_the_readme_says_its_store() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(sessions()) == text.count("```console") == 3
+
+
+@pytest.mark.parametrize(
+    "session",
+    [pytest.param(one, marks=pytest.mark.jvm if "rmqctl sql" in one.steps[0][0] else ()) for one in sessions()],
+    ids=lambda session: session.golden,
+)
+def test_sessions_of_the_readme_print_what_they_say(session: Session, tmp_path: Path) -> None:
+    for (command, said), printed in zip(session.steps, held(session, tmp_path), strict=True):
+        assert steady(printed) == steady(said), command

@@ -1,0 +1,215 @@
+"""rmqctl as a package: what a wheel and a source distribution hold, and that every verb works with the base alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rmqctl import exit_codes
+from rmqctl.main import VERBS
+from rmqctl.store.extras import FAST, SPARK, how_to_add
+from tests.goldens import GoldenStore
+from tests.processes import ROOT, run
+
+FLOORS = ("formats", "store", "pipeline")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MINUTES = 900.0
+OK, NOTHING, REFUSED = exit_codes.OK, exit_codes.DAMAGE_OR_NOTHING, exit_codes.REFUSED
+
+
+class Call(NamedTuple):
+    """A command line, where STORE is a copy of a golden store and NEW a folder to write into, and how it ends."""
+
+    arguments: str
+    code: int = OK
+    lacks: str = ""
+
+
+# in this order, on one store
+CALLS = [
+    Call("info -s STORE"),
+    Call("ls -s STORE --queues"),
+    Call("cat -s STORE -n 3 --json"),
+    Call("query -s STORE -t TopicTest -q 0 -o 0"),
+    Call("dump STORE/commitlog/00000000000000000000 --limit 1"),
+    Call("check -s STORE"),
+    Call("check -s STORE --master in-process"),
+    Call("check -s STORE --master local[1]", REFUSED, SPARK),
+    Call("predict -s STORE --broker 4.9.8"),
+    Call("sql -s STORE select-1", REFUSED, SPARK),
+    Call("stats -s STORE", REFUSED, FAST),
+    Call("stats -s STORE --master in-process", REFUSED, FAST),
+    Call("diff STORE STORE", REFUSED, FAST),
+    Call("diff STORE STORE --master in-process", REFUSED, FAST),
+    Call("export -s STORE NEW/all.jsonl"),
+    Call("export -s STORE NEW/all.csv"),
+    Call("export -s STORE NEW/all.parquet", REFUSED, FAST),
+    Call("export -s STORE NEW/lake --master in-process", REFUSED, FAST),
+    Call("append -s NEW/store --create --from NEW/all.jsonl"),
+    Call("append -s NEW/store --from NEW/all.parquet", REFUSED, FAST),
+    Call("append -s STORE -t TopicTest --body more"),
+    Call("rebuild -s STORE --queues"),
+    Call("log -s STORE"),
+    Call("undo -s STORE"),
+    Call("resume -s STORE", NOTHING),
+    Call("recover -s STORE"),
+    Call("repair -s STORE"),
+    Call("rebuild -s STORE --master in-process"),
+    Call("clean -s STORE --older-than 1d --dry-run"),
+    Call("truncate -s STORE --at 0 --dry-run"),
+    Call("snapshot NEW/snapshot -s STORE"),
+    Call("salvage STORE --to NEW/salvaged"),
+    Call("completion bash"),
+]
+
+
+def test_extras_are_named_as_the_project_has_them() -> None:
+    extras: dict[str, list[str]] = PROJECT["optional-dependencies"]
+    for extra, said in (("fast", FAST), ("spark", SPARK)):
+        names = {re.split(r"[<>=]", one)[0]: one for one in extras[extra]}
+        told = re.findall(r"[a-z0-9]+", said.removeprefix("pip install ").partition(" (")[0])
+        assert set(names) <= set(told)
+        assert f"rmqctl[{extra}]" in said
+        assert all(how_to_add(f"{name}.part") is not None for name in names)
+        for name, wanted in names.items():  # a bound above is one that the newest release may not keep
+            assert "<" not in wanted or f"'{name}{wanted.removeprefix(name)}'" in said
+    assert how_to_add("click") is how_to_add(None) is None
+
+
+def foreign_folder(folder: Path) -> Path:
+    """A working directory with packages of somebody else's that bear the names of our floors."""
+    for floor in FLOORS:
+        (folder / floor).mkdir(parents=True)
+        (folder / floor / "__init__.py").write_text(f"raise AssertionError('the foreign {floor} was imported')\n")
+    return folder
+
+
+def test_foreign_packages_are_left_alone(tmp_path: Path) -> None:
+    code = "import pyspark_rocketmq; print(pyspark_rocketmq.DefaultSource.name())"
+    ended = run([sys.executable, "-c", code], cwd=foreign_folder(tmp_path / "work"))
+    assert (ended.stdout, ended.stderr) == ("rocketmq\n", "")
+
+
+_READ = """
+import sys
+from pyspark.sql import SparkSession
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+print("messages", session.read.format("rocketmq").load(sys.argv[1]).count())
+session.stop()
+"""
+
+
+@pytest.mark.jvm
+def test_foreign_packages_are_left_alone_on_executors(tmp_path: Path, golden_store: GoldenStore) -> None:
+    from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
+
+    work = foreign_folder(tmp_path / "work")
+    (work / "driver.py").write_text(_READ)
+    java = {"JAVA_HOME": str(java_home_for_spark(find_java(), tmp_path)), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, **java, "PYTHONPATH": str(work)}
+    ended = run([sys.executable, "driver.py", str(golden_store("clean"))], cwd=work, env=environment)
+    assert "messages 2500" in ended.stdout, ended.stderr[-2000:]
+
+
+def worked(command: list[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
+    """A process that has to end well; what it said is the message if it does not."""
+    ended = run(command, seconds=MINUTES, **options)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
+    return ended
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The build backend in a folder; skips where no registry has it, without which no wheel can be built."""
+    folder = tmp_path_factory.mktemp("tools")
+    ended = run([sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "setuptools>=77"])
+    if ended.returncode:
+        pytest.skip(f"no registry of packages can be reached: {ended.stderr.strip()[-300:]}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tracked files as they are now, links as links."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone: which files belong to the project is not known")
+    names = worked(["git", "ls-files", "-z"]).stdout.split("\0")
+    folder = tmp_path_factory.mktemp("sources")
+    for name in filter(None, names):
+        if (ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare(sources: Path, tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment of its own with the wheel and the base dependencies, nothing else."""
+    wheels = tmp_path_factory.mktemp("wheels")
+    pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
+    built = tmp_path_factory.mktemp("built") / "rmqctl"  # building leaves things in the folder that is built from
+    shutil.copytree(sources, built, symlinks=True)
+    worked([sys.executable, *pip, "wheel", "--no-deps", "-w", wheels, built], cwd=wheels)
+    environment = tmp_path_factory.mktemp("environment")
+    worked([sys.executable, "-m", "venv", environment])
+    (wheel,) = wheels.glob("*.whl")
+    worked([environment / "bin/python", *pip, "install", "-c", ROOT / "constraints.txt", wheel], cwd=wheels)
+    return environment
+
+
+@pytest.mark.thorough
+def test_a_wheel_has_one_name_and_the_one_that_spark_looks_for(bare: Path) -> None:
+    (packages,) = bare.glob("lib/python*/site-packages")
+    (record,) = packages.glob("rmqctl-*.dist-info/RECORD")
+    tops = {line.partition("/")[0] for line in record.read_text().splitlines() if not line.startswith("../")}
+    assert tops == {"rmqctl", "pyspark_rocketmq", record.parent.name}
+    assert [floor for floor in FLOORS if (packages / floor).exists()] == []
+    assert [floor for floor in FLOORS if (packages / "rmqctl" / floor).is_symlink()] == []
+
+
+@pytest.mark.thorough
+def test_every_verb_works_with_the_base_alone_or_names_what_it_needs(
+    bare: Path, golden_store: GoldenStore, tmp_path: Path
+) -> None:
+    assert {call.arguments.split()[0] for call in CALLS} == set(VERBS)
+    store = golden_store("clean")
+    for call in CALLS:
+        if call.lacks and "--from" in call.arguments:
+            (tmp_path / "all.parquet").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+        words = [word.replace("STORE", str(store)).replace("NEW", str(tmp_path)) for word in call.arguments.split()]
+        ended = run([bare / "bin/rmqctl", *words], cwd=tmp_path)
+        assert ended.returncode == call.code, f"{call.arguments}: {ended.stderr}"
+        assert "bug" not in ended.stderr
+        assert "Traceback" not in ended.stderr
+        assert call.lacks in ended.stderr, f"{call.arguments}: {ended.stderr}"
+
+
+@pytest.mark.thorough
+def test_an_unpacked_source_distribution_is_tested_like_a_clone(
+    sources: Path, tools: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made = tmp_path_factory.mktemp("distribution")
+    code = f"import sys; sys.path.insert(0, {str(tools)!r})\nfrom setuptools.build_meta import build_sdist\n"
+    worked([sys.executable, "-c", f"{code}build_sdist({str(made)!r})"], cwd=sources)
+    (archive,) = made.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(made, filter="data")
+    (unpacked,) = (path for path in made.iterdir() if path.is_dir())
+    names = {path.relative_to(sources).as_posix() for path in sources.rglob("*") if path.is_file()}
+    there = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
+    assert {name for name in names - there if ".egg-info/" not in name} == set()
+    assert [floor for floor in FLOORS if (unpacked / "rmqctl" / floor).resolve() != unpacked / floor] == []
+    tests = ["tests/formats", "tests/store/queues", "tests/test_tidy.py::test_mypy_sees_every_floor"]
+    ended = worked([sys.executable, "-m", "pytest", "-q", "--quick", "-p", "no:cacheprovider", *tests], cwd=unpacked)
+    assert " passed" in ended.stdout
+    where = "import rmqctl.store.message_store as m; print(m.__file__)"
+    assert worked([sys.executable, "-c", where], cwd=unpacked).stdout.startswith(str(unpacked))
