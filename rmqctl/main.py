@@ -28,6 +28,7 @@ GROUPS: dict[str, str] = {
     "look": "Look (never changes a store)",
     "change": "Change",
     "many": "Many messages, many machines",
+    "wire": "On the wire",
     "more": "More",
 }
 
@@ -54,6 +55,7 @@ VERBS: dict[str, Verb] = {
     "export": Verb("rmqctl.commands.export:export", "many", "Messages into Parquet, Arrow, CSV or JSONL."),
     "stats": Verb("rmqctl.commands.stats:stats", "many", "Count by topic, queue, tag, producer or hour."),
     "diff": Verb("rmqctl.commands.diff:diff", "many", "Compare two stores, such as master and slave."),
+    "serve": Verb("rmqctl.commands.serve:serve", "wire", "Name server and broker over a store, read-only."),
     "completion": Verb("rmqctl.commands.completion:completion", "more", "Print a completion script for your shell."),
 }
 

@@ -137,12 +137,12 @@ def config_from_properties(properties: Mapping[str, str], source: str = "configu
 
 
 def read_broker_conf(path: Path) -> StoreConfig:
-    """Settings of a broker.conf (Java properties syntax: `key=value`, `#` comments)."""
+    """Settings of a broker.conf that concern its store; errors as for `read_properties`."""
     return config_from_properties(read_properties(path), str(path))
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """The keys of a broker.conf with their values, whatever they mean. UnreadableError, UsageError."""
+    """All that a broker.conf says (Java properties syntax: `key=value`, `#` comments). UnreadableError, UsageError."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

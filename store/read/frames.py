@@ -28,16 +28,21 @@ def message_at(log: MappedFileQueue, physical_offset: int, size: int = 0) -> Sto
     file away, and CorruptError, caused by a FrameDamage, where it does and no good frame starts, or where a file is
     missing. `explain_absence` says more about the latter.
     """
+    return frame_at(log, physical_offset, size)[1]
+
+
+def frame_at(log: MappedFileQueue, physical_offset: int, size: int = 0) -> tuple[bytes, StoredMessage]:
+    """The bytes of that frame as they are stored, and the message in them; all else as `message_at`."""
     file = log.find(physical_offset)
     if file is None:
         raise _outside(log, physical_offset)
     with file.hold() as held:
         if not held:
             raise _outside(log, physical_offset)
-        return _message_in(file, physical_offset, size)
+        return _frame_in(file, physical_offset, size)
 
 
-def _message_in(file: MappedFile, physical_offset: int, size: int) -> StoredMessage:
+def _frame_in(file: MappedFile, physical_offset: int, size: int) -> tuple[bytes, StoredMessage]:
     position = physical_offset - file.start_offset
     available = file.committed_position - position
     window = file.read(position, min(max(size, _LARGEST_HEAD) if size > 0 else _FIRST_READ, MAXIMUM_FRAME_SIZE))
@@ -45,7 +50,7 @@ def _message_in(file: MappedFile, physical_offset: int, size: int) -> StoredMess
     if len(window) < claimed <= min(available, MAXIMUM_FRAME_SIZE):
         window = file.read(position, claimed)
     try:
-        return decode_message(window, 0, min(available, MAXIMUM_FRAME_SIZE), physical_offset)
+        message = decode_message(window, 0, min(available, MAXIMUM_FRAME_SIZE), physical_offset)
     except FrameDamage as damage:
         raise CorruptError(
             f"no good message starts here: {damage.detail}",
@@ -53,6 +58,7 @@ def _message_in(file: MappedFile, physical_offset: int, size: int) -> StoredMess
             physical_offset=physical_offset,
             hint=f"`rmqctl dump {file.path} --at {position}` shows the bytes",
         ) from damage
+    return window[: message.total_size], message
 
 
 def store_time_at(log: MappedFileQueue, physical_offset: int) -> int | None:

@@ -22,7 +22,7 @@ from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit, ext_offset
-from rmqctl.store.read.frames import MessageRemovedError, message_at
+from rmqctl.store.read.frames import MessageRemovedError, frame_at
 from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.status import GetStatus
 
@@ -49,7 +49,8 @@ class UnreadableUnit(NamedTuple):
 class GetResult:
     """What a read gave. FOUND means that `messages` is not empty; `damaged` may come with any status.
 
-    Where the only units read lead to no readable message, the status is MESSAGE_WAS_REMOVING.
+    Where the only units read lead to no readable message, the status is MESSAGE_WAS_REMOVING. `frames`: the messages'
+    bytes as they are stored, where these were asked for.
     """
 
     status: GetStatus
@@ -57,6 +58,7 @@ class GetResult:
     min_offset: int
     max_offset: int
     messages: list[StoredMessage] = field(default_factory=list)
+    frames: list[bytes] = field(default_factory=list)
     damaged: list[UnreadableUnit] = field(default_factory=list)
 
 
@@ -79,6 +81,10 @@ class QueueView(NamedTuple):
     def message_of(self, unit: QueueUnit) -> StoredMessage:
         """The message that `unit` points at; CorruptError if there is none, or one that does not belong there.
         MessageRemovedError where a cleaner has removed it since the store was opened."""
+        return self.frame_of(unit)[1]
+
+    def frame_of(self, unit: QueueUnit) -> tuple[bytes, StoredMessage]:
+        """The same with the bytes of its frame."""
         file = self._file_of(unit)
         what = f"unit {unit.queue_offset} of {self.queue.topic!r} queue {self.queue.queue_id}"
         hint = "`rmqctl rebuild --queues` makes the queues anew from the commitlog"
@@ -86,7 +92,7 @@ class QueueView(NamedTuple):
             kind = "is a placeholder" if unit.is_placeholder else "was never written"
             raise CorruptError(f"{what} {kind}", file=file, hint=hint)
         try:
-            message = message_at(self.log, unit.physical_offset, unit.size)
+            frame, message = frame_at(self.log, unit.physical_offset, unit.size)
         except MessageRemovedError:
             raise
         except (CorruptError, NotFoundError) as error:
@@ -104,7 +110,7 @@ class QueueView(NamedTuple):
             wrong = f"points at message {message.queue_offset} of {message.topic!r} queue {message.queue_id}"
         if wrong is not None:
             raise CorruptError(f"{what} {wrong}", file=file, physical_offset=unit.physical_offset, hint=hint)
-        return message
+        return frame, message
 
     def _belongs(self, unit: QueueUnit, message: StoredMessage) -> bool:
         wanted = (self.queue.topic, self.queue.queue_id, unit.queue_offset)
@@ -133,18 +139,23 @@ def get_messages(
     limit: int = DEFAULT_LIMIT,
     tags: TagFilter | None = None,
     max_bytes: int = DEFAULT_MAX_BYTES,
+    *,
+    frames: bool = False,
 ) -> GetResult:
     """Messages of a queue from queue offset `offset` on (DefaultMessageStore#getMessage).
 
     One call gives at most 32 messages and 256 KiB, as the broker does for what is in memory, looks through at most
-    max(800, limit) units, and gives the first message whatever its size. Ask again from `next_offset` on.
+    max(800, limit) units, and gives the first message whatever its size. Ask again from `next_offset` on. `frames`:
+    give the stored bytes of the messages too.
     """
     min_offset = view.queue.min_offset(view.log.min_offset)
     max_offset = view.queue.max_offset
     edge = _edge(offset, min_offset, max_offset)
     if edge is not None:
         return GetResult(edge[0], edge[1], min_offset, max_offset)
-    return _read(view, offset, (min_offset, max_offset), limit, tags or TagFilter(None), max_bytes)
+    result = GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(view.queue, offset), min_offset, max_offset)
+    _read(view, offset, result, limit, tags or TagFilter(None), max_bytes, frames)
+    return result
 
 
 def _edge(offset: int, min_offset: int, max_offset: int) -> tuple[GetStatus, int] | None:
@@ -160,9 +171,8 @@ def _edge(offset: int, min_offset: int, max_offset: int) -> tuple[GetStatus, int
 
 
 def _read(
-    view: QueueView, offset: int, bounds: tuple[int, int], limit: int, tags: TagFilter, max_bytes: int
-) -> GetResult:
-    result = GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(view.queue, offset), *bounds)
+    view: QueueView, offset: int, result: GetResult, limit: int, tags: TagFilter, max_bytes: int, frames: bool
+) -> None:
     unit_size = UNIT_SIZE if isinstance(view.queue, ConsumeQueue) else BATCH_UNIT_SIZE
     reach = max(_FILTER_BYTES, limit * unit_size)
     max_bytes = min(max(max_bytes, _LEAST_MAX_BYTES), DEFAULT_MAX_BYTES)
@@ -184,7 +194,7 @@ def _read(
         status = GetStatus.NO_MATCHED_MESSAGE
         if tags.may_match(view.resolved_code(unit)):
             try:
-                message = view.message_of(unit)
+                frame, message = view.frame_of(unit)
             except MessageRemovedError:
                 status = GetStatus.MESSAGE_WAS_REMOVING
             except CorruptError as error:
@@ -195,12 +205,13 @@ def _read(
             else:
                 if tags.is_all or tags.matches(message.properties().get(names.TAGS)):
                     result.messages.append(message)
+                    if frames:
+                        result.frames.append(frame)
                     total += unit.size
                     count += unit.batch_size
                     status = GetStatus.FOUND
         if status is GetStatus.FOUND or not result.messages:
             result.status = status
-    return result
 
 
 def _is_full(unit: QueueUnit, count: int, total: int, limit: int, max_bytes: int) -> bool:

@@ -1,0 +1,106 @@
+"""The broker: all that its services share. It takes decoded requests and gives answers; it knows no socket."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rmqctl.network.broker.clients import ClientManager
+from rmqctl.network.broker.groups import GroupTable
+from rmqctl.network.broker.identity import BrokerIdentity
+from rmqctl.network.broker.offsets import ConsumerOffsets
+from rmqctl.network.broker.topics import TopicTable
+from rmqctl.network.remoting.codes import ResponseCode
+from rmqctl.network.remoting.services import Caller, RequestError, Tell
+from rmqctl.network.topic_config import TopicConfig
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.store_files import StoreFiles
+
+_MOST_TOLD = 10_000
+
+
+def wall_clock() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Broker:
+    """A store, looked at as it was when it was opened, and the clients that look at it. Nothing is ever written."""
+
+    def __init__(
+        self,
+        files: StoreFiles,
+        identity: BrokerIdentity,
+        tell: Tell,
+        clock: Callable[[], int] = wall_clock,
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        """UnsupportedError where the queues cannot be read; what is damaged beside them is told. `clock`: ms.
+        `properties`: what the broker.conf says."""
+        self.files = files
+        self.identity = identity
+        self.tell = tell
+        self.clock = clock
+        self.properties = properties or {}
+        self.started_at = clock()
+        self.reader = StoreReader(files)
+        self.topics = TopicTable(files, tell)
+        self.groups = GroupTable(files, tell)
+        self.offsets = ConsumerOffsets(files, tell)
+        self.clients = ClientManager()
+        self.topics.add_retry_topics({*self.groups.names(), *self.offsets.groups()})
+        self._told: set[tuple[str, int]] = set()
+        self.log_end = self._find_log_end()
+
+    def _find_log_end(self) -> int:
+        """Physical offset behind the last message that a queue knows: zeros may fill the rest of the log's last file."""
+        ends = [0]
+        for queue in self.files.queues.all():
+            unit = queue.unit(queue.max_offset - 1) if queue.max_offset else None
+            if unit is not None and unit.is_written:
+                ends.append(unit.end)
+        return max(ends)
+
+    # ---- what requests name
+
+    def topic(self, name: str) -> TopicConfig:
+        """The topic; RequestError if there is none."""
+        found = self.topics.find(name)
+        if found is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        return found
+
+    def queue(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
+        """The queue; None if it has no files, or nobody knows its topic."""
+        return self.files.queues.find(topic, queue_id) if self.topics.find(topic) is not None else None
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Smallest and next offset of a queue, 0 and 0 if there is none."""
+        queue = self.queue(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset(self.files.log.min_offset), queue.max_offset)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time (ms) of the message at a queue offset; 0 where there is none."""
+        return 0 if self.queue(topic, queue_id) is None else max(0, self.reader.store_time(topic, queue_id, offset))
+
+    def join(self, group: str) -> None:
+        """Know a group that a client comes with from now on; RequestError for a name that none can have."""
+        self.groups.find_or_default(group)
+        self.topics.add_retry_topics([group])
+
+    # ---- what goes on
+
+    def tell_once(self, place: tuple[str, int], line: str) -> None:
+        """Tell of damage when it is met first: clients come back to it again and again."""
+        if place not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(place)
+            self.tell(line)
+
+    def lost(self, caller: Caller) -> None:
+        """A client's connection ended."""
+        self.clients.lost(caller)
+
+    def tick(self) -> None:
+        """To be called every few seconds: sends silent clients away."""
+        self.clients.expire(self.clock())

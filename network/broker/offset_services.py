@@ -1,0 +1,87 @@
+"""Offsets of queues and of groups: where a queue begins and ends, where a time lies, where a group is."""
+
+from __future__ import annotations
+
+from rmqctl.network.broker.broker import Broker
+from rmqctl.network.remoting import fields
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.services import Caller, RequestError, Service
+
+_UPPER = "UPPER"
+
+
+def _offset(offset: int) -> RemotingCommand:
+    return RemotingCommand(ResponseCode.SUCCESS, {"offset": str(offset)})
+
+
+def get_max_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The offset of a queue's next message; 0 for a queue that nobody knows."""
+    return _offset(broker.bounds(fields.text(request, "topic"), fields.integer(request, "queueId"))[1])
+
+
+def get_min_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The offset of a queue's first message; 0 for a queue that nobody knows."""
+    return _offset(broker.bounds(fields.text(request, "topic"), fields.integer(request, "queueId"))[0])
+
+
+def search_offset_by_timestamp(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The offset of a queue for a store time in ms."""
+    topic, queue_id = fields.text(request, "topic"), fields.integer(request, "queueId")
+    timestamp = fields.long(request, "timestamp")
+    if broker.queue(topic, queue_id) is None:
+        return _offset(0)
+    is_upper = request.fields.get("boundaryType", "").upper() == _UPPER
+    return _offset(broker.reader.offset_at(topic, queue_id, timestamp, "upper" if is_upper else "lower"))
+
+
+def get_earliest_store_time(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The store time of a queue's first message; -1 without one."""
+    topic, queue_id = fields.text(request, "topic"), fields.integer(request, "queueId")
+    minimum, maximum = broker.bounds(topic, queue_id)
+    time = broker.reader.store_time(topic, queue_id, minimum) if minimum < maximum else -1
+    return RemotingCommand(ResponseCode.SUCCESS, {"timestamp": str(time)})
+
+
+def query_consumer_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Where a group is in a queue. A group without an offset there is told so, and its own policy says where it begins.
+
+    (ConsumerManageProcessor#queryConsumerOffset says 0 in its place as long as the queue's first message is in memory)
+    """
+    group, topic = fields.text(request, "consumerGroup"), fields.text(request, "topic")
+    offset = broker.offsets.find(group, topic, fields.integer(request, "queueId"))
+    if offset is None:
+        raise RequestError(
+            ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+        )
+    return _offset(offset)
+
+
+def update_consumer_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """A group says where it is: kept in memory as long as the broker runs."""
+    group, topic = fields.text(request, "consumerGroup"), fields.text(request, "topic")
+    queue_id, offset = fields.integer(request, "queueId"), fields.long(request, "commitOffset")
+    if broker.groups.find(group) is None:
+        raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+    if broker.topics.find(topic) is None:
+        raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+    if queue_id < 0:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is no queue")
+    broker.offsets.commit(group, topic, queue_id, offset)
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+SERVICES = {
+    RequestCode.QUERY_CONSUMER_OFFSET: Service(
+        query_consumer_offset, "where a group is in a queue; 22 where it has no offset, so that its own policy rules"
+    ),
+    RequestCode.UPDATE_CONSUMER_OFFSET: Service(
+        update_consumer_offset, "kept in memory until the broker ends, never written"
+    ),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Service(
+        search_offset_by_timestamp, "the offset for a store time, LOWER and UPPER", is_slow=True
+    ),
+    RequestCode.GET_MAX_OFFSET: Service(get_max_offset, "the end of a queue"),
+    RequestCode.GET_MIN_OFFSET: Service(get_min_offset, "the beginning of a queue"),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: Service(get_earliest_store_time, "store time of a queue's first message"),
+}

@@ -1,0 +1,145 @@
+"""Pulling messages, and waiting for some (PullMessageProcessor). Frames leave as they lie in the commitlog."""
+
+from __future__ import annotations
+
+from rmqctl.formats.errors import UsageError
+from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.clients import TAG
+from rmqctl.network.remoting import fields
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.services import Caller, Reply, RequestError, Service, Suspended
+from rmqctl.network.topic_config import TopicConfig
+from rmqctl.store.read.get import DEFAULT_LIMIT, GetResult
+from rmqctl.store.read.message_filter import TagFilter
+from rmqctl.store.status import GetStatus
+
+# PullSysFlag
+_COMMIT_OFFSET = 1
+_SUSPEND = 2
+_SUBSCRIPTION = 4
+_LONGEST_WAIT_MS = 30_000
+_BROADCASTING = "BROADCASTING"
+
+_CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Messages from an offset on. Where there are none yet the answer waits, if the client bears that."""
+    group, topic_name = fields.text(request, "consumerGroup"), fields.text(request, "topic")
+    queue_id, flags = fields.integer(request, "queueId"), fields.integer(request, "sysFlag")
+    settings = broker.groups.find_or_default(group)
+    if settings["consumeEnable"] is False:
+        raise RequestError(
+            ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}", {"forbiddenType": "2"}
+        )
+    topic = _readable_topic(broker, topic_name, queue_id)
+    tags = _subscribed_tags(broker, request, group, settings, flags)
+    answer = _read(broker, request, topic, tags, settings)
+    if flags & _COMMIT_OFFSET:
+        committed = fields.long(request, "commitOffset")
+        broker.offsets.commit(group, topic_name, queue_id, committed)
+    if answer.code == ResponseCode.PULL_NOT_FOUND and flags & _SUSPEND:
+        wait = min(max(fields.long(request, "suspendTimeoutMillis"), 0), _LONGEST_WAIT_MS)
+        return Suspended(wait / 1000, (topic_name, queue_id), lambda: _read(broker, request, topic, tags, settings))
+    return answer
+
+
+def _readable_topic(broker: Broker, name: str, queue_id: int) -> TopicConfig:
+    topic = broker.topic(name)
+    if not topic.is_readable:
+        raise RequestError(
+            ResponseCode.NO_PERMISSION, f"the topic[{name}] pulling message is forbidden", {"forbiddenType": "3"}
+        )
+    if not 0 <= queue_id < topic.read_queue_nums:
+        raise RequestError(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+        )
+    return topic
+
+
+def _subscribed_tags(
+    broker: Broker, request: RemotingCommand, group: str, settings: dict[str, object], flags: int
+) -> TagFilter:
+    """What the client wants: it says so in the request, or said so with its last heartbeat."""
+    topic = fields.text(request, "topic")
+    if flags & _SUBSCRIPTION:
+        expression = request.fields.get("subscription", "")
+        is_tags = request.fields.get("expressionType", TAG) == TAG
+    else:
+        members = broker.clients.consumer_group(group)
+        if members is None:
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+        if members.message_model == _BROADCASTING and settings["consumeBroadcastEnable"] is False:
+            raise RequestError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{group}] can not consume by broadcast way",
+                {"forbiddenType": "4"},
+            )
+        subscription = members.subscriptions.get(topic)
+        if subscription is None:
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+        if subscription.version < fields.long(request, "subVersion"):
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        expression, is_tags = subscription.expression, subscription.is_tags
+    if not is_tags:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {request.fields.get('expressionType', 'SQL92')}",
+        )
+    try:
+        return TagFilter(expression)
+    except UsageError as error:
+        raise RequestError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+        ) from error
+
+
+def _read(
+    broker: Broker, request: RemotingCommand, topic: TopicConfig, tags: TagFilter, settings: dict[str, object]
+) -> RemotingCommand:
+    group, queue_id = fields.text(request, "consumerGroup"), fields.integer(request, "queueId")
+    offset = fields.long(request, "queueOffset")
+    limit = min(max(fields.integer(request, "maxMsgNums"), 1), DEFAULT_LIMIT)
+    result = broker.reader.get_frames(topic.name, queue_id, offset, limit, tags)
+    for unit in result.damaged:
+        broker.tell_once(
+            (f"{topic.name}@{queue_id}", unit.queue_offset), f"a message is passed over, it is damaged: {unit.error}"
+        )
+    broker.offsets.note_pull(group, topic.name, queue_id, result.next_offset)
+    return RemotingCommand(
+        _code(result, offset),
+        {
+            "suggestWhichBrokerId": str(broker.identity.broker_id),
+            "nextBeginOffset": str(result.next_offset),
+            "minOffset": str(result.min_offset),
+            "maxOffset": str(result.max_offset),
+            "topicSysFlag": str(topic.sys_flag),
+            "groupSysFlag": str(settings["groupSysFlag"]),
+        },
+        b"".join(result.frames),
+        remark=result.status.name,
+    )
+
+
+def _code(result: GetResult, offset: int) -> int:
+    if result.status is GetStatus.NO_MESSAGE_IN_QUEUE:
+        return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+    return _CODES[result.status]
+
+
+_ABOUT = "messages of a queue, as they are stored; without new ones the answer waits"
+
+SERVICES = {
+    RequestCode.PULL_MESSAGE: Service(pull_message, _ABOUT),
+    RequestCode.LITE_PULL_MESSAGE: Service(pull_message, _ABOUT),
+}

@@ -1,0 +1,103 @@
+"""Single messages and units: by key, by physical offset, by place in a queue (QueryMessageProcessor)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.network.broker.broker import Broker
+from rmqctl.network.remoting import fields
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.fastjson import bean, fastjson
+from rmqctl.network.remoting.services import Caller, RequestError, Service
+
+_MOST_MESSAGES = 64
+"""maxMsgsNumBatch."""
+
+_UNIQUE_KEY_MESSAGES = 32
+"""defaultQueryMaxNum."""
+
+_LARGEST_BODY = 15 * 1024 * 1024
+_MOST_UNITS = 800
+
+
+def query_message(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Messages of a topic with a key, oldest first. Damage in the way is no absence: it is told, and where nothing else
+    is found it is the answer."""
+    limit = min(max(fields.integer(request, "maxNum"), 1), _MOST_MESSAGES)
+    if fields.flag(request, "_UNIQUE_KEY_QUERY"):
+        limit = _UNIQUE_KEY_MESSAGES
+    begin, end = fields.long(request, "beginTimestamp"), fields.long(request, "endTimestamp")
+    found = broker.reader.query(fields.text(request, "topic"), fields.text(request, "key"), begin, end, limit)
+    for error in found.damaged:
+        broker.tell_once((error.file or "", error.physical_offset or 0), f"in the way of a query by key: {error}")
+    if not found.messages:
+        if found.damaged:
+            raise found.damaged[0]
+        raise RequestError(
+            ResponseCode.QUERY_NOT_FOUND,
+            "can not find message, maybe time range not correct",
+            {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"},
+        )
+    header = broker.files.index.files[-1].header
+    return RemotingCommand(
+        ResponseCode.SUCCESS,
+        {
+            "indexLastUpdateTimestamp": str(header.end_timestamp),
+            "indexLastUpdatePhyoffset": str(header.end_physical_offset),
+        },
+        _frames(broker, sorted(found.messages, key=lambda message: message.physical_offset)),
+    )
+
+
+def _frames(broker: Broker, messages: list[StoredMessage]) -> bytes:
+    """Frames back to back as they are stored: as many as fit into an answer."""
+    frames: list[bytes] = []
+    total = 0
+    for message in messages:
+        if frames and total + message.total_size > _LARGEST_BODY:
+            break
+        frames.append(broker.files.log.read(message.physical_offset, message.total_size))
+        total += message.total_size
+    return b"".join(frames)
+
+
+def view_message(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The message whose frame begins at a physical offset."""
+    offset = fields.long(request, "offset")
+    try:
+        message = broker.reader.lookup(offset)
+    except NotFoundError as error:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}: {error.message}"
+        ) from error
+    except CorruptError as error:
+        broker.tell_once((error.file or "", offset), f"asked for by its offset: {error}")
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the message at offset {offset} is damaged: {error}") from error
+    return RemotingCommand(ResponseCode.SUCCESS, body=_frames(broker, [message]))
+
+
+def query_consume_queue(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Units of a queue as they are stored."""
+    topic, queue_id = fields.text(request, "topic"), fields.integer(request, "queueId")
+    index, count = fields.long(request, "index"), fields.integer(request, "count")
+    if index < 0:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"request not invalid, index: {index}, count: {count}")
+    queue = broker.queue(topic, queue_id)
+    if queue is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+    minimum, maximum = broker.bounds(topic, queue_id)
+    units: list[dict[str, Any]] = []
+    for unit in queue.units(index, index + min(max(count, 0), _MOST_UNITS)):
+        units.append(bean(eval=False, physicOffset=unit.physical_offset, physicSize=unit.size, tagsCode=unit.tags_code))
+    content = bean(maxQueueIndex=maximum, minQueueIndex=minimum, queueData=units)
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+
+
+SERVICES = {
+    RequestCode.QUERY_MESSAGE: Service(query_message, "messages by key through the index", is_slow=True),
+    RequestCode.VIEW_MESSAGE_BY_ID: Service(view_message, "a message by its physical offset", is_slow=True),
+    RequestCode.QUERY_CONSUME_QUEUE: Service(query_consume_queue, "units of a queue as stored, 800 at most"),
+}

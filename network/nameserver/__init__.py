@@ -1,0 +1,1 @@
+"""A name server: which topics there are and which brokers have them."""

@@ -1,0 +1,170 @@
+"""The name server's services (DefaultRequestProcessor, ClientRequestProcessor). No socket is needed for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rmqctl.network.nameserver.register import registered_topics
+from rmqctl.network.nameserver.routes import RouteTable
+from rmqctl.network.remoting import fields
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.fastjson import bean, fastjson
+from rmqctl.network.remoting.services import Caller, RequestError, Service
+
+# MQVersion.V4_9_4: from then on clients read plain JSON
+_PLAIN_JSON_VERSION = 401
+_HELP = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+class NameServer:
+    """The routes, and what else a name server knows. `clock`: ms."""
+
+    def __init__(self, clock: Callable[[], int], port: int = 9876) -> None:
+        self.routes = RouteTable()
+        self.clock = clock
+        self.port = port
+
+    def tick(self) -> None:
+        """To be called every few seconds: forgets brokers that are gone."""
+        self.routes.expire(self.clock())
+
+
+def _body(content: Any) -> RemotingCommand:
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+
+
+def get_route(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Which brokers have a topic, and how many queues of it."""
+    topic = fields.text(request, "topic")
+    found = server.routes.of_topic(topic)
+    if not found:
+        raise RequestError(
+            ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}\n{_HELP}"
+        )
+    quoted = request.version >= _PLAIN_JSON_VERSION or fields.flag(request, "acceptStandardJsonOnly")
+    queues = [
+        bean(
+            brokerName=broker.name,
+            perm=config.perm,
+            readQueueNums=config.read_queue_nums,
+            topicSysFlag=config.sys_flag,
+            writeQueueNums=config.write_queue_nums,
+        )
+        for broker, config in found
+    ]
+    brokers = [broker.as_bean(caller, quoted=quoted) for broker, _ in found]
+    return _body(bean(brokerDatas=brokers, filterServerTable={}, queueDatas=queues))
+
+
+def get_cluster_info(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """All brokers, by name and by cluster."""
+    brokers = server.routes.all()
+    clusters: dict[str, list[str]] = {}
+    for broker in brokers:
+        clusters.setdefault(broker.cluster, []).append(broker.name)
+    table = {broker.name: broker.as_bean(caller) for broker in brokers}
+    return _body(bean(brokerAddrTable=table, clusterAddrTable=clusters))
+
+
+def get_all_topics(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Names of all topics."""
+    return _body(bean(topicList=sorted({name for broker in server.routes.all() for name in broker.topic_table()})))
+
+
+def get_topics_by_cluster(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Names of a cluster's topics."""
+    cluster = fields.text(request, "cluster")
+    brokers = [broker for broker in server.routes.all() if broker.cluster == cluster]
+    return _body(bean(topicList=sorted({name for broker in brokers for name in broker.topic_table()})))
+
+
+def get_system_topics(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Names of clusters and brokers, which are topics too."""
+    brokers = server.routes.all()
+    names = sorted({broker.cluster for broker in brokers} | {broker.name for broker in brokers})
+    addresses = [address for broker in brokers for address in broker.address_table(caller).values()]
+    return _body(bean(brokerAddr=addresses[0] if addresses else None, topicList=names))
+
+
+def get_member_group(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The brokers of one name."""
+    cluster, name = fields.text(request, "clusterName"), fields.text(request, "brokerName")
+    broker = server.routes.find(name)
+    addresses = broker.address_table(caller) if broker is not None and broker.cluster == cluster else {}
+    return _body(bean(brokerMemberGroup=bean(brokerAddrs=addresses, brokerName=name, cluster=cluster)))
+
+
+def get_kv_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """There are no such settings here."""
+    namespace, key = fields.text(request, "namespace"), fields.text(request, "key")
+    raise RequestError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
+
+
+def get_kv_list(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """There are no such settings here."""
+    namespace = fields.text(request, "namespace")
+    raise RequestError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+
+
+def get_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """What the name server is set to."""
+    return RemotingCommand(ResponseCode.SUCCESS, body=f"listenPort={server.port}\n".encode("ascii"))
+
+
+# ---- other brokers
+
+
+def register_broker(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Another broker tells of itself and its topics."""
+    cluster, name = fields.text(request, "clusterName"), fields.text(request, "brokerName")
+    broker_id, address = fields.long(request, "brokerId"), fields.text(request, "brokerAddr")
+    topics = registered_topics(
+        request.body,
+        is_compressed=fields.flag(request, "compressed"),
+        crc=fields.integer(request, "bodyCrc32", 0),
+    )
+    server.routes.register(cluster, name, broker_id, address, topics, server.clock())
+    master = server.routes.find(name)
+    answer = {}
+    if broker_id and master is not None and 0 in master.addresses:
+        answer = {"masterAddr": master.addresses[0]}
+    return RemotingCommand(ResponseCode.SUCCESS, answer)
+
+
+def unregister_broker(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Another broker leaves."""
+    server.routes.unregister(fields.text(request, "brokerName"), fields.long(request, "brokerId"))
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def broker_heartbeat(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Another broker is still there."""
+    server.routes.heard(fields.text(request, "brokerName"), fields.text(request, "brokerAddr"), server.clock())
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def query_data_version(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Whether a broker has to send its topics again: it always has to, no versions are kept."""
+    server.routes.heard(fields.text(request, "brokerName"), fields.text(request, "brokerAddr"), server.clock())
+    return RemotingCommand(ResponseCode.SUCCESS, {"changed": "true"})
+
+
+SERVICES = {
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: Service(
+        get_route, "brokers and queues of a topic, readable only; 17 if unknown"
+    ),
+    RequestCode.GET_BROKER_CLUSTER_INFO: Service(get_cluster_info, "all brokers by cluster"),
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Service(get_all_topics, "names of all topics"),
+    RequestCode.GET_TOPICS_BY_CLUSTER: Service(get_topics_by_cluster, "names of a cluster's topics"),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: Service(get_system_topics, "names of clusters and brokers"),
+    RequestCode.GET_BROKER_MEMBER_GROUP: Service(get_member_group, "brokers of one name"),
+    RequestCode.GET_KV_CONFIG: Service(get_kv_config, "22: there are none"),
+    RequestCode.GET_KVLIST_BY_NAMESPACE: Service(get_kv_list, "22: there are none"),
+    RequestCode.GET_NAMESRV_CONFIG: Service(get_config, "the port"),
+    RequestCode.REGISTER_BROKER: Service(register_broker, "another broker and its topics, for 120 s"),
+    RequestCode.UNREGISTER_BROKER: Service(unregister_broker, "another broker leaves"),
+    RequestCode.QUERY_DATA_VERSION: Service(query_data_version, "always changed: no versions are kept"),
+    RequestCode.BROKER_HEARTBEAT: Service(broker_heartbeat, "another broker is still there"),
+}

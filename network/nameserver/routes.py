@@ -1,0 +1,117 @@
+"""Brokers and their topics, as they have registered (RouteInfoManager). Whoever calls says what time it is (ms)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqctl.network.remoting.codes import ResponseCode
+from rmqctl.network.remoting.fastjson import bean
+from rmqctl.network.remoting.services import Caller, RequestError
+from rmqctl.network.topic_config import TopicConfig
+
+EXPIRED_AFTER_MS = 120_000
+"""A broker that does not register again for so long is gone (DEFAULT_BROKER_CHANNEL_EXPIRED_TIME)."""
+
+_MOST_BROKERS = 1000
+
+
+@dataclass
+class RegisteredBroker:
+    """The brokers of one name. `addresses` by broker id; `heard_at` (ms) by broker id too. What our own broker has is
+    looked up when it is asked for: `own_address` and `own_topics` stand for it."""
+
+    cluster: str
+    name: str
+    addresses: dict[int, str] = field(default_factory=dict)
+    heard_at: dict[int, int] = field(default_factory=dict)
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+    own_address: Callable[[Caller], str] | None = None
+    own_topics: Callable[[], Mapping[str, TopicConfig]] | None = None
+
+    def topic_table(self) -> Mapping[str, TopicConfig]:
+        """Its topics by name."""
+        return self.own_topics() if self.own_topics is not None else self.topics
+
+    def address_table(self, caller: Caller) -> dict[int, str]:
+        """Addresses by broker id, as `caller` can reach them."""
+        return {0: self.own_address(caller)} if self.own_address is not None else dict(sorted(self.addresses.items()))
+
+    def as_bean(self, caller: Caller, *, quoted: bool = False) -> dict[str, Any]:
+        """BrokerData of a route. `quoted`: ids as texts, which plain JSON demands."""
+        addresses: dict[Any, str] = dict(self.address_table(caller))
+        if quoted:
+            addresses = {str(broker_id): address for broker_id, address in addresses.items()}
+        return bean(brokerAddrs=addresses, brokerName=self.name, cluster=self.cluster, enableActingMaster=False)
+
+
+class RouteTable:
+    """Registered brokers by name."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[str, RegisteredBroker] = {}
+
+    def add_own(
+        self,
+        cluster: str,
+        name: str,
+        address: Callable[[Caller], str],
+        topics: Callable[[], Mapping[str, TopicConfig]],
+    ) -> None:
+        """Our own broker, which is there for good."""
+        self._brokers[name] = RegisteredBroker(cluster, name, own_address=address, own_topics=topics)
+
+    def register(
+        self, cluster: str, name: str, broker_id: int, address: str, topics: Mapping[str, TopicConfig], now: int
+    ) -> None:
+        """Another broker is there, with these topics. RequestError where it takes our own broker's name."""
+        broker = self._brokers.get(name)
+        if broker is not None and broker.own_address is not None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"the broker name {name} is taken by the store served here")
+        if broker is None:
+            if len(self._brokers) >= _MOST_BROKERS:
+                raise RequestError(ResponseCode.SYSTEM_ERROR, f"no more than {_MOST_BROKERS} brokers can register")
+            broker = self._brokers[name] = RegisteredBroker(cluster, name)
+        broker.cluster = cluster
+        broker.addresses[broker_id] = address
+        broker.heard_at[broker_id] = now
+        if broker_id == min(broker.addresses):
+            broker.topics = topics
+
+    def heard(self, name: str, address: str, now: int) -> None:
+        """A broker that registered before is still there."""
+        broker = self._brokers.get(name)
+        for broker_id, known in broker.addresses.items() if broker is not None else ():
+            if broker is not None and known == address:
+                broker.heard_at[broker_id] = now
+
+    def unregister(self, name: str, broker_id: int) -> None:
+        """A broker leaves."""
+        broker = self._brokers.get(name)
+        if broker is None or broker.own_address is not None:
+            return
+        broker.addresses.pop(broker_id, None)
+        broker.heard_at.pop(broker_id, None)
+        if not broker.addresses:
+            del self._brokers[name]
+
+    def expire(self, now: int) -> None:
+        """Forget brokers that were silent for too long."""
+        for broker in list(self._brokers.values()):
+            for broker_id, heard_at in list(broker.heard_at.items()):
+                if now - heard_at > EXPIRED_AFTER_MS:
+                    self.unregister(broker.name, broker_id)
+
+    def all(self) -> list[RegisteredBroker]:
+        """All brokers, by name."""
+        return [broker for _, broker in sorted(self._brokers.items())]
+
+    def find(self, name: str) -> RegisteredBroker | None:
+        """The brokers of that name."""
+        return self._brokers.get(name)
+
+    def of_topic(self, topic: str) -> list[tuple[RegisteredBroker, TopicConfig]]:
+        """Brokers that have `topic`, with their settings for it."""
+        found = ((broker, broker.topic_table().get(topic)) for broker in self.all())
+        return [(broker, config) for broker, config in found if config is not None]

@@ -1,0 +1,49 @@
+"""Fields of a request's header, checked: what is missing or no number ends the request with what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+
+from rmqctl.network.remoting.codes import ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.services import RequestError
+
+# Long.parseLong; int() alone would take "1_000" and digits of other scripts
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_INT_BITS = 32
+_LONG_BITS = 64
+
+
+def text(request: RemotingCommand, name: str) -> str:
+    """A field that must be there; RequestError."""
+    value = request.fields.get(name)
+    if value is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
+    return value
+
+
+def integer(request: RemotingCommand, name: str, default: int | None = None) -> int:
+    """A 32-bit integer; `default` where the field is missing, RequestError where there is none."""
+    return _number(request, name, default, _INT_BITS)
+
+
+def long(request: RemotingCommand, name: str, default: int | None = None) -> int:
+    """A 64-bit integer; `default` where the field is missing, RequestError where there is none."""
+    return _number(request, name, default, _LONG_BITS)
+
+
+def flag(request: RemotingCommand, name: str, default: bool = False) -> bool:
+    """A boolean (Boolean.parseBoolean)."""
+    value = request.fields.get(name)
+    return default if value is None else value.lower() == "true"
+
+
+def _number(request: RemotingCommand, name: str, default: int | None, bits: int) -> int:
+    value = request.fields.get(name)
+    if value is None and default is not None:
+        return default
+    value = text(request, name)
+    limit = 1 << (bits - 1)
+    if not _NUMBER.fullmatch(value) or not -limit <= int(value) < limit:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is no {bits}-bit integer")
+    return int(value)

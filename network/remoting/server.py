@@ -1,0 +1,249 @@
+"""The server: connections on one asyncio loop, each bounded in what it may bring, hold and leave unread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from rmqctl.formats.errors import CorruptError, RefusedError
+from rmqctl.formats.wording import counted
+from rmqctl.network.remoting.codes import ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_frame
+from rmqctl.network.remoting.services import Processor, Suspended, Tell, answered
+
+Address = tuple[str, int]
+
+
+class Limits(NamedTuple):
+    """What clients together and one by one may take. `idle_seconds`: how long a connection may be silent
+    (serverChannelMaxIdleTimeSeconds). `buffered`: bytes of frames that are not whole yet, of all connections."""
+
+    connections: int = 1000
+    suspended: int = 10_000
+    slow_requests: int = 64
+    largest_frame: int = LARGEST_FRAME
+    buffered: int = 256 * 1024 * 1024
+    idle_seconds: float = 120.0
+
+
+class RemotingServer:
+    """Serves what a processor answers at any number of addresses."""
+
+    def __init__(
+        self,
+        processor: Processor[Any],
+        tell: Tell,
+        limits: Limits | None = None,
+        on_lost: Callable[[Connection], None] | None = None,
+    ) -> None:
+        """`tell` takes lines for whoever looks after it; `on_lost` hears of every connection that ended."""
+        self.processor = processor
+        self.limits = limits or Limits()
+        self.tell = tell
+        self.on_lost = on_lost or (lambda connection: None)
+        self.connections: set[Connection] = set()
+        self.buffered = 0
+        self.suspended = 0
+        self.slow = 0
+        self._servers: list[asyncio.Server] = []
+        # one at a time: slow requests read the same files, and none of them may take a client's turn
+        self.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-requests")
+
+    async def listen(self, host: str, port: int) -> Address:
+        """Take connections at an address too; port 0 is any free one. RefusedError where that cannot be."""
+        loop = asyncio.get_running_loop()
+        try:
+            server = await loop.create_server(lambda: Connection(self, loop), host, port)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise RefusedError(
+                f"cannot listen at {host}:{port}: {reason}", hint="name another address, or port 0 for any free port"
+            ) from error
+        self._servers.append(server)
+        address = server.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def close(self) -> None:
+        """Take no more connections, end those there are, and wait for requests that are being answered."""
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.close()
+        for server in self._servers:
+            await server.wait_closed()
+        await asyncio.to_thread(self.executor.shutdown, cancel_futures=True)
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection: a Caller."""
+
+    def __init__(self, server: RemotingServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._decoder = FrameDecoder(server.limits.largest_frame)
+        self._transport: asyncio.Transport | None = None
+        self._suspended: dict[asyncio.TimerHandle, None] = {}
+        self._is_paused = False
+        self._buffered = 0
+        self._last_active = loop.time()
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._opaque = 0
+        self.remote = ""
+        self.local_ip = ""
+
+    # ---- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client came."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.remote = _address_text(transport.get_extra_info("peername"))
+        self.local_ip = str(transport.get_extra_info("sockname")[0])
+        limit = self._server.limits.connections
+        if len(self._server.connections) >= limit:
+            self._end(f"there are {counted(limit, 'connection')} already")
+            return
+        self._server.connections.add(self)
+        self._watch_idleness()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client went, or was sent away."""
+        self._transport = None
+        self._count_buffered(0)
+        for timer in list(self._suspended):
+            self._forget(timer)
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        if self in self._server.connections:
+            self._server.connections.discard(self)
+            self._server.on_lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        self._last_active = self._loop.time()
+        self._decoder.feed(data)
+        self._process()
+
+    def pause_writing(self) -> None:
+        """The client does not read what it asked for: it is not heard until it does."""
+        self._is_paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._is_paused = False
+        if self._transport is not None:
+            self._transport.resume_reading()
+            self._process()
+
+    # ---- requests
+
+    def _process(self) -> None:
+        try:
+            while not self._is_paused and self._transport is not None:
+                command = self._decoder.next_command()
+                if command is None:
+                    break
+                self._serve(command)
+        except CorruptError as error:
+            self._end(error.message)
+            return
+        self._count_buffered(self._decoder.buffered)
+        if self._server.buffered > self._server.limits.buffered:
+            self._end("unfinished frames of all clients take too much memory")
+
+    def _serve(self, request: RemotingCommand) -> None:
+        server = self._server
+        if not server.processor.is_slow(request):
+            self._deliver(request, server.processor.reply(request, self))
+        elif server.slow >= server.limits.slow_requests:
+            self._write(answered(request, _busy("too many requests of this kind are waiting")))
+        else:
+            server.slow += 1
+            future = self._loop.run_in_executor(server.executor, server.processor.reply, request, self)
+            future.add_done_callback(lambda done: self._deliver_slow(request, done))
+
+    def _deliver_slow(self, request: RemotingCommand, done: asyncio.Future[Any]) -> None:
+        self._server.slow -= 1
+        if not done.cancelled():
+            self._deliver(request, done.result())
+
+    def _deliver(self, request: RemotingCommand, reply: RemotingCommand | Suspended | None) -> None:
+        if not isinstance(reply, Suspended):
+            self._write(reply)
+        elif self._server.suspended >= self._server.limits.suspended:
+            self._write(answered(request, _busy("too many pulls are waiting for messages")))
+        elif self._transport is not None:
+            self._suspend(reply)
+
+    def _suspend(self, reply: Suspended) -> None:
+        def wake() -> None:
+            self._forget(timer)
+            self._write(reply.answer())
+
+        timer = self._loop.call_later(reply.seconds, wake)
+        self._suspended[timer] = None
+        self._server.suspended += 1
+
+    def _forget(self, timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
+        del self._suspended[timer]
+        self._server.suspended -= 1
+
+    # ---- what goes out
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send the client a request of ours; one that went meanwhile misses it."""
+        self._opaque += 1
+        self._write(command._replace(opaque=self._opaque))
+
+    def _write(self, command: RemotingCommand | None) -> None:
+        if command is None or self._transport is None or self._transport.is_closing():
+            return
+        self._last_active = self._loop.time()
+        try:
+            frame = encode_frame(command)
+        except CorruptError as error:
+            self._server.tell(f"{self.remote}: {error.message}")
+            frame = encode_frame(
+                RemotingCommand(
+                    ResponseCode.SYSTEM_ERROR, remark=error.message, opaque=command.opaque, flag=command.flag
+                )
+            )
+        self._transport.write(frame)
+
+    def close(self) -> None:
+        """End the connection; what was answered still goes out."""
+        if self._transport is not None:
+            self._transport.close()
+
+    # ---- bounds
+
+    def _end(self, reason: str) -> None:
+        self._server.tell(f"{self.remote}: connection closed: {reason}")
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _count_buffered(self, size: int) -> None:
+        self._server.buffered += size - self._buffered
+        self._buffered = size
+
+    def _watch_idleness(self) -> None:
+        left = self._last_active + self._server.limits.idle_seconds - self._loop.time()
+        if left <= 0:
+            self.close()
+        else:
+            self._idle_timer = self._loop.call_later(left, self._watch_idleness)
+
+
+def _busy(remark: str) -> RemotingCommand:
+    return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)
+
+
+def _address_text(address: Any) -> str:
+    host, port = address[0], address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

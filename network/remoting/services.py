@@ -1,0 +1,131 @@
+"""Which requests are served: a table of handlers, and the rules for every answer. No socket is needed.
+
+(NettyRemotingAbstract#processRequestCommand)
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from rmqctl.formats.errors import RmqctlError
+from rmqctl.network.remoting.codes import ResponseCode
+from rmqctl.network.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+
+Context = TypeVar("Context")
+Tell = Callable[[str], None]
+"""Takes a line for whoever looks after the server."""
+
+
+class RequestError(Exception):
+    """A request that ends with `code`; `remark` is what the client's error says, `fields` stand in the header."""
+
+    def __init__(self, code: ResponseCode, remark: str, fields: Mapping[str, str] | None = None) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+        self.fields = fields or {}
+
+
+class Caller(Protocol):
+    """Who asks: a connection, or whatever stands for one in the same process. Compared by identity."""
+
+    @property
+    def remote(self) -> str:
+        """The caller's address as `ip:port`."""
+
+    @property
+    def local_ip(self) -> str:
+        """The address at which the caller reached us."""
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send the caller a request of ours."""
+
+
+class Suspended(NamedTuple):
+    """An answer that may wait for `seconds`: then, or when there is news, `answer` is asked for it.
+
+    `key` says what news it waits for; a broker that nobody writes to has none.
+    """
+
+    seconds: float
+    key: tuple[str, int]
+    answer: Callable[[], RemotingCommand]
+
+
+Reply = RemotingCommand | Suspended
+Handler = Callable[[Context, RemotingCommand, Caller], Reply]
+
+
+class Service(NamedTuple, Generic[Context]):
+    """One kind of request: what answers it and, in a line, what is given. `is_slow`: it may take longer than other
+    clients should have to wait."""
+
+    handler: Handler[Context]
+    about: str
+    is_slow: bool = False
+
+
+Services = Mapping[int, Service[Any]]
+
+
+class Processor(Generic[Context]):
+    """Answers requests by a table of services."""
+
+    def __init__(self, context: Context, services: Mapping[int, Service[Context]], tell: Tell) -> None:
+        self.context = context
+        self.services = services
+        self._tell = tell
+
+    def is_slow(self, request: RemotingCommand) -> bool:
+        """Whether `request` should be answered beside the others."""
+        service = self.services.get(request.code)
+        return service is not None and service.is_slow
+
+    def reply(self, request: RemotingCommand, caller: Caller) -> Reply | None:
+        """The answer, which may be suspended; None for a oneway request and for what is no request. Never raises."""
+        if request.is_response:
+            return None
+        service = self.services.get(request.code)
+        if service is None:
+            remark = f" request type {request.code} not supported"
+            return answered(request, RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
+        reply = self._guarded(request, lambda: service.handler(self.context, request, caller))
+        if isinstance(reply, Suspended) and not request.is_oneway:
+            answer = reply.answer
+            return reply._replace(answer=lambda: self.now(request, answer))
+        return None if isinstance(reply, Suspended) else answered(request, reply)
+
+    def now(self, request: RemotingCommand, answer: Callable[[], RemotingCommand]) -> RemotingCommand:
+        """The answer of a request that was suspended."""
+        reply = self._guarded(request, answer)
+        assert isinstance(reply, RemotingCommand)
+        return reply._replace(opaque=request.opaque, flag=RESPONSE_FLAG)
+
+    def _guarded(self, request: RemotingCommand, answer: Callable[[], Reply]) -> Reply:
+        try:
+            return answer()
+        except RequestError as error:
+            return RemotingCommand(error.code, error.fields, remark=error.remark)
+        except RmqctlError as error:
+            self._tell(f"request {request.code} failed: {error}")
+            return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever one request meets must not end the service of all others
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self._tell(
+                f"request {request.code} failed: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+            )
+            return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+
+def answered(request: RemotingCommand, reply: RemotingCommand) -> RemotingCommand | None:
+    """`reply` as the answer to `request`; None where none is wanted."""
+    if request.is_oneway:
+        return None
+    return reply._replace(opaque=request.opaque, flag=RESPONSE_FLAG)
+
+
+def oneway(code: int, **fields: str) -> RemotingCommand:
+    """A request of ours that wants no answer."""
+    return RemotingCommand(code, fields, flag=ONEWAY_FLAG)

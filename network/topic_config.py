@@ -1,0 +1,67 @@
+"""A topic as a broker is configured for it and a route tells of it (TopicConfig, PermName)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rmqctl.network.remoting.fastjson import bean, integer_of, text_of
+
+PERM_READ = 4
+PERM_WRITE = 2
+PERM_INHERIT = 1
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+_SINGLE_TAG = "SINGLE_TAG"
+_DEFAULT_QUEUES = 16
+
+
+class TopicConfig(NamedTuple):
+    """One topic. Queues have the ids from 0 up to their number."""
+
+    name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int = PERM_READ | PERM_WRITE
+    filter_type: str = _SINGLE_TAG
+    sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, Any] = {}
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether consumers may pull from it."""
+        return bool(self.perm & PERM_READ)
+
+    def as_bean(self) -> dict[str, Any]:
+        """The topic as it stands in topics.json and in answers."""
+        return bean(
+            attributes=dict(self.attributes),
+            order=self.order,
+            perm=self.perm,
+            readQueueNums=self.read_queue_nums,
+            topicFilterType=self.filter_type,
+            topicName=self.name,
+            topicSysFlag=self.sys_flag,
+            writeQueueNums=self.write_queue_nums,
+        )
+
+
+def topic_from_bean(name: str, content: Mapping[str, Any]) -> TopicConfig:
+    """The topic `name` of an object of topics.json; what is missing or of the wrong type is as RocketMQ has it."""
+    attributes = content.get("attributes")
+    return TopicConfig(
+        name,
+        max(0, integer_of(content, "readQueueNums", _DEFAULT_QUEUES)),
+        max(0, integer_of(content, "writeQueueNums", _DEFAULT_QUEUES)),
+        integer_of(content, "perm", PERM_READ | PERM_WRITE),
+        text_of(content, "topicFilterType") or _SINGLE_TAG,
+        integer_of(content, "topicSysFlag"),
+        content.get("order") is True,
+        attributes if isinstance(attributes, dict) else {},
+    )
+
+
+def retry_topic(group: str) -> str:
+    """Where messages of `group` go that are to be consumed again (MixAll#getRetryTopic)."""
+    return RETRY_PREFIX + group
