@@ -54,7 +54,7 @@ class Broker:
         self.log_end = self._find_log_end()
 
     def _find_log_end(self) -> int:
-        """Physical offset behind the last message that a queue knows: zeros may fill the rest of the log's last file."""
+        """Physical offset behind the last message that a queue knows: zeros may fill the rest of the log."""
         ends = [0]
         for queue in self.files.queues.all():
             unit = queue.unit(queue.max_offset - 1) if queue.max_offset else None

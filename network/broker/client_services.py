@@ -99,7 +99,7 @@ def query_subscription(broker: Broker, request: RemotingCommand, caller: Caller)
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
 
 
-SERVICES = {
+SERVICES: dict[int, Service[Broker]] = {
     RequestCode.HEART_BEAT: Service(heart_beat, "remembered for 120 s; the other members of a group are told (40)"),
     RequestCode.UNREGISTER_CLIENT: Service(unregister_client, "the client leaves its groups"),
     RequestCode.CHECK_CLIENT_CONFIG: Service(check_client_config, "tag expressions are checked, SQL92 is refused"),

@@ -123,7 +123,7 @@ class ClientManager:
 
     def consumer_groups(self) -> list[str]:
         """Groups that are there."""
-        return sorted(list(self._consumers))
+        return sorted(self._consumers)
 
     # ---- coming and going
 
@@ -171,7 +171,7 @@ class ClientManager:
 
     def expire(self, now: int) -> None:
         """Send away who has been silent for too long."""
-        members = [channels for channels in self._producers.values()]
+        members = list(self._producers.values())
         members += [group.channels for group in self._consumers.values()]
         silent = {
             caller

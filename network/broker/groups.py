@@ -77,8 +77,8 @@ class GroupTable:
 
     def names(self) -> list[str]:
         """All groups, by name."""
-        return sorted(list(self._groups))
+        return sorted(self._groups)
 
     def all(self) -> dict[str, dict[str, Any]]:
         """Settings of all groups."""
-        return dict(sorted(list(self._groups.items())))
+        return dict(sorted(self._groups.items()))

@@ -71,7 +71,7 @@ def update_consumer_offset(broker: Broker, request: RemotingCommand, caller: Cal
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
-SERVICES = {
+SERVICES: dict[int, Service[Broker]] = {
     RequestCode.QUERY_CONSUMER_OFFSET: Service(
         query_consumer_offset, "where a group is in a queue; 22 where it has no offset, so that its own policy rules"
     ),

@@ -92,9 +92,9 @@ def _subscribed_tags(
             raise RequestError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         expression, is_tags = subscription.expression, subscription.is_tags
     if not is_tags:
+        kind = request.fields.get("expressionType", "SQL92")
         raise RequestError(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {request.fields.get('expressionType', 'SQL92')}",
+            ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
         )
     try:
         return TagFilter(expression)
@@ -139,7 +139,7 @@ def _code(result: GetResult, offset: int) -> int:
 
 _ABOUT = "messages of a queue, as they are stored; without new ones the answer waits"
 
-SERVICES = {
+SERVICES: dict[int, Service[Broker]] = {
     RequestCode.PULL_MESSAGE: Service(pull_message, _ABOUT),
     RequestCode.LITE_PULL_MESSAGE: Service(pull_message, _ABOUT),
 }

@@ -96,7 +96,7 @@ def query_consume_queue(broker: Broker, request: RemotingCommand, caller: Caller
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
 
 
-SERVICES = {
+SERVICES: dict[int, Service[Broker]] = {
     RequestCode.QUERY_MESSAGE: Service(query_message, "messages by key through the index", is_slow=True),
     RequestCode.VIEW_MESSAGE_BY_ID: Service(view_message, "a message by its physical offset", is_slow=True),
     RequestCode.QUERY_CONSUME_QUEUE: Service(query_consume_queue, "units of a queue as stored, 800 at most"),

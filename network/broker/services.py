@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from rmqctl.network.broker import client_services, offset_services, pull, query_services
+from rmqctl.network.broker import (
+    client_services,
+    config_services,
+    offset_services,
+    pull,
+    query_services,
+    stats_services,
+)
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
@@ -23,6 +30,8 @@ SERVICES: dict[int, Service[Broker]] = {
     **offset_services.SERVICES,
     **client_services.SERVICES,
     **query_services.SERVICES,
+    **stats_services.SERVICES,
+    **config_services.SERVICES,
     RequestCode.SEND_MESSAGE: _REFUSED,
     RequestCode.SEND_MESSAGE_V2: _REFUSED,
     RequestCode.SEND_BATCH_MESSAGE: _REFUSED,

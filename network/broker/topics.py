@@ -71,7 +71,7 @@ class TopicTable:
 
     def all(self) -> list[TopicConfig]:
         """All topics, by name."""
-        return [topic for _, topic in sorted(list(self._topics.items()))]
+        return [topic for _, topic in sorted(self._topics.items())]
 
     def routes(self) -> dict[str, TopicConfig]:
         """Topics as a route shows them while nothing can be written: for reading only."""

@@ -151,7 +151,7 @@ def query_data_version(server: NameServer, request: RemotingCommand, caller: Cal
     return RemotingCommand(ResponseCode.SUCCESS, {"changed": "true"})
 
 
-SERVICES = {
+SERVICES: dict[int, Service[NameServer]] = {
     RequestCode.GET_ROUTEINFO_BY_TOPIC: Service(
         get_route, "brokers and queues of a topic, readable only; 17 if unknown"
     ),

@@ -18,9 +18,8 @@ ONEWAY_FLAG = 2
 LARGEST_HEADER = 1024 * 1024
 """Far above any header of RocketMQ, whose largest part is 32,767 bytes of properties."""
 
-_LANGUAGES = (
-    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS"
-)  # fmt: skip
+# LanguageCode, by its numbers
+_LANGUAGES = "JAVA CPP DOTNET PYTHON DELPHI ERLANG RUBY OTHER HTTP GO PHP OMS RUST NODE_JS".split()
 _OTHER_LANGUAGE = "OTHER"
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _BINARY_HEAD = struct.Struct(">hbhiii")

@@ -1,0 +1,133 @@
+"""What the broker is configured with: topics, groups, offsets, itself; and what state it is in."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from rmqctl.formats.errors import CorruptError, UnreadableError
+from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.runtime_info import runtime_info
+from rmqctl.network.broker.topics import NO_VERSION, is_system_topic
+from rmqctl.network.remoting import fields
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.fastjson import bean, fastjson
+from rmqctl.network.remoting.services import Caller, RequestError, Service
+from rmqctl.store.config_files import read_config
+
+
+def _body(content: Any) -> RemotingCommand:
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+
+
+def get_topic_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """One topic."""
+    name = fields.text(request, "topic")
+    topic = broker.topics.find(name)
+    if topic is None:
+        raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+    return _body(topic.as_bean())
+
+
+def get_all_topic_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """All topics."""
+    content = bean(
+        dataVersion=broker.topics.data_version,
+        mappingDataVersion=NO_VERSION,
+        topicConfigTable={topic.name: topic.as_bean() for topic in broker.topics.all()},
+        topicQueueMappingDetailMap={},
+        topicQueueMappingInfoMap={},
+    )
+    return _body(content)
+
+
+def get_group_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """One group."""
+    name = fields.text(request, "group")
+    group = broker.groups.find(name)
+    if group is None:
+        raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
+    return _body(group)
+
+
+def get_all_group_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """All groups."""
+    content = bean(
+        dataVersion=broker.groups.data_version, forbiddenTable={}, subscriptionGroupTable=broker.groups.all()
+    )
+    return _body(content)
+
+
+def get_all_consumer_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Offsets of all groups, as they are now."""
+    return _body(bean(dataVersion=broker.offsets.data_version, offsetTable=broker.offsets.as_table()))
+
+
+def get_all_delay_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """How far the delay levels have been delivered, as the store has it."""
+    try:
+        content = read_config(broker.files.layout.config / "delayOffset.json")
+    except (CorruptError, UnreadableError) as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    return _body(content if isinstance(content, dict) else bean(dataVersion=NO_VERSION, offsetTable={}))
+
+
+def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """What the broker.conf says and what it is called here; defaults that nobody set are not among it."""
+    identity = broker.identity
+    properties = {
+        **broker.properties,
+        "brokerClusterName": identity.cluster,
+        "brokerName": identity.name,
+        "brokerId": str(identity.broker_id),
+        "listenPort": str(identity.port),
+        "storePathRootDir": os.fspath(broker.files.root),
+    }
+    text = "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
+    version = json.dumps(NO_VERSION, separators=(",", ":"))
+    return RemotingCommand(ResponseCode.SUCCESS, {"version": version}, text.encode("utf-8", "backslashreplace"))
+
+
+def get_system_topics(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Topics that the broker has for itself."""
+    identity = broker.identity
+    names = [
+        topic.name for topic in broker.topics.all() if is_system_topic(topic.name, identity.cluster, identity.name)
+    ]
+    return _body(bean(topicList=names))
+
+
+def get_runtime_info(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The broker's state as texts by name."""
+    return _body(bean(table=runtime_info(broker)))
+
+
+def get_ha_status(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """A master without slaves."""
+    client = bean(
+        lastReadTimestamp=0, lastWriteTimestamp=0, masterFlushOffset=0, maxOffset=0, transferredByteInSecond=0
+    )
+    content = bean(
+        haClientRuntimeInfo=client,
+        haConnectionInfo=[],
+        inSyncSlaveNums=0,
+        master=True,
+        masterCommitLogMaxOffset=broker.log_end,
+    )
+    return _body(content)
+
+
+SERVICES: dict[int, Service[Broker]] = {
+    RequestCode.GET_TOPIC_CONFIG: Service(get_topic_config, "one topic"),
+    RequestCode.GET_ALL_TOPIC_CONFIG: Service(get_all_topic_config, "all topics"),
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Service(get_group_config, "one group"),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Service(get_all_group_config, "all groups"),
+    RequestCode.GET_ALL_CONSUMER_OFFSET: Service(get_all_consumer_offset, "offsets of all groups, as in memory"),
+    RequestCode.GET_ALL_DELAY_OFFSET: Service(get_all_delay_offset, "delivered delay levels, as in the store"),
+    RequestCode.GET_BROKER_CONFIG: Service(get_broker_config, "what the broker.conf says, no defaults"),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Service(get_system_topics, "topics of the broker's own"),
+    RequestCode.GET_BROKER_RUNTIME_INFO: Service(get_runtime_info, "every key of 5.3.3; rates are 0", is_slow=True),
+    RequestCode.GET_BROKER_HA_STATUS: Service(get_ha_status, "a master without slaves"),
+}
