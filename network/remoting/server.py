@@ -100,8 +100,9 @@ class Connection(asyncio.Protocol):
         """A client came."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self.remote = _address_text(transport.get_extra_info("peername"))
-        self.local_ip = str(transport.get_extra_info("sockname")[0])
+        # a connection may be over again before it is looked at: then there are no addresses
+        self.remote = _address_text(transport.get_extra_info("peername") or ("gone", 0))
+        self.local_ip = str((transport.get_extra_info("sockname") or ("",))[0])
         limit = self._server.limits.connections
         if len(self._server.connections) >= limit:
             self._end(f"there are {counted(limit, 'connection')} already")
@@ -215,6 +216,11 @@ class Connection(asyncio.Protocol):
                 )
             )
         self._transport.write(frame)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that the client has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:
         """End the connection; what was answered still goes out."""

@@ -63,6 +63,18 @@ def toolchain_with(version: str, label: str, sources: Path) -> Toolchain:
     return Toolchain(version, tools.java, f"{classes}{os.pathsep}{jars}/*")
 
 
+def clients(version: str) -> Toolchain:
+    """RocketMQ's clients of `version` (and mqadmin where it is the newest) with our programs that use them."""
+    label = f"clients-{version}"
+    java = _java()
+    folders = [SOURCES / "clients" / "common", SOURCES / "clients" / LINE_OF[version]]
+    with _locked(cache_folder()) as cache:
+        jars = _jars(label, cache)
+        sources = [source for folder in folders for source in folder.rglob("*.java")]
+        classes = _compiled(f"classes-{label}", sources, cache, jars, java)
+    return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
+
+
 def cache_folder() -> Path:
     """Where jars and classes are kept: RMQCTL_INTEROP_CACHE, else .interop in the repository, which git ignores."""
     given = os.environ.get("RMQCTL_INTEROP_CACHE")

@@ -1,0 +1,303 @@
+"""The server over real sockets: answers, waiting ones, and every bound on what a client may take."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from rmqctl.formats.errors import RefusedError
+from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
+from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.network.remoting.server import Limits, RemotingServer
+from rmqctl.network.remoting.services import Caller, Processor, Reply, Service, Suspended
+
+SECONDS = 30
+BIG = 1 << 20
+
+
+def echo(context: None, request: RemotingCommand, caller: Caller) -> Reply:
+    return RemotingCommand(0, request.fields, request.body)
+
+
+def hold(context: None, request: RemotingCommand, caller: Caller) -> Reply:
+    return Suspended(float(request.fields["seconds"]), ("T", 0), lambda: RemotingCommand(19))
+
+
+def big(context: None, request: RemotingCommand, caller: Caller) -> Reply:
+    return RemotingCommand(0, body=bytes(BIG))
+
+
+def too_big(context: None, request: RemotingCommand, caller: Caller) -> Reply:
+    return RemotingCommand(0, body=bytes(1 << 24))
+
+
+def fail(context: None, request: RemotingCommand, caller: Caller) -> Reply:
+    raise RuntimeError("a bug")
+
+
+def call_back(context: None, request: RemotingCommand, caller: Caller) -> Reply:
+    caller.send(RemotingCommand(40, {"consumerGroup": "g"}, flag=ONEWAY_FLAG))
+    return RemotingCommand(0)
+
+
+ECHO, HOLD, BIG_ONE, TOO_BIG, FAIL, SLOW, CALL_BACK = range(1, 8)
+SERVICES: dict[int, Service[None]] = {
+    ECHO: Service(echo, ""),
+    HOLD: Service(hold, ""),
+    BIG_ONE: Service(big, ""),
+    TOO_BIG: Service(too_big, ""),
+    FAIL: Service(fail, ""),
+    SLOW: Service(echo, "", is_slow=True),
+    CALL_BACK: Service(call_back, ""),
+}
+
+
+class Client:
+    """One connection to the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._decoder = FrameDecoder()
+
+    def send(self, code: int, opaque: int = 1, flag: int = 0, body: bytes = b"", **fields: str) -> None:
+        self.writer.write(encode_frame(RemotingCommand(code, fields, body, opaque=opaque, flag=flag)))
+
+    async def receive(self) -> RemotingCommand | None:
+        """The next command; None when the server has closed the connection."""
+        while True:
+            command = self._decoder.next_command()
+            if command is not None:
+                return command
+            try:
+                data = await asyncio.wait_for(self.reader.read(1 << 16), SECONDS)
+            except ConnectionError:
+                return None
+            if not data:
+                return None
+            self._decoder.feed(data)
+
+
+class Bench:
+    """A server at a free port, what it told, and clients of it."""
+
+    def __init__(self, server: RemotingServer, port: int, told: list[str], lost: list[Any]) -> None:
+        self.server = server
+        self.port = port
+        self.told = told
+        self.lost = lost
+        self._clients: list[Client] = []
+
+    async def connect(self) -> Client:
+        self._clients.append(Client(*await asyncio.open_connection("127.0.0.1", self.port)))
+        return self._clients[-1]
+
+    async def close(self) -> None:
+        for client in self._clients:
+            client.writer.close()
+            with contextlib.suppress(ConnectionError):
+                await client.writer.wait_closed()
+        await self.server.close()
+
+
+def served(check: Callable[[Bench], Awaitable[None]], limits: Limits | None = None) -> None:
+    """Run `check` against a server with these limits."""
+
+    async def run() -> None:
+        told: list[str] = []
+        lost: list[Any] = []
+        server = RemotingServer(Processor(None, SERVICES, told.append), told.append, limits, lost.append)
+        _, port = await server.listen("127.0.0.1", 0)
+        bench = Bench(server, port, told, lost)
+        try:
+            await asyncio.wait_for(check(bench), 2 * SECONDS)
+        finally:
+            await bench.close()
+
+    asyncio.run(run())
+
+
+def test_requests_of_a_connection_are_answered_each_by_its_number() -> None:
+    async def check(bench: Bench) -> None:
+        client = await bench.connect()
+        for opaque in range(50):
+            client.send(SLOW if opaque % 2 else ECHO, opaque, body=str(opaque).encode())
+        client.send(ECHO, 99, flag=ONEWAY_FLAG)
+        client.send(1234, 50)
+        answers = [await client.receive() for _ in range(51)]
+        got = {answer.opaque: answer for answer in answers if answer is not None}
+        assert sorted(got) == list(range(51))
+        assert all(got[opaque].body == str(opaque).encode() for opaque in range(50))
+        assert (got[50].code, got[50].flag) == (3, 1)
+
+    served(check)
+
+
+def test_a_bug_and_an_answer_too_large_are_told_and_the_connection_lives_on() -> None:
+    async def check(bench: Bench) -> None:
+        client = await bench.connect()
+        for code, remark in ((FAIL, "RuntimeError: a bug"), (TOO_BIG, "larger than a frame")):
+            client.send(code, code)
+            answer = await client.receive()
+            assert answer is not None
+            assert (answer.code, answer.opaque, answer.flag) == (1, code, 1)
+            assert answer.remark is not None
+            assert remark in answer.remark
+        client.send(ECHO)
+        assert await client.receive() is not None
+        assert len(bench.told) == 2
+
+    served(check)
+
+
+def test_an_answer_that_waits_does_not_keep_others_waiting() -> None:
+    async def check(bench: Bench) -> None:
+        client = await bench.connect()
+        client.send(HOLD, 1, seconds="0.2")
+        client.send(ECHO, 2)
+        first, second = await client.receive(), await client.receive()
+        assert first is not None
+        assert second is not None
+        assert (first.opaque, second.opaque, second.code, second.flag) == (2, 1, 19, 1)
+        client.send(HOLD, 3, flag=ONEWAY_FLAG, seconds="0")
+        client.send(ECHO, 4)
+        last = await client.receive()
+        assert last is not None
+        assert last.opaque == 4
+
+    served(check)
+
+
+def test_what_waits_is_forgotten_with_its_connection_and_bounded() -> None:
+    async def check(bench: Bench) -> None:
+        client = await bench.connect()
+        for opaque in range(3):
+            client.send(HOLD, opaque, seconds="1000")
+        busy = await client.receive()
+        assert busy is not None
+        assert (busy.opaque, busy.code) == (2, 2)
+        assert bench.server.suspended == 2
+        client.writer.close()
+        while bench.server.connections:
+            await asyncio.sleep(0.01)
+        assert bench.server.suspended == 0
+        assert len(bench.lost) == 1
+
+    served(check, Limits(suspended=2))
+
+
+def test_requests_of_ours_reach_the_client() -> None:
+    async def check(bench: Bench) -> None:
+        client = await bench.connect()
+        client.send(CALL_BACK, 7)
+        request, answer = await client.receive(), await client.receive()
+        assert request is not None
+        assert answer is not None
+        assert (request.code, request.fields, request.is_oneway) == (40, {"consumerGroup": "g"}, True)
+        assert answer.opaque == 7
+
+    served(check)
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", struct.pack(">II", 8, 1 << 20) + b"abcd"])
+def test_whoever_speaks_something_else_is_sent_away(data: bytes) -> None:
+    async def check(bench: Bench) -> None:
+        client = await bench.connect()
+        client.writer.write(data)
+        assert await client.receive() is None
+        assert len(bench.told) == 1
+
+    served(check)
+
+
+def test_connections_and_unfinished_frames_are_bounded() -> None:
+    async def check(bench: Bench) -> None:
+        one, two = await bench.connect(), await bench.connect()
+        one.send(ECHO)
+        two.send(ECHO)
+        assert await one.receive() is not None
+        assert await two.receive() is not None
+        three = await bench.connect()
+        assert await three.receive() is None
+        one.writer.write(struct.pack(">I", 5000) + bytes(3000))
+        two.writer.write(struct.pack(">I", 5000) + bytes(3000))
+        ended = [asyncio.ensure_future(client.receive()) for client in (one, two)]
+        done, waiting = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED, timeout=SECONDS)
+        assert [one.result() for one in done] == [None]
+        assert len(waiting) == 1
+        assert bench.server.buffered == 3004
+        for future in waiting:
+            future.cancel()
+
+    served(check, Limits(connections=2, buffered=5000))
+
+
+def test_a_client_that_does_not_read_is_not_heard() -> None:
+    async def check(bench: Bench) -> None:
+        client = await bench.connect()
+        asked = 64
+        for opaque in range(asked):
+            client.send(BIG_ONE, opaque)
+        await client.writer.drain()
+        other = await bench.connect()
+        other.send(ECHO)
+        assert await other.receive() is not None
+        waiting = [connection for connection in bench.server.connections if connection.unsent > BIG // 2]
+        assert sum(connection.unsent for connection in waiting) < 8 * BIG
+        answers = [await client.receive() for _ in range(asked)]
+        assert [answer.opaque for answer in answers if answer is not None] == list(range(asked))
+
+    served(check)
+
+
+def test_a_silent_connection_is_closed() -> None:
+    async def check(bench: Bench) -> None:
+        client = await bench.connect()
+        client.send(ECHO)
+        assert await client.receive() is not None
+        assert await client.receive() is None
+        assert len(bench.lost) == 1
+
+    served(check, Limits(idle_seconds=0.3))
+
+
+def test_an_address_that_is_taken_is_refused() -> None:
+    async def check(bench: Bench) -> None:
+        with pytest.raises(RefusedError, match="cannot listen at"):
+            await bench.server.listen("127.0.0.1", bench.port)
+
+    served(check)
+
+
+def test_slow_requests_are_bounded() -> None:
+    async def check(bench: Bench) -> None:
+        client = await bench.connect()
+        client.send(SLOW)
+        busy = await client.receive()
+        assert busy is not None
+        assert busy.code == 2
+
+    served(check, Limits(slow_requests=0))
+
+
+def test_a_connection_that_ends_while_it_is_answered_does_no_harm() -> None:
+    async def check(bench: Bench) -> None:
+        client = await bench.connect()
+        for opaque in range(20):
+            client.send(SLOW, opaque)
+        client.writer.transport.abort()
+        while bench.server.connections:
+            await asyncio.sleep(0.01)
+        other = await bench.connect()
+        other.send(SLOW)
+        assert await other.receive() is not None
+        assert bench.server.slow == 0
+
+    served(check)
+
+

@@ -1,0 +1,130 @@
+"""`rmqctl serve` as a process: its one line, its end, its warnings; and not one byte of the store changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from tests.goldens import GoldenStore, tree_state
+from tests.network.callers import pulling
+from tests.network.serving import SECONDS, serving
+
+
+def ask(address: str, code: int, **fields: object) -> RemotingCommand:
+    """One request over a connection of its own."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
+        texts = {name: str(value) for name, value in fields.items()}
+        connection.sendall(encode_frame(RemotingCommand(code, texts)))
+        decoder = FrameDecoder()
+        while True:
+            decoder.feed(connection.recv(1 << 16))
+            answer = decoder.next_command()
+            if answer is not None:
+                return answer
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rmqctl", "serve", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_a_client_finds_the_broker_and_its_messages_and_nothing_changes(golden_store: GoldenStore, end: int) -> None:
+    store = golden_store("broker-real")
+    before = tree_state(store)
+    with serving(store) as served:
+        route = ask(served.namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Events")
+        broker = json.loads(route.body)["brokerDatas"][0]["brokerAddrs"]["0"]
+        assert broker == served.broker
+        assert ask(broker, RequestCode.PULL_MESSAGE, **pulling("Events", 3, 0)).code == 0
+        commit = {"topic": "Events", "queueId": 3, "consumerGroup": "g-events", "commitOffset": 1}
+        assert ask(broker, RequestCode.UPDATE_CONSUMER_OFFSET, **commit).code == 0
+        offset = ask(broker, RequestCode.QUERY_CONSUMER_OFFSET, **commit)
+        assert offset.fields == {"offset": "1"}
+        # ends with a connection open and a frame that never came whole
+        host, _, port = broker.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=SECONDS) as silent:
+            silent.sendall(struct.pack(">I", 100))
+            assert served.end(end) == 0
+    assert "Traceback" not in served.errors
+    assert "bug" not in served.errors
+    assert tree_state(store) == before
+
+
+def test_a_store_that_may_not_be_written_is_served(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    for folder, _, files in os.walk(store):
+        for name in files:
+            os.chmod(Path(folder) / name, 0o400)
+        os.chmod(folder, 0o500)
+    before = tree_state(store)
+    try:
+        with serving(store) as served:
+            assert ask(served.broker, RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
+            assert served.end() == 0
+        assert tree_state(store) == before
+    finally:
+        for folder, _, _ in os.walk(store):
+            os.chmod(folder, 0o700)
+
+
+def test_names_come_from_the_broker_conf(golden_store: GoldenStore, tmp_path: Path) -> None:
+    store = golden_store("broker-real")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerClusterName=mine\nbrokerName=b-7\n", encoding="ascii")
+    with serving(store, "-c", str(conf)) as served:
+        cluster = ask(served.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO).body.decode()
+        assert f'{{"b-7":{{"brokerAddrs":{{0:"{served.broker}"}}' in cluster
+        assert '"clusterAddrTable":{"mine":["b-7"]}' in cluster
+        assert served.end() == 0
+
+
+def test_other_addresses_than_loopback_are_warned_of(golden_store: GoldenStore) -> None:
+    with serving(golden_store("clean"), "--listen", "0.0.0.0:0") as served:
+        port = served.broker.rpartition(":")[2]
+        route = ask(served.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO).body.decode()
+        assert f'{{0:"127.0.0.1:{port}"}}' in route
+        assert served.end() == 0
+    assert "anybody who reaches 0.0.0.0 can read all messages" in served.errors
+
+
+def test_an_address_that_is_taken_ends_with_5(golden_store: GoldenStore) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run("-s", golden_store("clean"), "--listen", f"127.0.0.1:{port}", "--namesrv", "127.0.0.1:0")
+    assert (ended.returncode, ended.stdout) == (5, "")
+    assert f"cannot listen at 127.0.0.1:{port}" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--listen", "127.0.0.1"], 2, "is no address"),
+        (["--listen", "127.0.0.1:65536"], 2, "is no address"),
+        (["--listen", "127.0.0.1:x"], 2, "is no address"),
+        (["--writable"], 2, "No such option"),
+        (["-s", "/nowhere/at/all"], 3, "there is no such directory"),
+    ],
+)
+def test_wrong_calls_end_with_their_codes(arguments: list[str], code: int, said: str) -> None:
+    ended = run(*arguments)
+    assert ended.returncode == code
+    assert said in ended.stderr
+
+
+def test_queues_in_a_rocksdb_are_refused(golden_store: GoldenStore) -> None:
+    ended = run("-s", golden_store("rocksdb"), "--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0")
+    assert (ended.returncode, ended.stdout) == (5, "")
+    assert "RocksDB" in ended.stderr
