@@ -18,7 +18,7 @@ import pytest
 from tests.processes import run
 
 ROOT = Path(__file__).resolve().parents[1]
-FLOORS = ("formats", "store", "pipeline", "rmqctl")
+FLOORS = ("formats", "store", "network", "pipeline", "rmqctl")
 LONGEST_MODULE = 350
 LONGEST_FUNCTION = 70
 HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark")
@@ -55,6 +55,7 @@ HOUSE = tuple(
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
     rmqctl.pipeline.sql rmqctl.pipeline
+    rmqctl.network.remoting rmqctl.network.topic_config rmqctl.network.nameserver rmqctl.network.broker rmqctl.network
     rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.opening rmqctl.reports rmqctl.sql rmqctl rmqctl.commands
     rmqctl.documents
     """.split()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from rmqctl.network.broker.clients import ClientManager
 from rmqctl.network.broker.groups import GroupTable
 from rmqctl.network.broker.identity import BrokerIdentity
+from rmqctl.network.broker.locks import QueueLocks
 from rmqctl.network.broker.offsets import ConsumerOffsets
 from rmqctl.network.broker.topics import TopicTable
 from rmqctl.network.remoting.codes import ResponseCode
@@ -49,6 +50,7 @@ class Broker:
         self.groups = GroupTable(files, tell)
         self.offsets = ConsumerOffsets(files, tell)
         self.clients = ClientManager()
+        self.locks = QueueLocks()
         self.topics.add_retry_topics({*self.groups.names(), *self.offsets.groups()})
         self._told: set[tuple[str, int]] = set()
         self.log_end = self._find_log_end()
@@ -102,5 +104,6 @@ class Broker:
         self.clients.lost(caller)
 
     def tick(self) -> None:
-        """To be called every few seconds: sends silent clients away."""
+        """To be called every few seconds: sends silent clients away, and frees what they had for themselves."""
         self.clients.expire(self.clock())
+        self.locks.expire(self.clock())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rmqctl.network.broker import (
     client_services,
     config_services,
+    lock_services,
     offset_services,
     pull,
     query_services,
@@ -29,6 +30,7 @@ SERVICES: dict[int, Service[Broker]] = {
     **pull.SERVICES,
     **offset_services.SERVICES,
     **client_services.SERVICES,
+    **lock_services.SERVICES,
     **query_services.SERVICES,
     **stats_services.SERVICES,
     **config_services.SERVICES,

@@ -99,6 +99,7 @@ def test_consumers_get_every_message_once_and_producers_are_refused(
         *("lite", "Events", f"lite-{line}", "*", str(len(events))),
         *("pull", "Events", f"pull-{line}", "*", "0"),
         *("push", "Orders", f"push-{line}", "pay", str(len(paid))),
+        *("ordered", "Orders", f"ordered-{line}", "pay", str(len(paid))),
         *("send", "Orders", "producer", "-", "0"),
     )  # fmt: skip
     assert _rows(got["lite"]) == events
@@ -106,6 +107,9 @@ def test_consumers_get_every_message_once_and_producers_are_refused(
     ends = {int(one[1]): (int(one[2]), int(one[3])) for one in got["pull"] if one[0] == "queue"}
     assert ends == {queue.queue_id: (queue.max_offset, 0) for queue in store.reader.queues("Events")}
     assert _rows(got["push"]) == paid
+    assert _rows(got["ordered"]) == paid
+    by_queue = [[int(one[2]) for one in got["ordered"] if one[1] == str(queue)] for queue in range(4)]
+    assert by_queue == [sorted(offsets) for offsets in by_queue]
     assert got["send"] == [["refused", "14"]]
 
 
@@ -145,7 +149,9 @@ def test_mqadmin_sees_the_store(store: Store, served: Served, tmp_path: Path) ->
     told = [texts[f"{command} -n {served.namesrv}"] for command in commands]
     topics, cluster, status, by_key, by_id, by_unique_key, progress, all_progress, state, behind, units, ha = told
     assert {"Orders", "Events", "%RETRY%g-events", "%RETRY%g-idle"} <= set(topics.split())
-    assert ["DefaultCluster", "broker-a", "0", served.broker, "V5_3_3"] in [row.split()[:5] for row in cluster.splitlines()]
+    assert ["DefaultCluster", "broker-a", "0", served.broker, "V5_3_3"] in [
+        row.split()[:5] for row in cluster.splitlines()
+    ]
     rows = [row.split()[1:4] for row in status.splitlines() if row.startswith("broker-a")]
     assert rows == [[str(queue.queue_id), "0", str(queue.max_offset)] for queue in store.reader.queues("Events")]
     assert unique_key in by_key

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.config_json import parse_config_json
+from rmqctl.formats.message import decode_message
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.identity import BrokerIdentity
 from rmqctl.network.broker.services import SERVICES
@@ -82,3 +83,13 @@ def heartbeat(client_id: str, group: str, **topics: str) -> dict[str, Any]:
         "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": subscriptions,
     }  # fmt: skip
     return {"clientID": client_id, "consumerDataSet": [consumer], "producerDataSet": [{"groupName": "P"}]}
+
+
+def frames(body: bytes) -> list[tuple[int, int, int]]:
+    """Queue, queue offset and physical offset of the good frames that `body` consists of."""
+    found, position = [], 0
+    while position < len(body):
+        message = decode_message(body, position, len(body) - position, None)
+        found.append((message.queue_id, message.queue_offset, message.physical_offset))
+        position += message.total_size
+    return found

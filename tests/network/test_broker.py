@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rmqctl.formats.message import decode_message
 from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.codes import ResponseCode as Response
 from rmqctl.network.remoting.command import ONEWAY_FLAG
 from rmqctl.store.read.reader import StoreReader
 from tests import goldens, opened
-from tests.network.callers import Asking, Peer, heartbeat, pulling
-
-EDGES = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
+from tests.network.callers import Asking, Peer, frames, heartbeat, pulling
 
 
 @pytest.fixture(scope="module")
@@ -30,126 +28,6 @@ def reader() -> StoreReader:
 @pytest.fixture
 def asking(store: Path) -> Asking:
     return Asking(store)
-
-
-def frames(body: bytes) -> list[tuple[int, int, int]]:
-    """Queue, queue offset and physical offset of the good frames that `body` consists of."""
-    found, position = [], 0
-    while position < len(body):
-        message = decode_message(body, position, len(body) - position, None)
-        found.append((message.queue_id, message.queue_offset, message.physical_offset))
-        position += message.total_size
-    return found
-
-
-# ---- pulling
-
-
-def test_frames_leave_as_they_lie_in_the_log(asking: Asking, reader: StoreReader) -> None:
-    expected = reader.get("Events", 3, 10).messages
-    answer = asking.ask(Request.PULL_MESSAGE, **pulling("Events", 3, 10))
-    assert (answer.code, answer.remark) == (0, "FOUND")
-    assert answer.body == b"".join(
-        reader.files.log.read(message.physical_offset, message.total_size) for message in expected
-    )
-    assert [answer.fields[name] for name in EDGES] == ["0", "30", "0", "30"]
-
-
-def test_a_whole_queue_comes_pull_by_pull(asking: Asking, reader: StoreReader) -> None:
-    offset, found = 0, []
-    while offset < 30:
-        answer = asking.ask(Request.LITE_PULL_MESSAGE, **pulling("Events", 3, offset, maxMsgNums=7))
-        assert len(frames(answer.body)) <= 7
-        found += frames(answer.body)
-        offset = int(answer.fields["nextBeginOffset"])
-    assert [one[1] for one in found] == list(range(30))
-
-
-def test_tags_are_matched_by_request_and_by_heartbeat(asking: Asking, reader: StoreReader) -> None:
-    paid = [message.queue_offset for message in reader.get("Orders", 0, 0, tags="pay").messages]
-    answer = asking.ask(Request.PULL_MESSAGE, **pulling("Orders", 0, 0, subscription="pay || nothing"))
-    assert [one[1] for one in frames(answer.body)] == paid
-    assert asking.ask(Request.HEART_BEAT, heartbeat("c1", "g", Orders="pay")).code == 0
-    by_heartbeat = pulling("Orders", 0, 0, sysFlag=0, subVersion=7)
-    del by_heartbeat["subscription"]
-    assert asking.ask(Request.PULL_MESSAGE, **by_heartbeat).body == answer.body
-    nothing = asking.ask(Request.PULL_MESSAGE, **pulling("Orders", 0, 0, subscription="nothing"))
-    assert (nothing.code, nothing.remark, nothing.body) == (20, "NO_MATCHED_MESSAGE", b"")
-    assert nothing.fields["nextBeginOffset"] == "15"
-
-
-@pytest.mark.parametrize(
-    ("topic", "offset", "code", "remark", "next_offset"),
-    [
-        ("Events", 30, 19, "OFFSET_OVERFLOW_ONE", "30"),
-        ("Events", 31, 21, "OFFSET_OVERFLOW_BADLY", "30"),
-        ("Events", -1, 21, "OFFSET_TOO_SMALL", "0"),
-        ("Read-Only", 0, 19, "NO_MESSAGE_IN_QUEUE", "0"),
-        ("Read-Only", 5, 21, "NO_MESSAGE_IN_QUEUE", "0"),
-    ],
-)
-def test_what_has_no_message_says_where_to_go_on(
-    asking: Asking, topic: str, offset: int, code: int, remark: str, next_offset: str
-) -> None:
-    queue_id = 3 if topic == "Events" else 0
-    answer = asking.ask(Request.PULL_MESSAGE, **pulling(topic, queue_id, offset))
-    assert (answer.code, answer.remark, answer.fields["nextBeginOffset"]) == (code, remark, next_offset)
-    assert set(EDGES) <= set(answer.fields)
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"topic": "Nowhere"}, Response.TOPIC_NOT_EXIST),
-        ({"topic": "../commitlog"}, Response.TOPIC_NOT_EXIST),
-        ({"queueId": 8}, Response.INVALID_PARAMETER),
-        ({"queueId": -1}, Response.INVALID_PARAMETER),
-        ({"consumerGroup": "no such name!"}, Response.SUBSCRIPTION_GROUP_NOT_EXIST),
-        ({"subscription": "||"}, Response.SUBSCRIPTION_PARSE_FAILED),
-        ({"expressionType": "SQL92"}, Response.SYSTEM_ERROR),
-        ({"queueOffset": "1_0"}, Response.SYSTEM_ERROR),
-        ({"queueOffset": 1 << 63}, Response.SYSTEM_ERROR),
-        ({"sysFlag": 0}, Response.SUBSCRIPTION_NOT_EXIST),
-    ],
-)
-def test_a_pull_that_cannot_be_is_refused_by_its_code(asking: Asking, changes: dict[str, object], code: int) -> None:
-    assert asking.ask(Request.PULL_MESSAGE, **(pulling("Events", 0, 0) | changes)).code == code
-
-
-def test_a_subscription_that_the_broker_has_not_heard_of_yet_is_asked_for(asking: Asking) -> None:
-    asking.ask(Request.HEART_BEAT, heartbeat("c1", "g", Events="*"))
-    for topic, version, code in (("Events", 8, 25), ("Orders", 7, 24), ("Events", 7, 0)):
-        fields = pulling(topic, 0, 0, sysFlag=0, subVersion=version)
-        assert asking.ask(Request.PULL_MESSAGE, **fields).code == code
-
-
-def test_an_end_of_a_queue_is_waited_at_if_the_client_bears_it(asking: Asking) -> None:
-    held = asking.suspended(Request.PULL_MESSAGE, **pulling("Events", 3, 30, sysFlag=6, suspendTimeoutMillis=15_000))
-    assert (held.seconds, held.key) == (15, ("Events", 3))
-    answer = held.answer()
-    assert (answer.code, answer.opaque, answer.flag, answer.fields["nextBeginOffset"]) == (19, 9, 1, "30")
-    longest = asking.suspended(Request.PULL_MESSAGE, **pulling("Events", 3, 30, sysFlag=6, suspendTimeoutMillis=1 << 40))
-    assert longest.seconds == 30
-
-
-def test_damaged_messages_are_passed_over_and_told(tmp_path: Path) -> None:
-    asking = Asking(goldens.golden("crc-flip-old", tmp_path))
-    whole = {message["phyOffset"] for message in goldens.truth("clean").messages}
-    reader = asking.broker.reader
-    damaged = 0
-    for queue in reader.queues():
-        offset = queue.min_offset(reader.files.log.min_offset)
-        while offset < queue.max_offset:
-            answer = asking.ask(Request.PULL_MESSAGE, **pulling(queue.topic, queue.queue_id, offset))
-            assert answer.code in (0, 20)
-            good = frames(answer.body)
-            assert {one[2] for one in good} <= whole
-            following = int(answer.fields["nextBeginOffset"])
-            damaged += following - offset - len(good)
-            offset = following
-    assert damaged == 1
-    assert [line for line in asking.told if "passed over" in line and "CRC" in line]
-    assert len(asking.told) == 1
 
 
 # ---- offsets
@@ -176,17 +54,17 @@ def test_offsets_of_queues(asking: Asking, reader: StoreReader) -> None:
 
 
 def test_groups_begin_where_the_store_has_them_and_commit_to_memory(asking: Asking) -> None:
-    where = {"topic": "Events", "queueId": 4}
+    where: dict[str, Any] = {"topic": "Events", "queueId": 4}
     assert asking.ask(Request.QUERY_CONSUMER_OFFSET, consumerGroup="g-events", **where).fields == {"offset": "24"}
     assert asking.ask(Request.QUERY_CONSUMER_OFFSET, consumerGroup="new", **where).code == Response.QUERY_NOT_FOUND
-    commit = {"commitOffset": 3, **where}
+    commit: dict[str, Any] = {"commitOffset": 3, **where}
     assert asking.ask(Request.UPDATE_CONSUMER_OFFSET, consumerGroup="new", **commit).code == 26
     asking.ask(Request.HEART_BEAT, heartbeat("c1", "new", Events="*"))
     assert asking.ask(Request.UPDATE_CONSUMER_OFFSET, consumerGroup="new", **commit).code == 0
     assert asking.reply(Request.UPDATE_CONSUMER_OFFSET, flag=ONEWAY_FLAG, consumerGroup="g-events", **commit) is None
     for group in ("new", "g-events"):
         assert asking.ask(Request.QUERY_CONSUMER_OFFSET, consumerGroup=group, **where).fields == {"offset": "3"}
-    wrong = {"commitOffset": 3, "topic": "Nowhere", "queueId": 0}
+    wrong: dict[str, Any] = {"commitOffset": 3, "topic": "Nowhere", "queueId": 0}
     assert asking.ask(Request.UPDATE_CONSUMER_OFFSET, consumerGroup="new", **wrong).code == 17
     asking.ask(Request.PULL_MESSAGE, **pulling("Events", 4, 5, consumerGroup="new", sysFlag=5, commitOffset=5))
     assert asking.ask(Request.QUERY_CONSUMER_OFFSET, consumerGroup="new", **where).fields == {"offset": "5"}
@@ -214,6 +92,25 @@ def test_members_of_a_group_hear_of_each_other(asking: Asking) -> None:
     assert asking.content(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g") == {"consumerIdList": ["b-second"]}
     asking.ask(Request.UNREGISTER_CLIENT, peer=one, clientID="b-second", consumerGroup="g")
     assert asking.ask(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g").code == 1
+
+
+def test_a_queue_is_one_clients_until_it_gives_it_back_or_falls_silent(asking: Asking) -> None:
+    def queues(*ids: int) -> list[dict[str, object]]:
+        return [{"brokerName": "broker-a", "queueId": queue_id, "topic": "Orders"} for queue_id in ids]
+
+    def lock(client: str, *ids: int) -> object:
+        body = {"clientId": client, "consumerGroup": "g", "mqSet": queues(*ids)}
+        return asking.content(Request.LOCK_BATCH_MQ, body)["lockOKMQSet"]
+
+    assert lock("one", 0, 1, 9) == queues(0, 1)
+    assert lock("two", 1, 2) == queues(2)
+    asking.ask(Request.UNLOCK_BATCH_MQ, {"clientId": "two", "consumerGroup": "g", "mqSet": queues(0)})
+    asking.ask(Request.UNLOCK_BATCH_MQ, {"clientId": "one", "consumerGroup": "g", "mqSet": queues(1)})
+    assert lock("two", 0, 1) == queues(1)
+    asking.now += 60_001
+    asking.broker.tick()
+    assert lock("two", 0, 1) == queues(0, 1)
+    assert asking.ask(Request.LOCK_BATCH_MQ, {}).code == 1
 
 
 def test_a_silent_client_is_sent_away(asking: Asking) -> None:
@@ -251,7 +148,7 @@ def test_a_strange_heartbeat_harms_nobody(asking: Asking, body: object) -> None:
 def test_messages_by_key_id_and_place(asking: Asking, reader: StoreReader) -> None:
     message = reader.get("Orders", 0, 0, 1).messages[0]
     frame = reader.files.log.read(message.physical_offset, message.total_size)
-    time = {"beginTimestamp": 0, "endTimestamp": (1 << 63) - 1, "maxNum": 32}
+    time: dict[str, Any] = {"beginTimestamp": 0, "endTimestamp": (1 << 63) - 1, "maxNum": 32}
     unique = message.properties()["UNIQ_KEY"]
     found = asking.ask(Request.QUERY_MESSAGE, topic="Orders", key=unique, _UNIQUE_KEY_QUERY=True, **time)
     assert (found.code, found.body) == (0, frame)

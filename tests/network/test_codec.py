@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 
 import pytest
@@ -167,7 +166,7 @@ def test_bodies_have_the_keys_of_fastjson() -> None:
         '{"addresses":{0:"127.0.0.1:1"},"offsetTable":'
         '{{"brokerName":"broker-a","queueId":3,"topic":"TopicA"}:{"maxOffset":2,"minOffset":0}}}'
     )
-    assert fastjson([True, 1.5, "é\x01", ("a",)]).decode() == json.dumps([True, 1.5, "é\x01", ["a"]], ensure_ascii=False).replace(", ", ",")
+    assert fastjson([True, 1.5, None, "é\x01", ("a",)]).decode() == '[true,1.5,null,"é\\u0001",["a"]]'
     assert parse_body(b'{0:"a","b":{1:2}}') == {0: "a", "b": {1: 2}}
     for bad in (b"\xff", b"[]", b"{", b"[" * 10_000):
         with pytest.raises(CorruptError):

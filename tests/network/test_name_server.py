@@ -52,7 +52,12 @@ class Asked:
 
     def register(self, name: str = "broker-b", **fields: Any) -> RemotingCommand:
         body = json.dumps(OTHER).encode()
-        whole = {"clusterName": "C", "brokerName": name, "brokerId": 0, "brokerAddr": "10.9.9.9:1"} | fields
+        whole: dict[str, Any] = {
+            "clusterName": "C",
+            "brokerName": name,
+            "brokerId": 0,
+            "brokerAddr": "10.9.9.9:1",
+        } | fields
         return self.ask(Request.REGISTER_BROKER, body, bodyCrc32=zlib.crc32(body) & 0x7FFFFFFF, **whole)
 
 

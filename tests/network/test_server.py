@@ -204,7 +204,9 @@ def test_requests_of_ours_reach_the_client() -> None:
     served(check)
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", struct.pack(">II", 8, 1 << 20) + b"abcd"])
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", struct.pack(">II", 8, 1 << 20) + b"abcd"]
+)
 def test_whoever_speaks_something_else_is_sent_away(data: bytes) -> None:
     async def check(bench: Bench) -> None:
         client = await bench.connect()
@@ -299,5 +301,3 @@ def test_a_connection_that_ends_while_it_is_answered_does_no_harm() -> None:
         assert bench.server.slow == 0
 
     served(check)
-
-

@@ -12,7 +12,9 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -24,7 +26,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 public final class Consume {
     private static final long LIMIT_MS = 60_000;
 
-    /** NAMESRV, then any number of KIND TOPIC GROUP TAGS COUNT: kind is lite, pull, push or send. */
+    /** NAMESRV, then any number of KIND TOPIC GROUP TAGS COUNT: kind is lite, pull, push, ordered or send. */
     public static void main(String[] args) throws Exception {
         for (int i = 1; i + 4 < args.length; i += 5) {
             System.out.println("== " + args[i]);
@@ -32,7 +34,8 @@ public final class Consume {
             switch (args[i]) {
                 case "lite": lite(args[0], args[i + 1], args[i + 2], args[i + 3], count); break;
                 case "pull": pull(args[0], args[i + 1], args[i + 2], args[i + 3]); break;
-                case "push": push(args[0], args[i + 1], args[i + 2], args[i + 3], count); break;
+                case "push": push(args[0], args[i + 1], args[i + 2], args[i + 3], count, false); break;
+                case "ordered": push(args[0], args[i + 1], args[i + 2], args[i + 3], count, true); break;
                 case "send": send(args[0], args[i + 1], args[i + 2]); break;
                 default: throw new IllegalArgumentException(args[i]);
             }
@@ -82,17 +85,25 @@ public final class Consume {
         consumer.shutdown();
     }
 
-    private static void push(String namesrv, String topic, String group, String tags, int count) throws Exception {
+    private static void push(String namesrv, String topic, String group, String tags, int count, boolean ordered)
+        throws Exception {
         List<MessageExt> got = Collections.synchronizedList(new ArrayList<>());
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(group);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, tags);
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            got.addAll(messages);
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+        if (ordered) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                got.addAll(messages);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                got.addAll(messages);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
         consumer.start();
         long end = System.currentTimeMillis() + LIMIT_MS;
         while (got.size() < count && System.currentTimeMillis() < end) {

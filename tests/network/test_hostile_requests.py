@@ -1,0 +1,86 @@
+"""Whatever a request holds, it gets an answer that says what is wrong with it: nobody stumbles over it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
+from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
+from rmqctl.network.nameserver.name_server import NameServer
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.services import Processor, Suspended
+from tests import opened
+from tests.network.callers import Asking, Peer
+
+NAMES = (
+    "topic group consumerGroup producerGroup clientID queueId queueOffset maxMsgNums sysFlag commitOffset offset "
+    "suspendTimeoutMillis subVersion subscription expressionType key maxNum beginTimestamp endTimestamp timestamp "
+    "index count boundaryType isOrder topicList cluster clusterName brokerName brokerId brokerAddr compressed bodyCrc32 "
+    "namespace"
+).split()
+NUMBERS = st.integers(-1, 40).map(str)
+GROUPS = st.sampled_from(["g-events", "g-retry", "new"])
+LIKELY = {
+    "topic": st.sampled_from(["Events", "Orders", "SCHEDULE_TOPIC_XXXX", "%RETRY%g-retry", "Nowhere"]),
+    "consumerGroup": GROUPS,
+    "group": GROUPS,
+    "subscription": st.sampled_from(["*", "", "pay", "a || b"]),
+    "expressionType": st.sampled_from(["TAG", "SQL92"]),
+}
+VALUES = st.one_of(
+    st.sampled_from(
+        ["Events", "%RETRY%g-retry", "g-events", "broker-b", "", "../..", "*", "a || b", "true", "\x00\ud800"]
+    ),
+    st.sampled_from(
+        [0, 1, -1, 3, 29, 30, 32, 1 << 31, (1 << 31) - 1, -(1 << 31), (1 << 63) - 1, -(1 << 63), 1 << 64]
+    ).map(str),
+    st.text(max_size=5),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["Events", "g"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
+        ["clientID", "clientId", "consumerGroup", "consumerDataSet", "producerDataSet", "groupName",
+         "subscriptionDataSet", "subscriptionData", "topic", "subString", "subVersion", "expressionType", "withoutSub", "mqSet", "queueId",
+         "topicConfigSerializeWrapper", "topicConfigTable", "readQueueNums", "Events"]
+    ), inner, max_size=4),
+    max_leaves=10,
+)  # fmt: skip
+BODIES = st.one_of(st.binary(max_size=20), JSON.map(lambda value: json.dumps(value).encode()))
+A_BUG = re.compile(r"\w*(Error|Exception): ")
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_every_request_is_answered(data: st.DataObject) -> None:
+    asking = _Shared.asking()
+    server = NameServer(lambda: 0)
+    name_server: Processor[NameServer] = Processor(server, NAME_SERVER_SERVICES, asking.told.append)
+    for _ in range(3):
+        is_broker = data.draw(st.booleans())
+        processor: Processor[Any] = asking.processor if is_broker else name_server
+        code = data.draw(st.sampled_from(sorted(BROKER_SERVICES if is_broker else NAME_SERVER_SERVICES)))
+        fields = {name: data.draw(LIKELY.get(name, NUMBERS)) for name in NAMES}
+        fields |= data.draw(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=3))
+        for name in data.draw(st.lists(st.sampled_from(NAMES), max_size=2)):
+            fields.pop(name, None)
+        reply = processor.reply(RemotingCommand(code, fields, data.draw(BODIES)), Peer())
+        answer = reply.answer() if isinstance(reply, Suspended) else reply
+        assert answer is not None
+        assert not A_BUG.match(answer.remark or ""), answer.remark
+
+
+class _Shared:
+    """One broker for all examples: opening a store for each would cost more than asking it."""
+
+    _asking: Asking | None = None
+
+    @classmethod
+    def asking(cls) -> Asking:
+        if cls._asking is None:
+            cls._asking = Asking(opened.store_path("broker-real"))
+        return cls._asking
