@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from rmqctl.documents.findings import findings_document
+from rmqctl.documents.network import network_document
 from rmqctl.exit_codes import MEANINGS, exit_code_of
 from rmqctl.formats import compression  # noqa: F401 - error classes are found by looking at what is loaded
 from rmqctl.formats.errors import RmqctlError
@@ -88,6 +89,7 @@ def main(arguments: list[str]) -> int:
         ROOT / "docs/config.md": config_document(),
         ROOT / "docs/errors.md": errors_document(),
         ROOT / "docs/findings.md": findings_document(),
+        ROOT / "docs/network.md": network_document(),
     }
     stale = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in arguments:

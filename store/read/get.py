@@ -35,6 +35,7 @@ _FILTER_BYTES = 16_000
 # maxTransferBytesOnMessageInMemory, maxTransferCountOnMessageInMemory (one less than what they let through)
 _TRANSFER_BYTES = 262_144
 _TRANSFER_COUNT = 32
+_REBUILD = "`rmqctl rebuild --queues` makes the queues anew from the commitlog"
 
 
 class UnreadableUnit(NamedTuple):
@@ -85,32 +86,27 @@ class QueueView(NamedTuple):
 
     def frame_of(self, unit: QueueUnit) -> tuple[bytes, StoredMessage]:
         """The same with the bytes of its frame."""
-        file = self._file_of(unit)
-        what = f"unit {unit.queue_offset} of {self.queue.topic!r} queue {self.queue.queue_id}"
-        hint = "`rmqctl rebuild --queues` makes the queues anew from the commitlog"
         if not unit.is_written:
             kind = "is a placeholder" if unit.is_placeholder else "was never written"
-            raise CorruptError(f"{what} {kind}", file=file, hint=hint)
+            raise self._corrupt(unit, kind, _REBUILD)
         try:
             frame, message = frame_at(self.log, unit.physical_offset, unit.size)
         except MessageRemovedError:
             raise
         except (CorruptError, NotFoundError) as error:
             # what is absent from the log is damage all the same where a unit promises it
-            raise CorruptError(
-                f"{what} leads to no message: {error.message}",
-                file=file,
-                physical_offset=unit.physical_offset,
-                hint=error.hint,
-            ) from error
-        wrong = None
+            raise self._corrupt(unit, f"leads to no message: {error.message}", error.hint) from error
         if message.total_size != unit.size:
-            wrong = f"says {unit.size} bytes, the message has {message.total_size}"
-        elif not self._belongs(unit, message):
-            wrong = f"points at message {message.queue_offset} of {message.topic!r} queue {message.queue_id}"
-        if wrong is not None:
-            raise CorruptError(f"{what} {wrong}", file=file, physical_offset=unit.physical_offset, hint=hint)
+            raise self._corrupt(unit, f"says {unit.size} bytes, the message has {message.total_size}", _REBUILD)
+        if not self._belongs(unit, message):
+            there = f"message {message.queue_offset} of {message.topic!r} queue {message.queue_id}"
+            raise self._corrupt(unit, f"points at {there}", _REBUILD)
         return frame, message
+
+    def _corrupt(self, unit: QueueUnit, said: str, hint: str | None) -> CorruptError:
+        what = f"unit {unit.queue_offset} of {self.queue.topic!r} queue {self.queue.queue_id}"
+        place = unit.physical_offset if unit.is_written else None
+        return CorruptError(f"{what} {said}", file=self._file_of(unit), physical_offset=place, hint=hint)
 
     def _belongs(self, unit: QueueUnit, message: StoredMessage) -> bool:
         wanted = (self.queue.topic, self.queue.queue_id, unit.queue_offset)

@@ -20,8 +20,8 @@ from tests.network.callers import Asking, Peer
 NAMES = (
     "topic group consumerGroup producerGroup clientID queueId queueOffset maxMsgNums sysFlag commitOffset offset "
     "suspendTimeoutMillis subVersion subscription expressionType key maxNum beginTimestamp endTimestamp timestamp "
-    "index count boundaryType isOrder topicList cluster clusterName brokerName brokerId brokerAddr compressed bodyCrc32 "
-    "namespace"
+    "index count boundaryType isOrder topicList cluster clusterName brokerName brokerId brokerAddr compressed "
+    "bodyCrc32 namespace"
 ).split()
 NUMBERS = st.integers(-1, 40).map(str)
 GROUPS = st.sampled_from(["g-events", "g-retry", "new"])
@@ -41,20 +41,22 @@ VALUES = st.one_of(
     ).map(str),
     st.text(max_size=5),
 )
+KEYS = (
+    "clientID clientId consumerGroup consumerDataSet producerDataSet groupName subscriptionDataSet subscriptionData "
+    "topic subString subVersion expressionType withoutSub mqSet queueId topicConfigSerializeWrapper topicConfigTable "
+    "Events"
+).split()
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["Events", "g"])
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["Events", "g"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-        ["clientID", "clientId", "consumerGroup", "consumerDataSet", "producerDataSet", "groupName",
-         "subscriptionDataSet", "subscriptionData", "topic", "subString", "subVersion", "expressionType", "withoutSub", "mqSet", "queueId",
-         "topicConfigSerializeWrapper", "topicConfigTable", "readQueueNums", "Events"]
-    ), inner, max_size=4),
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
     max_leaves=10,
-)  # fmt: skip
+)
 BODIES = st.one_of(st.binary(max_size=20), JSON.map(lambda value: json.dumps(value).encode()))
 A_BUG = re.compile(r"\w*(Error|Exception): ")
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_every_request_is_answered(data: st.DataObject) -> None:
     asking = _Shared.asking()
