@@ -1,4 +1,4 @@
-"""Loads what dispatches as columns in a thread of its own: numpy and kernels take seconds, and no message waits for it."""
+"""Loads what dispatches as columns in a thread of its own: numpy and kernels take seconds; no message waits for it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def loading() -> threading.Thread:
 
 
 def load() -> None:
-    """Import and compile; what goes wrong is found again, and told, by whoever uses it."""
-    with contextlib.suppress(Exception):
+    """Import and compile; what is missing is found again, and told, by whoever uses it."""
+    with contextlib.suppress(ImportError):
         from rmqctl.store.write.dispatch.column_dispatch import ColumnDispatch
 
         ColumnDispatch.is_compiled()

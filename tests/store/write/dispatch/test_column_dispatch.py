@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -105,7 +106,7 @@ def test_messages_do_not_wait_for_kernels(tmp_path: Path, monkeypatch: pytest.Mo
     try:
         with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
             assert store._writer is not None
-            follower = store._writer._follower
+            follower: Any = store._writer._follower
             store.put(message())
             store.wait_for_dispatch()
             assert column_loading.loading().is_alive()
