@@ -11,6 +11,7 @@ from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.files.reading import named
 from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
@@ -183,11 +184,12 @@ def rebuild(
         raise rocksdb_error(files.layout)
     plan = Plan()
     if dry_run:
-        refuse_unfinished(files.layout, mends=True)
-        _require_log(files)
-        keep_interrupted_sizes(files)
-        report = _rebuild(files, None, plan, queues, index, topics, progress)
-        report.operations = [describe(operation, files.root) for operation in plan.operations]
+        with named(files.root):
+            refuse_unfinished(files.layout, mends=True)
+            _require_log(files)
+            keep_interrupted_sizes(files)
+            report = _rebuild(files, None, plan, queues, index, topics, progress)
+            report.operations = [describe(operation, files.root) for operation in plan.operations]
         return report
     with taken(files, mends=True) as store:
         _require_log(store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -11,7 +12,6 @@ import click
 from rmqctl.documents.findings import findings_document
 from rmqctl.documents.network import network_document
 from rmqctl.exit_codes import MEANINGS, exit_code_of
-from rmqctl.formats import compression  # noqa: F401 - error classes are found by looking at what is loaded
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.main import GROUPS, PROGRAM, VERBS, cli
 from rmqctl.store.config_keys import config_document
@@ -52,6 +52,15 @@ def _help(command: click.Command, name: str) -> str:
         return command.get_help(context)
 
 
+def _load_everything() -> None:
+    """Import every module that defines an error: classes are found by looking at what is loaded."""
+    for top in ("formats", "store", "pipeline", "rmqctl"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            if 'code = "RMQ-E-' in path.read_text(encoding="utf-8"):
+                parts = path.relative_to(ROOT).with_suffix("").parts
+                import_module(".".join(parts if top == PROGRAM else (PROGRAM, *parts)))
+
+
 def _error_classes(root: type[RmqctlError] = RmqctlError) -> Iterator[type[RmqctlError]]:
     yield root
     for kind in root.__subclasses__():
@@ -60,6 +69,7 @@ def _error_classes(root: type[RmqctlError] = RmqctlError) -> Iterator[type[Rmqct
 
 def errors_document() -> str:
     """The text of docs/errors.md."""
+    _load_everything()
     lines = [
         "# Exit codes and errors",
         "",

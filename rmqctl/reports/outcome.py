@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import NotAStoreError, RmqctlError, UnsupportedError
+from rmqctl.formats.errors import NotAStoreError, RmqctlError, UnreadableError, UnsupportedError
 from rmqctl.output.output import output_failed, talk
 from rmqctl.store.extras import how_to_add
 
 PROGRAM = "rmqctl"
 DEBUG_VARIABLE = "RMQCTL_DEBUG"
+
+_REFUSALS = {
+    errno.EIO,
+    errno.ENXIO,
+    errno.ENODEV,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.EUCLEAN,
+    errno.EACCES,
+    errno.EPERM,
+}
 
 
 def concluded(command: Callable[[], int]) -> int:
@@ -49,8 +61,22 @@ def _answered(command: Callable[[], int]) -> int:
         return _known_error(error)
     except ModuleNotFoundError as error:
         return _missing_extra(error)
+    except OSError as error:
+        return _bug(error) if (unreadable := _unreadable(error)) is None else _known_error(unreadable)
     except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, the user gets a sentence and code 70
         return _bug(error)
+
+
+def _unreadable(error: OSError) -> RmqctlError | None:
+    """What the disk or the system refused while something was looked at, such as the size of a file: what fails in a
+    change is told as such where it fails. None where rmqctl itself must be wrong."""
+    if error.errno not in _REFUSALS or error.filename is None:
+        return None
+    found = UnreadableError(
+        f"cannot be read: {error.strerror}", file=error.filename, hint="check the permissions and the disk (dmesg)"
+    )
+    found.__cause__ = error
+    return found
 
 
 def version() -> str:

@@ -15,6 +15,7 @@ from rmqctl.store.clean.plan import judge_commitlog, measure_usage, notes_on, pl
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import LARGEST_OFFSET
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import named
 from rmqctl.store.files.reference import monotonic_ms
 from rmqctl.store.journal.begun import begun
 from rmqctl.store.journal.history import note_permanent
@@ -224,28 +225,32 @@ def clean(
     """
     options = options or options_from_config(files.config)
     now = time.time_ns() // 1_000_000 if now is None else now
-    if dry_run:
-        refuse_unfinished(files.layout)
-        plan = plan_clean(files, options, now=now, usage=usage)
-        notes = plan.notes
-        if files.has_abort() and files.log.is_shared:
-            notes = [*notes, "`abort` exists: the store is open or was not closed cleanly, so it would not be cleaned"]
-        decisions = [*plan.commitlog, *plan.followers]
-        return CleanReport(
-            plan.order, plan.usage, plan.min_offset_before, plan.min_offset, decisions, notes, dry_run=True
-        )
-    lock = take_for_change(files.layout)
-    try:
-        # under the lock, and in the same files: others may have changed the store, and readers hold some of them
-        files.look_again()
-        if files.has_abort():
-            raise RefusedError(
-                "the store was not closed cleanly", file=files.layout.abort, hint="run `rmqctl recover` first"
+    with named(files.root):
+        if dry_run:
+            refuse_unfinished(files.layout)
+            plan = plan_clean(files, options, now=now, usage=usage)
+            notes = plan.notes
+            if files.has_abort() and files.log.is_shared:
+                notes = [
+                    *notes,
+                    "`abort` exists: the store is open or was not closed cleanly, so it would not be cleaned",
+                ]
+            decisions = [*plan.commitlog, *plan.followers]
+            return CleanReport(
+                plan.order, plan.usage, plan.min_offset_before, plan.min_offset, decisions, notes, dry_run=True
             )
-        # nobody else uses the store while we hold its lock, so there is nobody to leave pauses for
-        return clean_locked(Cleaner(files, options, sleep=lambda _: None), now, usage, arguments=arguments)
-    finally:
-        lock.release()
+        lock = take_for_change(files.layout)
+        try:
+            # under the lock, and in the same files: others may have changed the store, and readers hold some of them
+            files.look_again()
+            if files.has_abort():
+                raise RefusedError(
+                    "the store was not closed cleanly", file=files.layout.abort, hint="run `rmqctl recover` first"
+                )
+            # nobody else uses the store while we hold its lock, so there is nobody to leave pauses for
+            return clean_locked(Cleaner(files, options, sleep=lambda _: None), now, usage, arguments=arguments)
+        finally:
+            lock.release()
 
 
 def clean_locked(

@@ -5,30 +5,29 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from rmqctl.store.compiled.available import say_compiling, why_plain
 from rmqctl.store.compiled.notices import notice
 
 Kernels = tuple[Callable[..., Any], ...]
 
-_Arguments = ParamSpec("_Arguments")
 _Loaded = TypeVar("_Loaded")
 
 _loading = threading.RLock()
 
 
-def loaded_once(load: Callable[_Arguments, _Loaded]) -> Callable[_Arguments, _Loaded]:
+def loaded_once(load: Callable[..., _Loaded]) -> Callable[..., _Loaded]:
     """`load`, called once for its arguments and for whether anything is to be compiled, which is asked every time: the
     environment may forbid it later, or allow it again."""
 
     @functools.cache
-    def loaded(_is_compiled: bool, *arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Loaded:
-        return load(*arguments, **options)
+    def loaded(_is_compiled: bool, *arguments: Any) -> _Loaded:
+        return load(*arguments)
 
     @functools.wraps(load)
-    def asked(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Loaded:
-        return loaded(why_plain() is None, *arguments, **options)
+    def asked(*arguments: Any) -> _Loaded:
+        return loaded(why_plain() is None, *arguments)
 
     return asked
 

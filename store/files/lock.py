@@ -7,7 +7,7 @@ import os
 import struct
 from pathlib import Path
 
-from rmqctl.formats.errors import StoreInUseError, UnreadableError
+from rmqctl.formats.errors import StoreInUseError, UnreadableError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.ownership import refuse_other_user
@@ -15,6 +15,7 @@ from rmqctl.store.files.ownership import refuse_other_user
 # struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
 _FLOCK = struct.Struct("hhqqi4x")
 _HINT = "stop the broker first, or work on a copy of the store"
+_NOT_OPENED = "nothing was changed: see to its permissions and the disk (dmesg), then run the command again"
 # POSIX record locks do not exclude within one process, and closing any descriptor of the file drops them: the locks
 # that this process holds are known by name instead
 _held: set[str] = set()
@@ -24,13 +25,18 @@ class StoreLock:
     """An exclusive POSIX record lock on byte 0 of `lock`: what Java's FileChannel.tryLock sees and takes."""
 
     def __init__(self, path: Path) -> None:
-        """Take the lock, creating the file if needed; StoreInUseError if somebody has it."""
+        """Take the lock, creating the file if needed. StoreInUseError if somebody has it; WriteFailedError where the
+        file cannot be opened."""
         self.path = path
         self._name = os.path.realpath(path)
         if self._name in _held:
             raise StoreInUseError("this process has the store open for writing already", file=path, hint=_HINT)
-        created = not path.exists()
-        self._descriptor = io.open_for_writing(path, create=True)
+        try:
+            created = not os.path.lexists(path)
+            self._descriptor = io.open_for_writing(path, create=True)
+        except WriteFailedError as error:
+            error.hint = error.hint or _NOT_OPENED
+            raise
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:

@@ -82,8 +82,9 @@ def undo(
 
 def _to_undo(layout: StoreLayout, wanted: str | None) -> tuple[Change, Path]:
     """The change to take back, and its journal."""
-    last = last_standing(layout)
-    change = last if wanted is None else find_change(layout, wanted)
+    with named(layout.kept):
+        last = last_standing(layout)
+        change = last if wanted is None else find_change(layout, wanted)
     if change is None:
         raise NotFoundError("there is no change to undo", file=layout.root, hint="`rmqctl log` lists the changes")
     if change.state in (ABANDONED, UNDONE):
@@ -137,8 +138,12 @@ def resume(layout: StoreLayout, *, dry_run: bool = False, agree: Agree | None = 
 
 
 def _to_resume(layout: StoreLayout) -> tuple[Change, Path]:
-    pending = [change for change in changes(layout) if change.is_unfinished]
+    with named(layout.kept):
+        found = changes(layout)
+    pending = [change for change in found if change.is_unfinished]
     if not pending:
+        for damaged in (change for change in found if change.state == DAMAGED):
+            raise CorruptError("its state cannot be read", file=damaged.folder, hint=way_out(layout))
         raise NotFoundError("no change was interrupted", file=layout.root, hint="`rmqctl log` lists the changes")
     change = pending[-1]
     if change.state in TO_MEND:
@@ -148,13 +153,13 @@ def _to_resume(layout: StoreLayout) -> tuple[Change, Path]:
 
 
 def _remembered(layout: StoreLayout, change: Change, folder: Path) -> StoreLayout:
-    with _naming_the_way_out(layout, change):
+    with _naming_the_way_out(layout, change), named(folder):
         return remembered_layout(layout, folder / JOURNAL, read_head(folder))
 
 
 def _usable(layout: StoreLayout, change: Change, folder: Path, *, for_redo: bool) -> Journalled:
     """The journal of a change, once it is certain that nobody used the store since and that what was kept is whole."""
-    with _naming_the_way_out(layout, change):
+    with _naming_the_way_out(layout, change), named(folder):
         journal = read_journal(layout, folder)
         check_kept(journal, for_redo=for_redo)
         refuse_used(journal, read_state(folder))

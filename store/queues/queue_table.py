@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import threading
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,7 @@ from rmqctl.formats.errors import UnreadableError, UnsupportedError
 from rmqctl.store.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, is_file_name, topic_directory
-from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.reading import Descriptors, named
 from rmqctl.store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE, ConsumeQueue
@@ -58,8 +59,14 @@ def _usual_size(root: Path) -> int:
 
 
 def has_rocksdb_queues(layout: StoreLayout) -> bool:
-    """Whether the queues are in a RocksDB (storeType=defaultRocksDB), which has the same directory name."""
-    return (layout.consumequeue / "CURRENT").is_file()
+    """Whether the queues are in a RocksDB (storeType=defaultRocksDB), which has the same directory name.
+    UnreadableError where that cannot be known."""
+    path = layout.consumequeue / "CURRENT"
+    with named(path):
+        try:
+            return stat.S_ISREG(os.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
 
 def rocksdb_error(layout: StoreLayout) -> UnsupportedError:

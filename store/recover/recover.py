@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.blob import only_counted
+from rmqctl.store.files.reading import named
 from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
@@ -59,9 +60,10 @@ def recover_with(
     if has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
     if dry_run:
-        refuse_unfinished(files.layout, mends=True)
-        keep_interrupted_sizes(files)
-        return Recovery(files, None, goal(files, only_counted)).plan(progress)
+        with named(files.root):
+            refuse_unfinished(files.layout, mends=True)
+            keep_interrupted_sizes(files)
+            return Recovery(files, None, goal(files, only_counted)).plan(progress)
     with taken(files, mends=True) as store:
         journal = Journal(store.layout, verb, arguments, keeps=keeps, sizes=store.sizes())
         with journal.planning():

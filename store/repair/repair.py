@@ -14,6 +14,7 @@ from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.blob import only_counted
+from rmqctl.store.files.reading import named
 from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
@@ -68,9 +69,10 @@ def repair(
     if unknown:
         raise UsageError(f"{unknown[0]} is no code of a finding", hint="docs/findings.md lists them")
     if dry_run:
-        refuse_unfinished(files.layout, mends=True)
-        keep_interrupted_sizes(files)
-        return _Repair(files, None, only).plan(list(check(files, progress=progress)), progress)
+        with named(files.root):
+            refuse_unfinished(files.layout, mends=True)
+            keep_interrupted_sizes(files)
+            return _Repair(files, None, only).plan(list(check(files, progress=progress)), progress)
     with taken(files, mends=True) as store:
         findings = list(check(store, progress=progress))
         journal = Journal(store.layout, "repair", arguments, keeps=keeps, sizes=store.sizes())

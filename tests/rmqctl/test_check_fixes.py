@@ -35,7 +35,7 @@ def _mend_and_look(store: Path, code: str, *, only_known: bool = True) -> None:
     assert fix is not None
     program, *arguments = fix.split()
     assert program == "rmqctl"
-    done = run(*arguments, "-s", store)
+    done = run(*arguments, *(["--yes"] if arguments[0] in ("recover", "truncate") else []), "-s", store)
     assert done.code in (0, 1), done.err
     after, _ = checked(store)
     assert code not in codes(after), after
@@ -95,7 +95,7 @@ def test_a_checksum_of_0_costs_no_message(options: tuple[str, ...], golden_store
     assert [message.body for message in messages(store)] == bodies
     assert run("repair", "-s", store).code == 0
     assert not alarms(checked(store)[0])
-    assert run("undo", "-s", store).code == 0
+    assert run("undo", "-s", store, "--yes").code == 0
     assert tree_state(store) == broken
 
 

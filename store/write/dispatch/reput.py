@@ -15,6 +15,7 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.queues.dispatch import index_keys, queue_slots
 from rmqctl.store.queues.flush import QueueFlusher
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.write.dispatch.column_loading import are_loaded
 from rmqctl.store.write.dispatch.queue_appender import QueueAppender
 from rmqctl.store.write.dispatch.running_state import RunningState
 
@@ -103,7 +104,8 @@ class Follower:
         if end - self.position < _COLUMNS_FROM or self.position < self._columns_from:
             return self._dispatch_chunk(end)
         if self._columns is None:
-            # loads numpy, and numba where it is installed
+            if not are_loaded():
+                return self._dispatch_chunk(end)
             from rmqctl.store.write.dispatch.column_dispatch import ColumnDispatch
 
             if not ColumnDispatch.is_compiled():

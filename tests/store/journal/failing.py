@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 KINDS: dict[str, tuple[str, ...]] = {
+    "look": ("stat", "lstat", "listdir", "scandir"),
     "open": ("open",),
     "read": ("pread", "preadv"),
     "write": ("pwrite", "truncate", "ftruncate"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import CorruptError, RmqctlError, UnreadableError, WriteFailedError
+from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError, UnreadableError, WriteFailedError
 from rmqctl.store.clean import CleanOptions, clean
 from rmqctl.store.files import io
+from rmqctl.store.journal.give_up import give_up
 from rmqctl.store.journal.log import changes, unfinished_change
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.message_store import MessageStore
@@ -159,6 +161,59 @@ def test_an_error_of_the_disk(fresh: Callable[[], Path], name: str, kind: str) -
             assert "rmqctl undo" in (error.hint or ""), where
         undo(layout)
         assert content(root) == original, where
+
+
+_DRY_RUNS: dict[str, tuple[Verb, Verb]] = {
+    "recover": (lambda root: None, on_files(partial(recover, dry_run=True))),
+    "rebuild": (lambda root: None, on_files(partial(rebuild, dry_run=True))),
+    "repair": (lambda root: None, on_files(partial(repair, dry_run=True))),
+    "clean": (on_files(recover), on_files(partial(clean, dry_run=True))),
+    "undo": (interrupted, lambda root: undo(StoreFiles(root, SMALL).layout, dry_run=True)),
+    "resume": (interrupted, lambda root: resume(StoreFiles(root, SMALL).layout, dry_run=True)),
+}
+
+
+@pytest.mark.parametrize("name", _DRY_RUNS)
+def test_a_dry_run_that_cannot_look(fresh: Callable[[], Path], name: str) -> None:
+    """Sizes and listings that the disk refuses are unreadable for a dry run, too."""
+    prepare, verb = _DRY_RUNS[name]
+    root = fresh()
+    prepare(root)
+    before = tree_state(root.parent)
+    with failing(root.parent, "look") as disk:
+        verb(root)
+    errors: list[RmqctlError] = []
+    for at in sorted({*range(1, min(disk.count, 60), 3), *sampled(disk.count)}):
+        with failing(root.parent, "look", at):
+            try:
+                verb(root)
+            except (UnreadableError, RefusedError, CorruptError) as error:
+                errors.append(error)
+        assert tree_state(root.parent) == before
+    # a file of the log of which nothing is known is refused by name, and so is a change whose state cannot be read
+    assert any(isinstance(error, UnreadableError) for error in errors)
+    assert all(error.file and ("Input/output error" in error.message or error.hint) for error in errors), errors
+
+
+def test_a_lock_that_cannot_be_opened(fresh: Callable[[], Path]) -> None:
+    root = fresh()
+    interrupted(root)
+    before = tree_state(root.parent)
+    layout = StoreFiles(root, SMALL).layout
+
+    def refuse(operation: str, path: str, *_: int) -> None:
+        if operation == "open" and path == str(layout.lock):
+            raise OSError(5, os.strerror(5))
+
+    for end in (undo, resume, give_up):
+        io.observer = refuse
+        try:
+            with pytest.raises(WriteFailedError, match="open failed") as failed:
+                end(layout)
+        finally:
+            io.observer = None
+        assert "run the command again" in str(failed.value.hint)
+        assert tree_state(root.parent) == before
 
 
 def comparable(state: TreeState) -> dict[str, tuple[int, str]]:

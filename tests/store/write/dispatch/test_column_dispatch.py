@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -12,7 +14,7 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import Message
 from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.write.dispatch import index_batches, reput
+from rmqctl.store.write.dispatch import column_loading, index_batches, reput
 from tests.goldens import GoldenStore
 from tests.store.same_files import MESSAGES, by_put, files_after
 from tests.store.write.writing import SMALL, copy_store, files_below, golden_config, message, stored_messages
@@ -24,6 +26,7 @@ def as_columns(patch: pytest.MonkeyPatch) -> None:
     """Have everything dispatched as columns, however little it is."""
     patch.setattr(reput, "_COLUMNS_FROM", 0)
     patch.setattr(reput, "_COLUMNS_AFTER", -1)
+    patch.setattr(reput, "are_loaded", lambda: True)
     patch.setattr(index_batches, "_FEW", 1)
 
 
@@ -92,6 +95,33 @@ def test_few_messages_load_no_numpy_and_none_is_compiled_without_numba(
         queue = store.files.queues.find("TopicA", 0)
         assert queue is not None
         assert queue.max_offset == 1
+
+
+def test_messages_do_not_wait_for_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_columns(monkeypatch)
+    monkeypatch.setattr(reput, "are_loaded", column_loading.are_loaded)
+    may_end = threading.Event()
+    monkeypatch.setattr(column_loading, "load", may_end.wait)
+    column_loading.loading.cache_clear()
+    try:
+        with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+            assert store._writer is not None
+            follower: Any = store._writer._follower
+            store.put(message())
+            store.wait_for_dispatch()
+            assert column_loading.loading().is_alive()
+            assert follower._columns is None
+            may_end.set()
+            column_loading.loading().join()
+            store.put(message())
+            store.wait_for_dispatch()
+            assert follower._columns is not None
+            queue = store.files.queues.find("TopicA", 0)
+            assert queue is not None
+            assert queue.max_offset == 2
+    finally:
+        may_end.set()
+        column_loading.loading.cache_clear()
 
 
 def test_what_reads_back_damaged_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
