@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 from rmqctl import exit_codes
 from rmqctl.formats.errors import NotAStoreError, RmqctlError
@@ -12,6 +15,11 @@ from rmqctl.output.output import output_failed, talk
 
 PROGRAM = "rmqctl"
 DEBUG_VARIABLE = "RMQCTL_DEBUG"
+_STOPPED = {exit_codes.INTERRUPTED: "interrupted", exit_codes.TERMINATED: "terminated"}
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: for everybody but a prompt, which Ctrl-C does not end, the same as Ctrl-C."""
 
 
 def concluded(command: Callable[[], int]) -> int:
@@ -20,6 +28,37 @@ def concluded(command: Callable[[], int]) -> int:
         if hasattr(stream, "reconfigure"):
             # a locale that cannot print a character shows its escape instead of failing
             stream.reconfigure(errors="backslashreplace")
+    with _terminable() as signals:
+        code = _concluded(command)
+    if signals and code == exit_codes.INTERRUPTED:
+        code = exit_codes.TERMINATED
+    if code in _STOPPED:
+        talk(f"{PROGRAM}: {_STOPPED[code]}")
+    return code
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[list[int]]:
+    """SIGTERM ends a command as Ctrl-C does: what it began is tidied up, and it says how far it came. Yields where such
+    a signal is noted."""
+    noted: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        noted.append(number)
+        raise Terminated
+
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield noted
+        return
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _concluded(command: Callable[[], int]) -> int:
     code = exit_codes.OK
     try:
         code = _answered(command)
@@ -29,7 +68,6 @@ def concluded(command: Callable[[], int]) -> int:
     except BrokenPipeError:
         return _closed_pipe()
     except KeyboardInterrupt:
-        talk(f"{PROGRAM}: interrupted")
         return exit_codes.INTERRUPTED
     except OSError as error:
         # only the last flush of stdout can end here: _answered turns everything else into a code
