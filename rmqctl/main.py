@@ -31,8 +31,8 @@ GROUPS: dict[str, str] = {
     "more": "More",
 }
 
-# how much alike two names have to be for one to be taken for the other: `chekc` is, `du` is not
-_NEAR = 0.7
+# a shorter name is like many verbs: whoever writes `du` does not mean `dump`
+_SHORTEST_GUESSED = 3
 
 VERBS: dict[str, Verb] = {
     "info": Verb("rmqctl.commands.info:info", "look", "What a store holds, and what state it is in."),
@@ -103,7 +103,8 @@ class VerbGroup(click.Group):
             return found
         from difflib import get_close_matches
 
-        nearest = get_close_matches(name.lower(), self.verbs, n=1, cutoff=_NEAR)
+        is_long = len(name) >= _SHORTEST_GUESSED
+        nearest = get_close_matches(name.lower(), self.verbs, n=1, cutoff=0.5) if is_long else []
         advice = f" Did you mean '{nearest[0]}'?" if nearest else ""
         raise click.UsageError(f"there is no verb '{name}'.{advice}", ctx)
 
