@@ -52,7 +52,9 @@ _KEPT = {
 @click.command()
 @store_options
 @output_options
-@click.option("--older-than", type=SPAN, metavar="SPAN", help="Age of files that are removed, by their mtime.  [default: 72h]")
+@click.option(
+    "--older-than", type=SPAN, metavar="SPAN", help="Age of files that are removed, by their mtime.  [default: 72h]"
+)
 @click.option("--at-once", is_flag=True, help="Files of any age are removed, up to --batch-max and but the last.")
 @click.option("--batch-max", type=click.IntRange(min=1), metavar="N", help="Commitlog files per run.  [default: 10]")
 @click.option("--scheduled", is_flag=True, help="The broker's own rule: only at --delete-when or with full disks.")

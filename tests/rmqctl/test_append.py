@@ -321,7 +321,10 @@ def test_sigterm_says_how_many_messages_are_stored(new_store: tuple[Path, Path],
     store, config = new_store
     command = [sys.executable, "-m", "rmqctl", "append", "-s", store, "-c", config, "--create", "--from", "-"]
     said = tmp_path / "said"
-    with said.open("wb") as problems, start([*command, "--keep-going"], stdin=subprocess.PIPE, stderr=problems) as writer:
+    with (
+        said.open("wb") as problems,
+        start([*command, "--keep-going"], stdin=subprocess.PIPE, stderr=problems) as writer,
+    ):
         assert writer.stdin is not None
         for number in range(4000):
             writer.stdin.write(json.dumps({"topic": "T", "body": "x" * 50, "keys": [f"k{number}"]}).encode() + b"\n")

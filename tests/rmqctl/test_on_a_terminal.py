@@ -31,7 +31,9 @@ with progress.progress("working", 100, "files") as bar:
 def test_what_is_printed_and_the_progress_bar_share_no_line() -> None:
     shown = on_a_terminal([sys.executable, "-c", _BUSY])
     assert shown.sent.count("\x1b[?25l") > 9  # drawn, taken away and drawn again
-    expected = [line for number in range(3) for line in (f"finding {number}", f"note {number}", "name", f"row {number}")]
+    expected = [
+        line for number in range(3) for line in (f"finding {number}", f"note {number}", "name", f"row {number}")
+    ]
     assert [line for line in shown.screen if line] == expected
     assert shown.sent.rindex("\x1b[?25h") > shown.sent.rindex("\x1b[?25l")
 
