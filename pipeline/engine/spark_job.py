@@ -110,7 +110,8 @@ def unanswered() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C, and SIGTERM where it is handled, wait until this is done, which asks the JVM something (starting a thread does: it copies properties)."""
+    """Ctrl-C waits until this is done, and so does SIGTERM where it is handled: the JVM is asked something (starting a
+    thread does: it copies properties)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

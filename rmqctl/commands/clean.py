@@ -94,8 +94,9 @@ def clean(
     """Remove expired files for good, and free their space. This cannot be undone.
 
     Commitlog files are removed by age, the oldest first, up to the first that is young or --batch-max; the last one is
-    always kept. Then queue and index files that only point before the commitlog's new beginning are removed as well. It
-    says how many messages that takes away and asks, on a terminal; elsewhere it needs --yes. Defaults are those of -c broker.conf, else the broker's. Without --scheduled neither the hour nor the disks matter.
+    always kept. Then queue and index files that only point before the commitlog's new beginning are removed as well.
+    It says how many messages that takes away and asks, on a terminal; elsewhere it needs --yes. Defaults are those of
+    -c broker.conf, else the broker's. Without --scheduled neither the hour nor the disks matter.
     """
     if not scheduled and (delete_when is not None or disk_ratio is not None):
         raise UsageError("--delete-when and --disk-ratio belong to the broker's own rule", hint="add --scheduled")

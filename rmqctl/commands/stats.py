@@ -125,9 +125,8 @@ def stats(
             _print_summary(summary(found, files.log), output)
     damage = found.damage
     if damage.spans:
-        output.talk(
-            f"not counted: {counted(damage.spans, 'damaged span')}, {counted(damage.bytes, 'byte')}; `rmqctl check` says where"
-        )
+        spans, size = counted(damage.spans, "damaged span"), counted(damage.bytes, "byte")
+        output.talk(f"not counted: {spans}, {size}; `rmqctl check` says where")
     return exit_codes.DAMAGE_OR_NOTHING if damage.spans else exit_codes.OK
 
 

@@ -109,7 +109,7 @@ class Output:
             self._write(text + "\n")
 
     def heading(self, line: str) -> None:
-        """Say what the list that follows is: above its table, wherever that goes; elsewhere to the person, on stderr."""
+        """Say what the list that follows is: above its table, wherever that goes; for CSV and JSON on stderr."""
         say = self.text if self.format == "table" else self.talk
         say("")
         say(line)

@@ -108,8 +108,9 @@ def inside_damage(survey: LogSurvey, kept: Path) -> RefusedError:
         what, file = f"damage ({stop.reason}: {stop.detail})", stop.file
     else:
         what, file = "zeros where a message should be", None
+    messages, size = counted(survey.behind_messages, "good message"), counted(survey.behind_bytes, "byte")
     return RefusedError(
-        f"{what} with {counted(survey.behind_messages, 'good message')} ({counted(survey.behind_bytes, 'byte')}) behind it",
+        f"{what} with {messages} ({size}) behind it",
         file=file,
         physical_offset=stop.physical_offset if stop is not None else survey.end_offset,
         hint="`rmqctl recover --bridge` replaces only what is damaged and keeps all that follows; `--cut` ends the "
