@@ -319,7 +319,19 @@ def test_a_killed_writer_leaves_a_store_that_recover_completes(
 
 def test_sigterm_says_how_many_messages_are_stored(new_store: tuple[Path, Path], tmp_path: Path) -> None:
     store, config = new_store
-    command = [sys.executable, "-m", "rmqctl", "append", "-s", store, "-c", config, "--create", "--from", "-"]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "rmqctl",
+        "append",
+        "-s",
+        store,
+        "-c",
+        config,
+        "--create",
+        "--from",
+        "-",
+    ]
     said = tmp_path / "said"
     with (
         said.open("wb") as problems,

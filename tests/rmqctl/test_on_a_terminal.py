@@ -59,12 +59,17 @@ def test_a_question_is_asked_without_the_bar(golden_store: GoldenStore) -> None:
 def test_a_long_message_does_not_fill_the_screen(golden_store: GoldenStore, tmp_path: Path) -> None:
     store = golden_store("clean")
     (tmp_path / "body").write_bytes(b"\x20" * 9_000 + b"x" * 9_000)
-    long = ["--body-file", tmp_path / "body", "--property", "P=" + "y" * 9_000]
+    long: list[str | Path] = ["--body-file", tmp_path / "body", "--property", "P=" + "y" * 9_000]
     stored = rmqctl_on_a_terminal("append", "-s", store, "-t", "TopicTest", *long)
     assert stored.code == 0
     place = ["-o", "2135612"]
     file = store / "commitlog" / "00000000000002097152"
-    for command in (["query", "-s", store, *place], ["cat", "-s", store, *place], ["dump", file, "--at", "38460"]):
+    commands: list[list[str | Path]] = [
+        ["query", "-s", store, *place],
+        ["cat", "-s", store, *place],
+        ["dump", file, "--at", "38460"],
+    ]
+    for command in commands:
         shown = rmqctl_on_a_terminal(*command)
         assert shown.code == 0
         rows = sum(max(1, -(-len(line) // 80)) for line in shown.screen)
