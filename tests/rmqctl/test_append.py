@@ -17,7 +17,6 @@ import pytest
 
 from rmqctl.formats.ids import parse_unique_id
 from rmqctl.main import main
-from tests import processes
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.processes import start
 
@@ -315,42 +314,3 @@ def test_a_killed_writer_leaves_a_store_that_recover_completes(
     assert [row["keys"] for row in records(out)] == [[f"k{number}"] for number in range(stored)]
     assert run(capsys, "query", "-s", store, "-t", "T", "-k", f"k{stored - 1}", "--json")[0] == 0
     assert run(capsys, "append", "-s", store, "-t", "T", "--body", "x")[0] == 0
-
-
-def test_sigterm_says_how_many_messages_are_stored(new_store: tuple[Path, Path], tmp_path: Path) -> None:
-    store, config = new_store
-    command: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "rmqctl",
-        "append",
-        "-s",
-        store,
-        "-c",
-        config,
-        "--create",
-        "--from",
-        "-",
-    ]
-    said = tmp_path / "said"
-    with (
-        said.open("wb") as problems,
-        start([*command, "--keep-going"], stdin=subprocess.PIPE, stderr=problems) as writer,
-    ):
-        assert writer.stdin is not None
-        for number in range(4000):
-            writer.stdin.write(json.dumps({"topic": "T", "body": "x" * 50, "keys": [f"k{number}"]}).encode() + b"\n")
-        writer.stdin.flush()
-        deadline = time.monotonic() + 200
-        while not (store / "abort").exists() or len(list((store / "commitlog").iterdir())) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        writer.terminate()
-        assert writer.wait() == 143
-    *_, told, last = said.read_text().splitlines()
-    assert last == "rmqctl: terminated"
-    stored = int(told.removeprefix("interrupted: ").removesuffix(" messages are stored"))
-    assert stored > 500
-    listed = processes.run([sys.executable, "-m", "rmqctl", "cat", "-s", store, "--json"], check=True).stdout
-    assert listed.count("\n") == stored
-    assert not (store / "abort").exists()  # closed as after Ctrl-C
