@@ -1,4 +1,4 @@
-"""How a number of things is written in a text: `1 unit points`, `2 units point`."""
+"""How a number of things is written in a text, `1 unit points`, `2 units point`, and how a length of time."""
 
 from __future__ import annotations
 
@@ -6,3 +6,19 @@ from __future__ import annotations
 def counted(number: int, one: str, several: str | None = None) -> str:
     """The number with `one` or `several` behind it; `several` is `one` with an s if it is not given."""
     return f"{number} {one if number == 1 else several or one + 's'}"
+
+
+_SPANS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
+
+
+def lasting(milliseconds: int) -> str:
+    """A length of time in its two largest units: `2 days 3 hours`; milliseconds where it is below a second."""
+    rest = abs(milliseconds)
+    parts: list[str] = []
+    for unit, size in _SPANS:
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(counted(count, unit))
+        if len(parts) == 2 or (parts and not count):
+            break
+    return " ".join(parts[:2]) or f"{abs(milliseconds)} ms"

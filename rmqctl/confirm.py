@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import click
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.wording import counted
-
-if TYPE_CHECKING:
-    from rmqctl.output.progress import Advancing
+from rmqctl.output.progress import aside
 
 
 def confirm_without_journal(no_journal: bool, yes: bool) -> None:
@@ -21,13 +18,11 @@ def confirm_without_journal(no_journal: bool, yes: bool) -> None:
         raise click.Abort
 
 
-def confirm_messages(yes: bool, bar: Advancing | None = None) -> Callable[[int], None]:
-    """What asks whether so many messages may go, having taken `bar` away. click.Abort if the person at the terminal
-    does not want it; RefusedError where nobody can be asked."""
+def confirm_messages(yes: bool) -> Callable[[int], None]:
+    """What asks whether so many messages may go. click.Abort if the person at the terminal does not want it;
+    RefusedError where nobody can be asked."""
 
     def agree(count: int) -> None:
-        if bar is not None:
-            bar.stop()
         what = counted(count, "message")
         if not confirm(f"This takes {what} away. Go on?", yes=yes, why=f"this takes {what} away"):
             raise click.Abort
@@ -44,4 +39,5 @@ def confirm(question: str, *, yes: bool, why: str = "this needs a confirmation")
         return True
     if sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
         raise RefusedError(f"{why}, and there is no terminal to ask at", hint="add --yes")
-    return click.confirm(question, default=False, err=True)
+    with aside():
+        return click.confirm(question, default=False, err=True)

@@ -25,6 +25,7 @@ REFUSED = 5
 WRITE_FAILED = 6
 BUG = 70
 INTERRUPTED = 130
+TERMINATED = 143
 
 MEANINGS: dict[int, str] = {
     OK: "done, all well",
@@ -36,6 +37,7 @@ MEANINGS: dict[int, str] = {
     WRITE_FAILED: "an I/O error while writing",
     BUG: "a bug of rmqctl",
     INTERRUPTED: "interrupted by Ctrl-C",
+    TERMINATED: "ended by SIGTERM",
 }
 
 EXIT_CODES: dict[type[RmqctlError], int] = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl import exit_codes
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.ids import is_message_id
+from rmqctl.formats.wording import counted
 from rmqctl.opening import StoreLocation, open_store
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, sc
     if result.scanned:
         output.talk("the index did not lead to it: searched the whole commitlog")
     if not result.messages:
-        where = "in the commitlog" if result.scanned else f"in the index, of {result.topics} topics asked"
+        where = "in the commitlog" if result.scanned else f"in the index, of {counted(result.topics, 'topic')} asked"
         _tell(output, result.damaged)
         raise NotFoundError(
             f"no message has the id {text!r}: {_as_offset_id(text)}, and it is no unique key {where}",

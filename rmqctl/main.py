@@ -32,6 +32,9 @@ GROUPS: dict[str, str] = {
     "more": "More",
 }
 
+# a shorter name is like many verbs: whoever writes `du` does not mean `dump`
+_SHORTEST_GUESSED = 3
+
 VERBS: dict[str, Verb] = {
     "info": Verb("rmqctl.commands.info:info", "look", "What a store holds, and what state it is in."),
     "ls": Verb("rmqctl.commands.ls:ls", "look", "List topics, queues or files."),
@@ -41,10 +44,10 @@ VERBS: dict[str, Verb] = {
     "predict": Verb("rmqctl.commands.predict:predict", "look", "What the next start of a broker will do."),
     "check": Verb("rmqctl.commands.check:check", "look", "Find everything that is wrong with a store."),
     "append": Verb("rmqctl.commands.append:append", "change", "Store one message, or many from a file."),
-    "recover": Verb("rmqctl.commands.recover:recover", "change", "Mend a store after a crash."),
+    "recover": Verb("rmqctl.commands.recover:recover", "change", "Make a store whole after a crash."),
     "rebuild": Verb("rmqctl.commands.rebuild:rebuild", "change", "Make queues and index anew from the commitlog."),
     "clean": Verb("rmqctl.commands.clean:clean", "change", "Remove expired files, as the broker would."),
-    "repair": Verb("rmqctl.commands.repair:repair", "change", "Mend what `check` finds."),
+    "repair": Verb("rmqctl.commands.repair:repair", "change", "Fix what `check` finds."),
     "truncate": Verb("rmqctl.commands.truncate:truncate", "change", "End the commitlog at an offset of your choice."),
     "undo": Verb("rmqctl.commands.undo:undo", "change", "Put a store back to before its last change."),
     "resume": Verb("rmqctl.commands.resume:resume", "change", "Finish a change that was interrupted."),
@@ -102,7 +105,8 @@ class VerbGroup(click.Group):
             return found
         from difflib import get_close_matches
 
-        nearest = get_close_matches(name.lower(), self.verbs, n=1, cutoff=0.5)
+        is_long = len(name) >= _SHORTEST_GUESSED
+        nearest = get_close_matches(name.lower(), self.verbs, n=1, cutoff=0.5) if is_long else []
         advice = f" Did you mean '{nearest[0]}'?" if nearest else ""
         raise click.UsageError(f"there is no verb '{name}'.{advice}", ctx)
 
@@ -154,7 +158,7 @@ cli = VerbGroup(
     verbs=VERBS,
     subcommand_metavar="VERB [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="Look into, check, mend and write a store of Apache RocketMQ, whole or broken, without a broker.",
+    help="Look into, check, repair and write a store of Apache RocketMQ, whole or broken, without a broker.",
     epilog="'rmqctl VERB --help' explains a verb. The store is -s DIR, else $RMQCTL_STORE, else what -c broker.conf "
     "says, else ~/store.",
     params=[

@@ -103,7 +103,7 @@ begin_option = Flag(
 end_option = Flag("-e", "--end", type=TIME, metavar="TIME", help="Up to this time.")
 yes_option = Flag("-y", "--yes", is_flag=True, help="Do not ask.")
 no_journal_option = Flag(
-    "--no-journal", "no_journal", is_flag=True, help="Keep nothing of what goes: no undo, and its space is free."
+    "--no-journal", "no_journal", is_flag=True, help="Keep nothing of what is removed: no undo, and its space is free."
 )
 dry_run_option = Flag("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 

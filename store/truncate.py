@@ -57,7 +57,7 @@ def require_boundary(log: MappedFileQueue, at: int) -> None:
         if record.physical_offset < at < record.end:
             what = "the rest of a file" if isinstance(record, Blank) else "a record"
             raise RefusedError(
-                f"is inside {what} that begins at {record.physical_offset} and ends at {record.end}",
+                f"inside {what} that begins at {record.physical_offset} and ends at {record.end}",
                 physical_offset=at,
                 hint=f"`--at {record.physical_offset}` ends the log before it, `--at {record.end}` behind it",
             )

@@ -7,6 +7,7 @@ that the next call of the same thread takes for its own. Calls that it has to ma
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import threading
@@ -109,16 +110,23 @@ def unanswered() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until this is done, which asks the JVM something (starting a thread does: it copies properties)."""
+    """Ctrl-C waits until this is done, and so does SIGTERM where it is handled: the JVM is asked something (starting a
+    thread does: it copies properties)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     interrupts: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handled = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in handled:
+        signal.signal(number, lambda number, _: interrupts.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+    if signal.SIGTERM in interrupts:
+        os.kill(os.getpid(), signal.SIGTERM)  # whose handler was kept from it
     if interrupts:
         raise KeyboardInterrupt
 

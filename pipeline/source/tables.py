@@ -149,7 +149,7 @@ TABLES: dict[str, Table] = {
             messages=(BIGINT, "messages affected"),
             data_lost=(BOOLEAN, "whether something stored is gone for good; null where that cannot be known"),
             message=(STRING, "what is wrong, in a sentence"),
-            fix=(STRING, "the command that mends it"),
+            fix=(STRING, "the command that fixes it"),
         ),
     ),
 }

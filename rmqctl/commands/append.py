@@ -8,6 +8,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.formats.errors import UsageError, WriteFailedError
+from rmqctl.formats.wording import counted
 from rmqctl.options import StoreLocation, key_option, output_options, queue_option, store_options, topic_option
 
 if TYPE_CHECKING:
@@ -103,8 +104,8 @@ def append(
         bad = 0 if keep_going else _check_all(opened, messages, as_stored, output)
         if bad:
             raise UsageError(
-                f"{bad} bad {messages.item}s: nothing was written",
-                hint="mend them, or leave them out with --keep-going",
+                f"{counted(bad, f'bad {messages.item}')}: nothing was written",
+                hint="correct them, or leave them out with --keep-going",
             )
         return _put_all(opened, messages, as_stored, output, is_checked=not keep_going)
 
@@ -189,7 +190,7 @@ def _require_stored(result: PutResult, place: str = "") -> None:
     try:
         result.raise_failure(place)
     except WriteFailedError as error:
-        error.hint = "; ".join(filter(None, ["what was stored before it stays", error.hint]))
+        error.hint = "; ".join(filter(None, ["what was stored before it is kept", error.hint]))
         raise
     if not result.status.is_stored:
         raise UsageError(f"{result.status}: {result.detail}")
@@ -233,6 +234,7 @@ def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, outpu
     """Put all that is good; `is_checked`: all of it is."""
     from rmqctl.output.progress import progress
 
+    told_up_to = opened.files.log.max_offset
     summary: dict[str, Any] = {"stored": 0, "bad_lines": 0, "first_physical_offset": None, "end_physical_offset": None}
     try:
         with progress("storing", source.size, "bytes") as bar:
@@ -241,10 +243,15 @@ def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, outpu
                 summary["bad_lines"] = _tell(output, source.item, good.errors, summary["bad_lines"])
                 if good.numbers:
                     _put_piece(opened, good, as_stored, source.item, summary, output)
+                    told_up_to = opened.files.log.max_offset
                 bar.advance(piece.bytes)
         opened.flush()
     except KeyboardInterrupt:
-        output.talk(f"interrupted: {summary['stored']} messages are stored")
+        from rmqctl.store.truncate import count_messages
+
+        # a part of a piece may be there, too
+        stored = summary["stored"] + count_messages(opened.files.log, told_up_to)
+        output.talk(f"interrupted: {counted(stored, 'message is', 'messages are')} stored")
         raise
     summary["end_physical_offset"] = opened.files.log.max_offset
     output.record(summary)

@@ -10,6 +10,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.formats.errors import NotFoundError, UnsupportedError
+from rmqctl.formats.wording import counted
 from rmqctl.options import (
     OFFSET,
     StoreLocation,
@@ -111,5 +112,5 @@ def _nothing(reader: StoreReader, topic: str | None, queue_id: int | None, damag
     missing = reader.files.missing_log()
     if missing is not None:
         raise NotFoundError(missing, hint="bring it back, or name its place: -c broker.conf with storePathCommitLog")
-    found = f", and {damage.count} places are damaged" if damage.count else ""
+    found = f", and {counted(damage.count, 'place is', 'places are')} damaged" if damage.count else ""
     raise NotFoundError(f"no message matched{found}")

@@ -1,4 +1,4 @@
-"""`rmqctl check`: everything that is wrong with a store, with what it means and which command mends it."""
+"""`rmqctl check`: everything that is wrong with a store, with what it means and which command fixes it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def check(
     """Find everything that is wrong with a store.
 
     Files, every message with its checksums, consume queues and key index against the commitlog both ways, checkpoint,
-    configuration and offsets. Each finding says what it means, what it costs and which command mends it. Nothing of
+    configuration and offsets. Each finding says what it means, what it costs and which command fixes it. Nothing of
     the store changes. docs/findings.md has all codes.
     """
     from rmqctl.opening import open_store

@@ -12,6 +12,7 @@ import click
 
 from rmqctl.confirm import confirm
 from rmqctl.formats.errors import UsageError
+from rmqctl.formats.wording import counted
 from rmqctl.opening import open_store, read_config
 from rmqctl.options import TIME, StoreLocation, dry_run_option, output_options, store_options, yes_option
 from rmqctl.output.cells import human_size
@@ -20,20 +21,41 @@ from rmqctl.output.span import SPAN
 from rmqctl.output.times import format_time, now_ms
 from rmqctl.store.clean import CleanReport, options_from_config
 from rmqctl.store.clean import clean as clean_store
-from rmqctl.store.clean.decision import FileDecision
+from rmqctl.store.clean.decision import Because, FileDecision
+from rmqctl.store.clean.messages import messages_before
 
 # what a narrow terminal goes without, first first
 _DROPPABLE = ("detail", "kind", "modified_timestamp")
 COLUMNS = ("kind", "file", "size", "modified_timestamp", "action", "reason", "detail")
 # Files of these kinds are few enough to be listed even where they stay.
 _ALWAYS_LISTED = ("commitlog", "index")
+_FILES = {
+    "commitlog": "commitlog file",
+    "consumequeue": "consume queue file",
+    "batchconsumequeue": "batch consume queue file",
+    "consumequeue_ext": "consume queue extension file",
+    "index": "index file",
+}
+_KEPT = {
+    Because.NOT_DUE: "neither the hour nor the disks ask for a deletion",
+    Because.YOUNG: "not yet old enough (--older-than)",
+    Because.BEHIND: "behind a file that is kept",
+    Because.BATCH_MAXIMUM: "enough for one run (--batch-max)",
+    Because.HELD: "a reader holds it",
+    Because.LAST: "the last one of its queue or log",
+    Because.PREALLOCATED: "holds nothing yet",
+    Because.STILL_USED: "points at messages that are kept",
+    Because.DAMAGED: "damaged",
+}
 
 
 @click.command()
 @store_options
 @output_options
-@click.option("--older-than", type=SPAN, metavar="SPAN", help="Age of files that go, by their mtime.  [default: 72h]")
-@click.option("--at-once", is_flag=True, help="Files of any age go, up to --batch-max and but the last.")
+@click.option(
+    "--older-than", type=SPAN, metavar="SPAN", help="Age of files that are removed, by their mtime.  [default: 72h]"
+)
+@click.option("--at-once", is_flag=True, help="Files of any age are removed, up to --batch-max and but the last.")
 @click.option("--batch-max", type=click.IntRange(min=1), metavar="N", help="Commitlog files per run.  [default: 10]")
 @click.option("--scheduled", is_flag=True, help="The broker's own rule: only at --delete-when or with full disks.")
 @click.option("--delete-when", metavar="HOURS", help="With --scheduled: local hours, as 04;16.  [default: 04]")
@@ -41,7 +63,7 @@ _ALWAYS_LISTED = ("commitlog", "index")
     "--disk-ratio",
     type=click.IntRange(0, 100),
     metavar="PERCENT",
-    help="With --scheduled: use of the disk from which expired files go.  [default: 75]",
+    help="With --scheduled: use of the disk from which expired files are removed.  [default: 75]",
 )
 @click.option(
     "--interval-forcibly",
@@ -71,14 +93,15 @@ def clean(
 ) -> None:
     """Remove expired files for good, and free their space. This cannot be undone.
 
-    Commitlog files go by age, the oldest first, up to the first that is young or --batch-max; the last one always
-    stays. Then queue and index files that only point before the commitlog's new beginning go as well. Defaults are
-    those of -c broker.conf, else the broker's. Without --scheduled neither the hour nor the disks matter.
+    Commitlog files are removed by age, the oldest first, up to the first that is young or --batch-max; the last one is
+    always kept. Then queue and index files that only point before the commitlog's new beginning are removed as well.
+    It says how many messages that takes away and asks, on a terminal; elsewhere it needs --yes. Defaults are those of
+    -c broker.conf, else the broker's. Without --scheduled neither the hour nor the disks matter.
     """
     if not scheduled and (delete_when is not None or disk_ratio is not None):
         raise UsageError("--delete-when and --disk-ratio belong to the broker's own rule", hint="add --scheduled")
     if at is not None and not dry_run:
-        raise UsageError("--now is for --dry-run only", hint="choose what goes by --older-than")
+        raise UsageError("--now is for --dry-run only", hint="choose what is removed by --older-than")
     config = read_config(store)
     given: dict[str, Any] = {
         "reserved_time": older_than,
@@ -97,44 +120,57 @@ def clean(
     now = now_ms() if at is None else at
     with open_store(store) as files:
         plan = clean_store(files, options, now=now, dry_run=True)
+        messages = messages_before(files, plan.min_offset)
     if dry_run or not plan.removed:
-        _show(store.path, plan, output)
+        _show(store.path, plan._replace(dry_run=dry_run), output, messages)
         return
     if not yes:
-        _summarise(plan, output)
-    if not confirm("Remove these files for good?", yes=yes):
+        _summarise(plan, output, messages)
+    if not confirm(f"Remove {_what(plan, messages)} for good?", yes=yes, why=f"this removes {_what(plan, messages)}"):
         output.talk("nothing was removed")
         return
     # opened anew: under the lock the plan is made again from what is there then
     with open_store(store) as files:
         report = clean_store(files, options, now=now, arguments=sys.argv[1:])
-    _show(store.path, report, output)
+    _show(store.path, report, output, messages)
 
 
-def _summarise(report: CleanReport, output: Output) -> None:
-    """Say on stderr what goes and what stays."""
-    would = "would go" if report.dry_run else "went"
+def _what(report: CleanReport, messages: int | None) -> str:
+    """What is removed, in a few words: messages are those that the consume queues lead to, None if not known."""
+    files = counted(len(report.removed), "file")
+    return files if messages is None else f"{counted(messages, 'message')} in {files}"
+
+
+def _summarise(report: CleanReport, output: Output, messages: int | None) -> None:
+    """Say on stderr what is removed and what is kept."""
     for note in report.notes:
         output.talk(f"note: {note}")
     gone = Counter(decision.kind for decision in report.removed)
     if gone:
-        listed = ", ".join(f"{count} of {kind}" for kind, count in gone.items())
-        output.talk(f"{sum(gone.values())} files {would} ({listed}), {human_size(report.bytes_freed)}")
-        output.talk(f"the commitlog begins at {report.min_offset} instead of {report.min_offset_before}")
+        listed = ", ".join(counted(count, _FILES[kind]) for kind, count in gone.items())
+        would = "would be" if report.dry_run else "was" if sum(gone.values()) == 1 else "were"
+        sizes = human_size(report.bytes_freed)
+        output.talk(f"{counted(sum(gone.values()), 'file')} {would} removed ({listed}), {sizes}")
+        if messages is not None:
+            output.talk(f"with them {counted(messages, 'message')} that consume queues lead to")
+        begins = "would begin" if report.dry_run else "begins"
+        output.talk(f"the commitlog {begins} at {report.min_offset} instead of {report.min_offset_before}")
     else:
-        output.talk("no file would go" if report.dry_run else "no file went")
+        output.talk("no file would be removed" if report.dry_run else "no file was removed")
     if report.order.disk_full:
         output.talk("the disk is so full that a broker would refuse messages")
-    kept = Counter((decision.kind, decision.because.value.replace("_", " ")) for decision in report.kept)
-    for (kind, reason), count in kept.items():
-        output.talk(f"{count} of {kind} stay{'s' if count == 1 else ''}: {reason}")
+    kept = Counter((decision.kind, decision.because) for decision in report.kept)
+    would = "would be " if report.dry_run else ""
+    for (kind, because), count in kept.items():
+        is_kept = f"{would}kept" if would else f"{'is' if count == 1 else 'are'} kept"
+        output.talk(f"{counted(count, _FILES[kind])} {is_kept}: {_KEPT[because]}")
 
 
-def _show(root: Path, report: CleanReport, output: Output) -> None:
+def _show(root: Path, report: CleanReport, output: Output, messages: int | None) -> None:
     if output.is_json:
         output.record(_record(root, report))
         return
-    _summarise(report, output)
+    _summarise(report, output, messages)
     listed = [decision for decision in report.decisions if decision.goes or decision.kind in _ALWAYS_LISTED]
     output.rows(COLUMNS, [_row(root, decision, report.dry_run) for decision in listed], droppable=_DROPPABLE)
 

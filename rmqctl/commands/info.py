@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl import exit_codes
+from rmqctl.formats.wording import counted
 from rmqctl.options import StoreLocation, output_options, store_options
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     output.record(row)
     log = row["commitlog"]
     if log["damaged_spans"]:
-        output.talk(f"{log['damaged_spans']} damaged spans in the commitlog: `rmqctl cat` names them")
+        output.talk(f"{counted(log['damaged_spans'], 'damaged span')} in the commitlog: `rmqctl check` says where")
     if row["unfinished_change"] is not None and not row["locked"]:
         output.talk(
             "a change was interrupted: `rmqctl log` shows it, `rmqctl undo` or `rmqctl resume` ends it, "

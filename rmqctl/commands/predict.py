@@ -71,6 +71,7 @@ def _print(found: Prediction, output: Output) -> None:
     deleted = {name: record.pop(name) for name in ("files_deleted", "index_files_deleted")}
     record |= {name: len(paths) for name, paths in deleted.items()}
     record["queues_changed"] = len(queues)
+    record["end_reason"] = _in_its_words(found.end_reason)
     output.record(record)
     for name, paths in deleted.items():
         _listed(output, f"{name.replace('_', ' ')}:", paths)
@@ -86,11 +87,19 @@ def _print(found: Prediction, output: Output) -> None:
         talk_paragraph(output, f"note: {warning}", "  ")
 
 
+def _in_its_words(reason: str | None) -> str | None:
+    """Why the log ends for the broker, as it logs that; a magic code of zero is how every log ends."""
+    if reason is None:
+        return None
+    ends_well = reason.endswith(" magic code 0x0")
+    return f'{"nothing is written there" if ends_well else "the broker stops there"}; it logs "{reason}"'
+
+
 def _advise(found: Prediction, output: Output) -> None:
     if found.is_harmful and found.loads:
         output.talk("`rmqctl recover` first keeps what this start would lose; `--dry-run` shows how")
     elif found.is_harmful:
-        output.talk("`rmqctl check` names what is in the way, and the command that mends it")
+        output.talk("`rmqctl check` names what is in the way, and the command that fixes it")
 
 
 def _listed(output: Output, title: str, paths: list[str]) -> None:

@@ -29,7 +29,7 @@ where there is no terminal it needs --yes."""
 )
 @store_options
 @click.option(
-    "--bridge", is_flag=True, help="Replace damage, wherever it is, by filler messages; all that follows it stays."
+    "--bridge", is_flag=True, help="Replace damage, wherever it is, by filler messages; all that follows it is kept."
 )
 @click.option(
     "--cut", is_flag=True, help="End the log at damage even where good messages follow; they are kept beside."
@@ -50,7 +50,7 @@ def recover(
     no_journal: bool,
     yes: bool,
 ) -> int:
-    """Mend a store after a crash.
+    """Make a store whole after a crash.
 
     After a clean stop the last three commitlog files count, after a crash those that the checkpoint does not cover.
     A torn tail is cut. Damage with good messages behind it is refused until you say --bridge or --cut. Then consume
@@ -86,6 +86,6 @@ def recover(
                     keeps=keeps,
                     arguments=arguments,
                     progress=bar.advance,
-                    agree=confirm_messages(yes, bar),
+                    agree=confirm_messages(yes),
                 )
     return print_report(report, output, store, no_journal=no_journal)

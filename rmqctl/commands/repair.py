@@ -1,4 +1,4 @@
-"""`rmqctl repair`: mends what `check` finds."""
+"""`rmqctl repair`: fixes what `check` finds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN_FINDINGS = ("code", "message", "fix")
 @click.command(
     epilog="""\b
 Examples:
-  rmqctl repair -s /data/store --dry-run                    what would be mended, and how
+  rmqctl repair -s /data/store --dry-run                    what would be fixed, and how
   rmqctl repair -s /data/store
   rmqctl repair -s /data/store --only RMQ-CFG-001           put a backup in the place of a damaged config file
   rmqctl repair -s /data/store --only RMQ-OFF-001           consumer offsets behind the end of their queues
@@ -39,7 +39,7 @@ Exit code 0: no error or warning is left. 1: some are, which need a decision or 
 def repair(
     store: StoreLocation, output: Output, *, only: tuple[str, ...], dry_run: bool, no_journal: bool, yes: bool
 ) -> int:
-    """Check a store, and mend what is found.
+    """Check a store, and fix what is found.
 
     Damage inside the log is replaced by filler messages (as `recover --bridge` does), a torn tail is cut, queues, index
     and checkpoint are made right, stray files are moved beside the store, damaged config files replaced by their good
@@ -77,7 +77,7 @@ def _print(report: RepairReport, output: Output, store: StoreLocation, no_journa
     mended, left, bridged, operations = (record.pop(name) for name in ("mended", "left", "bridged", "operations"))
     output.record(record)
     would = "would be" if report.dry_run else "were"
-    _section(output, f"Findings that {would} mended:", ("code", "findings"), _counted(mended))
+    _section(output, f"Findings that {would} fixed:", ("code", "findings"), _counted(mended))
     _section(output, f"Damage that {would} replaced by filler messages:", SHOWN_BRIDGES, bridged)
     if report.dry_run:
         print_operations(operations, output)
@@ -87,9 +87,9 @@ def _print(report: RepairReport, output: Output, store: StoreLocation, no_journa
             f"what was taken out or overwritten is kept in {report.journal}; {undo_advice(store)} brings it back"
         )
     elif not operations:
-        output.talk("there is nothing to mend")
+        output.talk("nothing could be fixed without a decision" if left else "there is nothing to fix")
     elif no_journal:
-        output.talk("nothing of what went was kept: this cannot be undone")
+        output.talk("nothing of what was removed is kept: this cannot be undone")
 
 
 def _counted(mended: dict[str, int]) -> list[dict[str, Any]]:
@@ -98,6 +98,5 @@ def _counted(mended: dict[str, int]) -> list[dict[str, Any]]:
 
 def _section(output: Output, title: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     if rows:
-        output.talk("")
-        output.talk(title)
+        output.heading(title)
         output.rows(columns, rows)

@@ -8,6 +8,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.formats.errors import NotFoundError
+from rmqctl.formats.wording import counted
 from rmqctl.options import (
     StoreLocation,
     limit_option,
@@ -124,7 +125,8 @@ def stats(
             _print_summary(summary(found, files.log), output)
     damage = found.damage
     if damage.spans:
-        output.talk(f"not counted: {damage.spans} damaged spans, {damage.bytes} bytes; `rmqctl check` names them")
+        spans, size = counted(damage.spans, "damaged span"), counted(damage.bytes, "byte")
+        output.talk(f"not counted: {spans}, {size}; `rmqctl check` says where")
     return exit_codes.DAMAGE_OR_NOTHING if damage.spans else exit_codes.OK
 
 

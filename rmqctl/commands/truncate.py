@@ -64,6 +64,6 @@ def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no
                 keeps=not no_journal,
                 arguments=sys.argv[1:],
                 progress=bar.advance,
-                agree=confirm_messages(yes, bar),
+                agree=confirm_messages(yes),
             )
     return print_report(report, output, store, no_journal=no_journal)

@@ -23,7 +23,7 @@ def findings_document() -> str:
     for severity in Severity:
         meaning = _MEANINGS[severity]
         lines.append(f"| {severity} | {meaning} | {1 if severity.is_alarm else 0} |")
-    lines += ["", "| code | severity | finding | mended by |", "|---|---|---|---|"]
+    lines += ["", "| code | severity | finding | fixed by |", "|---|---|---|---|"]
     for kind in CATALOGUE.values():
         anchor = f"[{kind.code}](#{kind.code.lower()})"
         lines.append(f"| {anchor} | {kind.severity} | {kind.title} | {_command(kind)} |")
@@ -38,7 +38,7 @@ def findings_document() -> str:
 
 _MEANINGS = {
     Severity.ERROR: "messages are lost or cannot be found, or a broker does not start or would lose messages",
-    Severity.WARNING: "something is wrong that costs no message by itself, or that a start of the broker mends",
+    Severity.WARNING: "something is wrong that costs no message by itself, or that a start of the broker fixes",
     Severity.NOTICE: "worth knowing and no damage: a sound store may have it",
 }
 

@@ -33,6 +33,12 @@ def cut(text: str, width: int) -> str:
     return set_cell_size(text, width - 1) + ELLIPSIS
 
 
+def shortened(text: str, longest: int) -> str:
+    """`text` if it has at most `longest` characters, else its start and how many more there are."""
+    rest = len(text) - longest
+    return text if rest <= 0 else f"{text[:longest]}{ELLIPSIS} and {rest} more characters: --json has all"
+
+
 def cut_start(text: str, width: int) -> str:
     """`text` if it fits into `width` columns, else an ellipsis and its end: what tells one path from another."""
     if width_of(text) <= width:

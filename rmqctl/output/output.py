@@ -6,6 +6,7 @@ columns. On a terminal texts are cut to fit the screen; piped it is aligned plai
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import stat
@@ -15,7 +16,8 @@ from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from rmqctl.formats.errors import WriteFailedError
-from rmqctl.output.cells import GAP, cell, csv_value, listed, padded, width_of
+from rmqctl.output.cells import GAP, cell, csv_value, listed, padded, shortened, width_of
+from rmqctl.output.progress import aside
 from rmqctl.output.sanitise import visible, visible_json
 from rmqctl.output.table import table_layout
 
@@ -26,6 +28,8 @@ Format = Literal["table", "json", "csv"]
 Row = Mapping[str, Any]
 
 FORMATS: tuple[Format, ...] = ("table", "json", "csv")
+# On a terminal a value of a listing, or a line, that is longer than this is cut: nobody reads page after page of it.
+LONGEST_SHOWN = 1600
 # Rows that settle the widths of a table's columns before the first line is printed.
 FIRST_PAGE = 200
 
@@ -74,8 +78,11 @@ class Output:
         if stream is None or not hasattr(stream, "buffer"):
             self._write(str(text, "utf-8"))
             return
-        _guarded(stream.flush)
-        _guarded(lambda: stream.buffer.write(text))
+        with self._alone():
+            _guarded(stream.flush)
+            _guarded(lambda: stream.buffer.write(text))
+            if self._is_terminal():
+                _guarded(stream.flush)
 
     def record(self, record: Row) -> None:
         """Print one object: a listing for people with nested objects indented, one JSON object, or one CSV row.
@@ -88,7 +95,7 @@ class Output:
             flat = _flattened(record)
             self._csv(list(flat), [flat])
         else:
-            for line in _listing(record, ""):
+            for line in _listing(record, "", LONGEST_SHOWN if self._is_terminal() else sys.maxsize):
                 self._write(line + "\n")
 
     def text(self, line: str, *, keep_newlines: bool = False) -> None:
@@ -96,7 +103,16 @@ class Output:
         if self.format == "json":
             self._json_lines([{"text": line}])
         else:
-            self._write(visible(line, keep_newlines=keep_newlines) + "\n")
+            text = visible(line, keep_newlines=keep_newlines)
+            if self._is_terminal() and not keep_newlines:
+                text = shortened(text, LONGEST_SHOWN)
+            self._write(text + "\n")
+
+    def heading(self, line: str) -> None:
+        """Say what the list that follows is: above its table, wherever that goes; for CSV and JSON on stderr."""
+        say = self.text if self.format == "table" else self.talk
+        say("")
+        say(line)
 
     def talk(self, line: str) -> None:
         """Say something to the person at the terminal: on stderr, behind the data printed so far."""
@@ -113,7 +129,12 @@ class Output:
         stream = self._stream or sys.stdout
         if stream is None:
             raise WriteFailedError("standard output is closed")
-        _guarded(lambda: stream.write(text))
+        with self._alone():
+            _guarded(lambda: stream.write(text))
+
+    def _alone(self) -> contextlib.AbstractContextManager[None]:
+        """While a line is written: no bar beside it, where both are on a terminal."""
+        return aside() if self._is_terminal() else contextlib.nullcontext()
 
     def _json_lines(self, rows: Iterable[Row]) -> int:
         import json
@@ -159,7 +180,8 @@ class Output:
 
         # rich knows NO_COLOR, TERM=dumb and the like; the text is ours and sanitised, and is not parsed as markup
         console = Console(file=self._stream or sys.stdout, markup=False, emoji=False, highlight=False)
-        _guarded(lambda: console.print(Text(line, style="bold"), soft_wrap=True))
+        with self._alone():
+            _guarded(lambda: console.print(Text(line, style="bold"), soft_wrap=True))
 
     def _is_terminal(self) -> bool:
         stream = self._stream or sys.stdout
@@ -192,13 +214,14 @@ def talk(line: str, *, keep_newlines: bool = False) -> None:
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(visible(line, keep_newlines=keep_newlines) + "\n")
-        sys.stderr.flush()
+        with aside():
+            sys.stderr.write(visible(line, keep_newlines=keep_newlines) + "\n")
+            sys.stderr.flush()
     except OSError:
         return
 
 
-def _listing(record: Row, indent: str) -> Iterable[str]:
+def _listing(record: Row, indent: str, longest: int) -> Iterable[str]:
     titles = {name: visible(str(name)).replace("_", " ") for name in record}
     plain = [title for name, title in titles.items() if not _is_nested(record[name])]
     width = max(map(width_of, plain), default=0)
@@ -206,13 +229,13 @@ def _listing(record: Row, indent: str) -> Iterable[str]:
         title = titles[name]
         if isinstance(value, Mapping) and value:
             yield f"{indent}{title}"
-            yield from _listing(value, indent + "  ")
+            yield from _listing(value, indent + "  ", longest)
         elif _is_nested(value):
             yield f"{indent}{title}"
             for item in value:
                 yield f"{indent}  {cell(item)}"
         else:
-            yield f"{indent}{padded(title, width, right=False)}{GAP}{listed(value, name)}"
+            yield f"{indent}{padded(title, width, right=False)}{GAP}{shortened(listed(value, name), longest)}"
 
 
 def _is_nested(value: Any) -> bool:

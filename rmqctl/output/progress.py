@@ -1,10 +1,15 @@
-"""A progress bar on stderr for work that lasts: only on a terminal, and only after the first second."""
+"""A progress bar on stderr for work that lasts: only on a terminal, and only after the first second.
+
+Whatever else is written to a terminal is written `aside`: the bar is taken away first, and comes back with the next
+progress. Else both would share a line.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
@@ -13,9 +18,30 @@ from rmqctl.output.sanitise import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+    from rich.status import Status
 
 SHOWN_AFTER = 1.0
 REFRESHED_EVERY = 0.1
+
+# held by whoever writes to the terminal; a bar that cannot have it at once is not drawn
+_terminal = threading.RLock()
+_drawn: list[_Drawn] = []
+
+
+class _Drawn(Protocol):
+    """What is drawn on the last line of the terminal."""
+
+    def hide(self) -> None:
+        """Take it away until it is drawn anew."""
+
+
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """While something else is written to the terminal, or asked there: without the bar."""
+    with _terminal:
+        for one in tuple(_drawn):
+            one.hide()
+        yield
 
 
 class Advancing(Protocol):
@@ -24,16 +50,10 @@ class Advancing(Protocol):
     def advance(self, n: int = 1) -> None:
         """`n` more units are done."""
 
-    def stop(self) -> None:
-        """Take the bar away: somebody is going to be asked."""
-
 
 class _Silent:
     def advance(self, n: int = 1) -> None:
         """Nobody is looking."""
-
-    def stop(self) -> None:
-        """There is nothing to take away."""
 
 
 class _Bar:
@@ -53,13 +73,25 @@ class _Bar:
         now = time.monotonic()
         if now < self._next_look:
             return
-        self._next_look = now + REFRESHED_EVERY
-        if self._progress is None:
-            self._start()
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=self._done)
+        if not _terminal.acquire(blocking=False):
+            return
+        try:
+            self._next_look = now + REFRESHED_EVERY
+            self._draw()
+        finally:
+            _terminal.release()
 
-    def _start(self) -> None:
+    def _draw(self) -> None:
+        if self._progress is None:
+            self._make()
+        if self._progress is None or self._task is None:
+            return
+        self._progress.update(self._task, completed=self._done)
+        if self not in _drawn:
+            _drawn.append(self)
+            self._progress.start()
+
+    def _make(self) -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -84,11 +116,28 @@ class _Bar:
             redirect_stdout=False,
         )
         self._task = self._progress.add_task(self._label, total=self._total)
-        self._progress.start()
 
-    def stop(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+    def hide(self) -> None:
+        """Take it away until the next progress."""
+        with _terminal:
+            if self in _drawn and self._progress is not None:
+                _drawn.remove(self)
+                self._progress.stop()
+
+
+class _Spinner:
+    """Turns until something else is written."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+        status.start()
+
+    def hide(self) -> None:
+        """Take it away for good: it has no progress that could bring it back."""
+        with _terminal:
+            if self in _drawn:
+                _drawn.remove(self)
+                self._status.stop()
 
 
 def _is_shown() -> bool:
@@ -104,8 +153,12 @@ def waiting(label: str) -> Iterator[None]:
     from rich.console import Console
     from rich.text import Text
 
-    with Console(stderr=True).status(Text(visible(label))):
+    spinner = _Spinner(Console(stderr=True).status(Text(visible(label))))
+    _drawn.append(spinner)
+    try:
         yield
+    finally:
+        spinner.hide()
 
 
 @contextlib.contextmanager
@@ -121,4 +174,4 @@ def progress(label: str, total: int | None = None, unit: str = "bytes") -> Itera
     try:
         yield bar
     finally:
-        bar.stop()
+        bar.hide()

@@ -96,7 +96,7 @@ def _may_cut(column: Column) -> bool:
 def _column(name: str, page: Sequence[Mapping[str, Any]]) -> Column:
     title = name.removesuffix("_timestamp").replace("_", " ")
     width = max(width_of(title), *(width_of(cell(row.get(name), name)) for row in page))
-    return Column(name, title, width, any(_is_number(row.get(name), name) for row in page), False, False)
+    return Column(name, title, width, _is_numeric(name, page), False, False)
 
 
 def _fitted(columns: Sequence[Column], page: Sequence[Mapping[str, Any]], available: int) -> TableLayout:
@@ -147,6 +147,14 @@ def _broken(title: str, width: int) -> list[str]:
         else:
             lines.append(cut(word, width))
     return lines
+
+
+def _is_numeric(name: str, page: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a column holds numbers and nothing but them: a text among them may have any length."""
+    values = [row.get(name) for row in page]
+    return any(_is_number(value, name) for value in values) and all(
+        value is None or _is_number(value, name) for value in values
+    )
 
 
 def _is_number(value: Any, name: str) -> bool:

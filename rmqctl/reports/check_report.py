@@ -1,4 +1,4 @@
-"""How findings are shown: blocks for people, rows for programs; what mends them and what was covered at the end."""
+"""How findings are shown: blocks for people, rows for programs; what fixes them and what was covered at the end."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ _SEVERITIES = ("error", "warning", "notice")
 _INDENT = "    "
 # two files claim the same offsets: nobody but a person knows which one is right
 _OVERLAP = "RMQ-FILE-005"
+# units that point where no log is: what they say is told as found, it is no place
+_NOWHERE = ("RMQ-CQ-008", "RMQ-CQ-015")
 # a topic can be as long as a message; --json has all of it
 _LONGEST_PLACE = 160
 
@@ -64,7 +66,7 @@ class CheckReport:
         return str(file.relative_to(self._root) if file.is_relative_to(self._root) else file)
 
     def _command(self, fix: str | None) -> str | None:
-        """The mending command with the store it is for: as it can be run."""
+        """The command that fixes it with the store it is for: as it can be run."""
         if fix is None:
             return None
         store = shlex.quote(str(self._root))
@@ -87,7 +89,7 @@ class CheckReport:
         place = self._place(finding.file) or finding.topic or ""
         if len(place) > _LONGEST_PLACE:
             place = place[:_LONGEST_PLACE] + "…"
-        if finding.physical_offset is not None:
+        if finding.physical_offset is not None and finding.code not in _NOWHERE:
             place += f" at {finding.physical_offset}"
         message = finding.message + _costs(finding)
         self._text(_INDENT + (f"{place}: {message}" if place else message), _INDENT * 2)
@@ -100,11 +102,11 @@ class CheckReport:
         print_paragraph(self._output, line, indent)
 
     def end(self, summary: CheckSummary, with_record: bool) -> None:
-        """What mends it, and what was covered: a line of talk, with `with_record` an object too."""
+        """What fixes it, and what was covered: a line of talk, with `with_record` an object too."""
         output = self._output
         if self._fixes:
             output.text("")
-            output.text("What mends it:")
+            output.text("To fix this:")
             if self._has_overlap:
                 self._text(
                     f"{_INDENT}first decide about {_OVERLAP}: until then what changes the log is refused", _INDENT * 2

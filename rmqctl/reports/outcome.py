@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 from rmqctl import exit_codes
 from rmqctl.formats.errors import NotAStoreError, RmqctlError, UnreadableError, UnsupportedError
@@ -14,6 +17,11 @@ from rmqctl.store.extras import how_to_add
 
 PROGRAM = "rmqctl"
 DEBUG_VARIABLE = "RMQCTL_DEBUG"
+_STOPPED = {exit_codes.INTERRUPTED: "interrupted", exit_codes.TERMINATED: "terminated"}
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: for everybody but a prompt, which Ctrl-C does not end, the same as Ctrl-C."""
 
 _REFUSALS = {
     errno.EIO,
@@ -33,6 +41,37 @@ def concluded(command: Callable[[], int]) -> int:
         if hasattr(stream, "reconfigure"):
             # a locale that cannot print a character shows its escape instead of failing
             stream.reconfigure(errors="backslashreplace")
+    with _terminable() as signals:
+        code = _concluded(command)
+    if signals and code == exit_codes.INTERRUPTED:
+        code = exit_codes.TERMINATED
+    if code in _STOPPED:
+        talk(f"{PROGRAM}: {_STOPPED[code]}")
+    return code
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[list[int]]:
+    """SIGTERM ends a command as Ctrl-C does: what it began is tidied up, and it says how far it came. Yields where such
+    a signal is noted."""
+    noted: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        noted.append(number)
+        raise Terminated
+
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield noted
+        return
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _concluded(command: Callable[[], int]) -> int:
     code = exit_codes.OK
     try:
         code = _answered(command)
@@ -42,7 +81,6 @@ def concluded(command: Callable[[], int]) -> int:
     except BrokenPipeError:
         return _closed_pipe()
     except KeyboardInterrupt:
-        talk(f"{PROGRAM}: interrupted")
         return exit_codes.INTERRUPTED
     except OSError as error:
         # only the last flush of stdout can end here: _answered turns everything else into a code

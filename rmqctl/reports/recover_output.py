@@ -37,8 +37,7 @@ def print_operations(operations: list[dict[str, Any]], output: Output) -> None:
     """What a dry run would change, operation by operation and as a sum."""
     if not operations:
         return
-    output.talk("")
-    output.talk("It would change:")
+    output.heading("It would change:")
     output.rows(SHOWN_OPERATIONS, operations)
     output.talk(extent(operations))
 
@@ -64,8 +63,7 @@ def _for_people(
     operations, damaged, bridged = record.pop("operations"), record.pop("damaged"), record.pop("bridged")
     output.record(record)
     if bridged:
-        output.talk("")
-        output.talk("Damage that " + ("would be" if report.dry_run else "was") + " replaced by filler messages:")
+        output.heading("Damage that " + ("would be" if report.dry_run else "was") + " replaced by filler messages:")
         output.rows(SHOWN_BRIDGES, bridged)
     if report.dry_run:
         print_operations(operations, output)
@@ -87,4 +85,4 @@ def _for_people(
     elif not operations:
         output.talk("nothing had to be changed")
     elif no_journal:
-        output.talk("nothing of what went was kept: this cannot be undone")
+        output.talk("nothing of what was removed is kept: this cannot be undone")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.output.output import Output, talk
 from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.reports.outcome import Terminated
 from rmqctl.sql.answers import print_answer
 from rmqctl.sql.statements import cut_statements
 
@@ -44,6 +45,8 @@ def prompt(run: Callable[[str], pa.Table], output: Output) -> None:
                 if error.hint:
                     output.talk(f"  {error.hint}")
                 continue
+            except Terminated:
+                raise
             except KeyboardInterrupt:
                 output.talk("interrupted")
                 continue
@@ -61,6 +64,8 @@ def _statements(output: Output) -> Iterator[str]:
         except EOFError:
             output.text("")
             return
+        except Terminated:
+            raise
         except KeyboardInterrupt:
             text = ""
             output.text("")

@@ -30,7 +30,7 @@ from rmqctl.store.store_files import StoreFiles
 QUEUE_FORCED_AFTER = 60_000
 INDEX_FORCED_AFTER = 3_000
 EXT_FORCED_AFTER = 1_000
-_AGAIN = "files that went are gone, the others are as they were: run `rmqctl clean` again"
+_AGAIN = "some files are removed, the others are as they were: run `rmqctl clean` again"
 
 
 class CleanReport(NamedTuple):

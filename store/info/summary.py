@@ -33,8 +33,8 @@ def count_log(files: StoreFiles, progress: Progress | None = None) -> LogNumbers
 def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None = None) -> Row:
     """The store at a glance (design of the JSON: docs/commands.md).
 
-    With `walk_log` messages, bytes, times, the log's end and its damage are exact; without it they are None and
-    `max_offset` is the end of the last file, where zeros may follow the last message.
+    With `walk_log` messages, bytes, times, the log's end and its damage are exact; without it they are None:
+    zeros may follow the last message up to the end of the last file.
     """
     log = files.log
     numbers = count_log(files, progress) if walk_log else None
@@ -46,7 +46,7 @@ def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None 
             "files": len(log.files),
             "file_size": log.file_size,
             "min_offset": max(log.min_offset, 0),
-            "max_offset": numbers.end if numbers else log.max_offset,
+            "max_offset": numbers.end if numbers else None,
             "messages": numbers.messages if numbers else None,
             "bytes": numbers.bytes if numbers else None,
             "first_store_timestamp": numbers.first_store_timestamp if numbers else None,

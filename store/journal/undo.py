@@ -99,7 +99,7 @@ def _to_undo(layout: StoreLayout, wanted: str | None) -> tuple[Change, Path]:
         raise to_mend_error(layout, change)
     if change.state == MENDED:
         raise RefusedError(
-            f"the change {change.id} was given up, and the store has been mended since",
+            f"the change {change.id} was given up, and the store has been made whole since",
             file=layout.root,
             hint=f"what it took out is kept in {change.folder}",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.wording import counted
 from rmqctl.store.checkpoint import Checkpoint, checkpoint_bytes
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.blob import only_counted
@@ -217,7 +218,7 @@ class Recovery:
         if units and not cut:
             found = "the commitlog files have 0 bytes" if self.log.empty_files() else "there is no commitlog file"
             raise RefusedError(
-                f"{found}, but {len(queues)} queues point at {units} messages",
+                f"{found}, but {counted(len(queues), 'queue points', 'queues point')} at {counted(units, 'message')}",
                 file=self.files.layout.commitlog[0],
                 hint="bring the commitlog back, or give its place with -c broker.conf (storePathCommitLog); "
                 "`--cut` starts over with an empty store and keeps the queues beside it",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.wording import counted
 from rmqctl.store.commitlog.walk import Damage
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.survey.log_runs import Run
@@ -107,11 +108,12 @@ def inside_damage(survey: LogSurvey, kept: Path) -> RefusedError:
         what, file = f"damage ({stop.reason}: {stop.detail})", stop.file
     else:
         what, file = "zeros where a message should be", None
+    messages, size = counted(survey.behind_messages, "good message"), counted(survey.behind_bytes, "byte")
     return RefusedError(
-        f"{what} with {survey.behind_messages} good messages ({survey.behind_bytes} bytes) behind it",
+        f"{what} with {messages} ({size}) behind it",
         file=file,
         physical_offset=stop.physical_offset if stop is not None else survey.end_offset,
         hint="`rmqctl recover --bridge` replaces only what is damaged and keeps all that follows; `--cut` ends the "
-        f"log here, as a broker would. Either way what goes is kept in {kept}; "
+        f"log here, as a broker would. Either way what is removed is kept in {kept}; "
         "until then every message stays readable by `cat` and `query`",
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
+from rmqctl.formats.wording import counted
 from rmqctl.store.columns.engine import engine
 from rmqctl.store.columns.topics import TopicTable
 from rmqctl.store.commitlog.walk import Progress
@@ -184,7 +185,7 @@ class _Salvage:
                     record.position,
                     record.end,
                     "stale",
-                    f"{record.messages} messages older than those before them",
+                    f"{counted(record.messages, 'message')} older than those before",
                     physical_offset=record.physical_offset,
                 )
                 if not self._with_stale:

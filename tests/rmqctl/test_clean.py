@@ -41,8 +41,8 @@ def test_a_dry_run_lists_what_goes_and_why_the_rest_stays(store: Path, capsys: p
     assert logs == (
         [("remove", "expired")] * 3 + [("keep", "young")] + [("keep", "behind_a_kept_file")] * 4 + [("keep", "last")]
     )
-    assert "3 of commitlog" in shown.err
-    assert "the commitlog begins at 786432 instead of 0" in shown.err
+    assert "3 commitlog files" in shown.err
+    assert "the commitlog would begin at 786432 instead of 0" in shown.err
 
 
 def test_without_a_terminal_it_needs_yes(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +74,7 @@ def test_a_second_run_finds_nothing_and_asks_nothing(store: Path, capsys: pytest
     capsys.readouterr()
     before = tree_state(store)
     assert main(["clean", "-s", str(store)]) == 0
-    assert "no file would go" in capsys.readouterr().err
+    assert "no file was removed" in capsys.readouterr().err
     assert tree_state(store) == before
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from rmqctl.formats.errors import (
     WriteFailedError,
 )
 from rmqctl.main import GROUPS, VERBS, Verb, VerbGroup, cli, main
+from rmqctl.reports.outcome import concluded
 from tests import processes
 
 ROOT = Path(__file__).parents[2]
@@ -140,6 +143,19 @@ def test_the_traceback_on_request(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_sigterm_is_one_short_line_and_its_own_code(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def ended() -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+        return 0
+
+    assert concluded(ended) == 143
+    assert capsys.readouterr().err == "rmqctl: terminated\n"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_ctrl_c_is_one_short_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "rmqctl: interrupted\n"
@@ -152,6 +168,7 @@ def test_ctrl_c_is_one_short_line(capsys: pytest.CaptureFixture[str]) -> None:
         (["fake", "--numbr", "1"], "rmqctl: No such option"),
         (["fake", "extra\x1b[31m"], "rmqctl: Got unexpected extra argument (extra\\x1b[31m)"),
         (["--wrong"], "rmqctl: No such option"),
+        (["fa"], "rmqctl: there is no verb 'fa'.\n"),
         (["fka"], "rmqctl: there is no verb 'fka'. Did you mean 'fake'?\n"),
         (["FAKE"], "rmqctl: there is no verb 'FAKE'. Did you mean 'fake'?\n"),
         (["zzzz"], "rmqctl: there is no verb 'zzzz'.\n"),
@@ -226,7 +243,7 @@ def python(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
 MANY_LINES = """
 import sys, click
 from rmqctl.main import main
-from rmqctl.output import Output
+from rmqctl.output.output import Output
 @click.group()
 def cli(): pass
 @cli.command()
@@ -270,7 +287,7 @@ def test_a_full_disk_under_stdout_is_loud(lines: int) -> None:
 
 def test_a_poor_locale_prints_escapes_and_json_stays_utf8() -> None:
     code = (
-        "import sys, click; from rmqctl.main import main; from rmqctl.output import Output\n"
+        "import sys, click; from rmqctl.main import main; from rmqctl.output.output import Output\n"
         "@click.group()\ndef cli(): pass\n"
         "@cli.command()\ndef show(): Output().record({'a': '中'}); Output(True).record({'a': '中'})\n"
         "sys.exit(main(['show'], cli))"

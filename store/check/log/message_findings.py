@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqctl.formats.errors import RmqctlError
-from rmqctl.formats.wording import counted
+from rmqctl.formats.wording import counted, lasting
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.log.batch_look import Look, Places
 from rmqctl.store.files.layout import is_safe_topic
@@ -39,12 +39,12 @@ def _clocks(log: MappedFileQueue, look: Look) -> Iterator[Finding]:
         text = f"{counted(look.future.count, 'message has', 'messages have')} a store time that is still to come"
         yield _of_places(log, "RMQ-TIME-003", text, look.future)
     if look.jumps.count:
-        text = f"the store time falls {counted(look.jumps.count, 'time')}, by {look.largest_jump} ms at most"
+        text = f"the store time falls {counted(look.jumps.count, 'time')}, by {lasting(look.largest_jump)} at most"
         yield _of_places(log, "RMQ-TIME-004", text, look.jumps, found=-look.largest_jump)
     if look.born_ahead.count:
         text = (
             counted(look.born_ahead.count, "message was born", "messages were born")
-            + f" up to {look.largest_born_ahead} ms later than stored"
+            + f" up to {lasting(look.largest_born_ahead)} later than stored"
         )
         yield _of_places(log, "RMQ-TIME-005", text, look.born_ahead, found=look.largest_born_ahead)
 

@@ -82,7 +82,7 @@ class OffsetCheck:
             "RMQ-OFF-002": f"before its first message {first.bound}",
             "RMQ-OFF-005": "which is not there",
         }
-        text = f"group {group} has offset {first.offset} in queue {first.queue_id}, {places[code]}{more}"
+        text = f"group {group} has offset {first.offset} in queue {first.queue_id} of {topic}, {places[code]}{more}"
         return Finding(
             code,
             text,
@@ -145,7 +145,7 @@ class OffsetCheck:
                 more = f" (and {counted(len(back) - 1, 'more queue')})" if len(back) > 1 else ""
                 yield Finding(
                     "RMQ-OFF-006",
-                    f"group {group} is at {found} in queue {queue_id}, its backup says {expected}{more}",
+                    f"group {group} is at {found} in queue {queue_id} of {topic}, its backup says {expected}{more}",
                     pair[0].path,
                     topic=topic,
                     queue_id=queue_id if isinstance(queue_id, int) else None,

@@ -9,7 +9,7 @@ from rmqctl.formats.errors import UnsupportedError
 from rmqctl.formats.layouts import CHECKPOINT_SIZE
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import has_queue_slot
-from rmqctl.formats.wording import counted
+from rmqctl.formats.wording import counted, lasting
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import LogSeen
 from rmqctl.store.checkpoint import Checkpoint
@@ -93,7 +93,9 @@ def _ahead(files: StoreFiles, checkpoint: Checkpoint, largest_timestamp: int) ->
     if checkpoint.index_msg_timestamp > max(indexed, newest):
         ahead.append(("index", indexed, checkpoint.index_msg_timestamp))
     if ahead:
-        text = ", ".join(f"{said - held} ms ahead of the newest message of the {name}" for name, held, said in ahead)
+        text = ", ".join(
+            f"{lasting(said - held)} ahead of the newest message of the {name}" for name, held, said in ahead
+        )
         _, held, said = ahead[0]
         # where queues or index are behind, the checkpoint is right and they are to be completed
         is_complete = queued is None or queued.is_complete

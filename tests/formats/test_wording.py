@@ -1,0 +1,29 @@
+"""Numbers of things and lengths of time in texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqctl.formats.wording import counted, lasting
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "expected"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1000, "1 second"),
+        (61_999, "1 minute 1 second"),
+        (3_600_000, "1 hour"),
+        (3_601_000, "1 hour"),
+        (90_061_000, "1 day 1 hour"),
+        (100_000_000_000, "1157 days 9 hours"),
+        (-120_000, "2 minutes"),
+    ],
+)
+def test_a_length_of_time_has_its_two_largest_units(milliseconds: int, expected: str) -> None:
+    assert lasting(milliseconds) == expected
+
+
+def test_one_is_one() -> None:
+    assert (counted(1, "damaged span"), counted(2, "damaged span")) == ("1 damaged span", "2 damaged spans")
