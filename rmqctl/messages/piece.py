@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqctl.formats.message import Message
+    from rmqctl.store.columns.batch import Flags
 
 PARQUET_MAGIC = b"PAR1"
 ARROW_MAGIC = b"ARROW1"
@@ -20,7 +21,8 @@ class Piece(NamedTuple):
 
     `numbers`: from 1, one for each item that is in here; `bytes`: what was read for them. `errors`: what is wrong with
     items that could not be read, by their numbers. `plain`: of columns, all the piece was made of once more, as
-    messages, which takes longer and can say what is wrong with which of them.
+    messages, which takes longer and can say what is wrong with which of them. `new`: by item whether it describes a
+    message that was never stored, which gets a unique id; empty once that is done.
     """
 
     numbers: Sequence[int]
@@ -28,6 +30,7 @@ class Piece(NamedTuple):
     content: list[Message] | pa.RecordBatch
     errors: dict[int, str]
     plain: Callable[[], Piece] | None = None
+    new: Sequence[bool] | Flags = ()
 
     def without(self, places: dict[int, str]) -> Piece:
         """The piece without what stands at these places, which become errors."""
