@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import UsageError
-from rmqctl.messages.piece import Piece
+from rmqctl.messages.piece import MessagePiece
 from rmqctl.messages.unique_ids import NextId, UniqueIds
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from rmqctl.store.columns.batch import Flags
 
 
-def identified(pieces: Iterable[Piece], ids: UniqueIds) -> Iterator[Piece]:
+def identified(pieces: Iterable[MessagePiece], ids: UniqueIds) -> Iterator[MessagePiece]:
     """The pieces one after the other. New messages have ids as `UniqueIds.given_to` gives them, in their order."""
     return (_identified(piece, ids) for piece in pieces)
 
 
-def _identified(piece: Piece, ids: UniqueIds) -> Piece:
+def _identified(piece: MessagePiece, ids: UniqueIds) -> MessagePiece:
     if not any(piece.new):
         return piece
     if isinstance(piece.content, list):
@@ -40,7 +40,7 @@ def _identified(piece: Piece, ids: UniqueIds) -> Piece:
     return piece._replace(content=content, plain=functools.partial(_once_more, piece, ids, before, ids.place), new=())
 
 
-def _once_more(piece: Piece, ids: UniqueIds, before: NextId, behind: NextId) -> Piece:
+def _once_more(piece: MessagePiece, ids: UniqueIds, before: NextId, behind: NextId) -> MessagePiece:
     """The messages of columns with the ids that the columns have, unless others got ids since."""
     if ids.place == behind:
         ids.place = before

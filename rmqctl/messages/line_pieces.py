@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
 from rmqctl.messages.message_input import message_from_line
-from rmqctl.messages.piece import Piece
+from rmqctl.messages.piece import MessagePiece
 
 if TYPE_CHECKING:
     from rmqctl.messages.line_columns import Read
@@ -29,13 +29,13 @@ _PLAIN_BYTES = 2 * 1024 * 1024
 _THREADS = 2
 
 
-def pieces_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[Piece]:
+def pieces_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[MessagePiece]:
     """The messages of all lines that are not blank, in pieces. UsageError for a line of more than 64 MiB."""
     read: Read | None = None
     passed = 0
     # what is behind in a pipe may still have to be written: nothing there is read ahead
     ahead = _THREADS if stream.seekable() else 0
-    running: deque[Future[list[Piece]]] = deque()
+    running: deque[Future[list[MessagePiece]]] = deque()
     with ThreadPoolExecutor(_THREADS, "lines") as pool:
         for number, text in blocks_of_lines(stream):
             if passed >= _PLAIN_BYTES and read is None:
@@ -87,7 +87,7 @@ def _reader() -> Read | None:
     return reader_of_lines()
 
 
-def _pieces(read: Read, number: int, text: bytes, as_stored: bool) -> list[Piece]:
+def _pieces(read: Read, number: int, text: bytes, as_stored: bool) -> list[MessagePiece]:
     """The pieces of a block: one of columns, unless there are messages in it that only the plain way takes."""
     from rmqctl.messages.line_columns import columns_of_lines
 
@@ -102,10 +102,10 @@ def _pieces(read: Read, number: int, text: bytes, as_stored: bool) -> list[Piece
             errors[number + line] = one
     numbers = (found.lines + number).tolist()
     plain = functools.partial(_plain_piece, number, text, as_stored)
-    return [Piece(numbers, len(text), found.batch, errors, plain, found.new)]
+    return [MessagePiece(numbers, len(text), found.batch, errors, plain, found.new)]
 
 
-def _plain_pieces(number: int, text: bytes, as_stored: bool) -> Iterator[Piece]:
+def _plain_pieces(number: int, text: bytes, as_stored: bool) -> Iterator[MessagePiece]:
     """The plain twin: line by line."""
     lines = io.BytesIO(text)
     while some := list(zip(range(_PIECE_LINES), lines, strict=False)):
@@ -114,7 +114,7 @@ def _plain_pieces(number: int, text: bytes, as_stored: bool) -> Iterator[Piece]:
         number += len(some)
 
 
-def _plain_piece(number: int, text: bytes, as_stored: bool) -> Piece:
+def _plain_piece(number: int, text: bytes, as_stored: bool) -> MessagePiece:
     numbers: list[int] = []
     messages: list[Message] = []
     errors: dict[int, str] = {}
@@ -127,7 +127,7 @@ def _plain_piece(number: int, text: bytes, as_stored: bool) -> Piece:
             new.append(one[1])
         elif one is not None:
             errors[place] = one
-    return Piece(numbers, len(text), messages, errors, new=new)
+    return MessagePiece(numbers, len(text), messages, errors, new=new)
 
 
 def _message(line: bytes, as_stored: bool) -> tuple[Message, bool] | str | None:

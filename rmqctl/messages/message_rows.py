@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
 from rmqctl.messages.message_input import NAMED_BY, message_from_record
-from rmqctl.messages.piece import PARQUET_MAGIC, Piece
+from rmqctl.messages.piece import PARQUET_MAGIC, MessagePiece
 from rmqctl.store.scan.schema import COLUMNS, require_pyarrow
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _FIELDS = {
 }
 
 
-def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[Piece]:
+def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[MessagePiece]:
     """The rows in pieces: columns that can be stored as they are, or messages and what is wrong with the others.
 
     `source` must be seekable. UsageError for a file that cannot be read or has columns of other names; UnsupportedError
@@ -62,7 +62,7 @@ def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[Piece]:
             plain = functools.partial(_as_messages, batch, numbers, new, as_stored)
             number += batch.num_rows
             lacking = as_stored and _lacks_store_times(batch)
-            yield plain() if lacking else Piece(numbers, batch.nbytes, batch, {}, plain, new)
+            yield plain() if lacking else MessagePiece(numbers, batch.nbytes, batch, {}, plain, new)
     except (pa.ArrowException, OSError) as error:
         first = str(error).partition("\n")[0]
         raise UsageError(f"the file cannot be read as Parquet or Arrow behind row {number - 1}: {first}") from error
@@ -79,7 +79,7 @@ def _are_new(batch: pa.RecordBatch) -> Flags:
     return new
 
 
-def _as_messages(batch: pa.RecordBatch, all_numbers: Sequence[int], all_new: Flags, as_stored: bool) -> Piece:
+def _as_messages(batch: pa.RecordBatch, all_numbers: Sequence[int], all_new: Flags, as_stored: bool) -> MessagePiece:
     """Row by row: the plain way, which can say what is wrong with which row."""
     numbers: list[int] = []
     messages: list[Message] = []
@@ -93,7 +93,7 @@ def _as_messages(batch: pa.RecordBatch, all_numbers: Sequence[int], all_new: Fla
             new.append(is_new)
         except UsageError as error:
             errors[number] = error.message
-    return Piece(numbers, batch.nbytes, messages, errors, new=new)
+    return MessagePiece(numbers, batch.nbytes, messages, errors, new=new)
 
 
 def _lacks_store_times(batch: pa.RecordBatch) -> bool:

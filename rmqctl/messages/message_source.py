@@ -11,7 +11,7 @@ from typing import IO
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.messages.message_json import JSON_ORDER
-from rmqctl.messages.piece import ARROW_MAGIC, PARQUET_MAGIC, Piece
+from rmqctl.messages.piece import ARROW_MAGIC, PARQUET_MAGIC, MessagePiece
 
 _SPOOL_IN_MEMORY = 64 * 1024 * 1024
 # more than the longest line of names has, and than any magic number
@@ -34,7 +34,7 @@ class MessageSource:
         self.item = "row" if is_table else "line"
         self.size = None if is_table else _size_of(stream)
 
-    def pieces(self, as_stored: bool) -> Iterator[Piece]:
+    def pieces(self, as_stored: bool) -> Iterator[MessagePiece]:
         """The pieces from the start on. UsageError for what cannot be read on.
 
         With `as_stored` store time and host are needed too.

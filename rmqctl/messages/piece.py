@@ -16,7 +16,7 @@ ARROW_MAGIC = b"ARROW1"
 """What tables begin with."""
 
 
-class Piece(NamedTuple):
+class MessagePiece(NamedTuple):
     """Some items of a source that follow one another: as messages, or still as the columns of a table.
 
     `numbers`: from 1, one for each item that is in here; `bytes`: what was read for them. `errors`: what is wrong with
@@ -29,14 +29,14 @@ class Piece(NamedTuple):
     bytes: int
     content: list[Message] | pa.RecordBatch
     errors: dict[int, str]
-    plain: Callable[[], Piece] | None = None
+    plain: Callable[[], MessagePiece] | None = None
     new: Sequence[bool] | Flags = ()
 
-    def without(self, places: dict[int, str]) -> Piece:
+    def without(self, places: dict[int, str]) -> MessagePiece:
         """The piece without what stands at these places, which become errors."""
         if not places:
             return self
         left = [place for place in range(len(self.numbers)) if place not in places]
         errors = self.errors | {self.numbers[place]: why for place, why in places.items()}
         content = [self.content[place] for place in left] if isinstance(self.content, list) else self.content.take(left)
-        return Piece([self.numbers[place] for place in left], self.bytes, content, errors)
+        return MessagePiece([self.numbers[place] for place in left], self.bytes, content, errors)

@@ -21,7 +21,7 @@ from rmqctl.formats.message import Message
 from rmqctl.messages import line_pieces
 from rmqctl.messages.identified import identified
 from rmqctl.messages.message_rows import pieces_of_table
-from rmqctl.messages.piece import Piece
+from rmqctl.messages.piece import MessagePiece
 from rmqctl.messages.unique_ids import UniqueIds
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
@@ -52,7 +52,7 @@ def ids_near_the_turn() -> UniqueIds:
     return ids
 
 
-def messages_of(piece: Piece) -> list[Message]:
+def messages_of(piece: MessagePiece) -> list[Message]:
     if isinstance(piece.content, list):
         return piece.content
     try:
