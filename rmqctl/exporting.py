@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.errors import UsageError
@@ -108,6 +108,7 @@ def _plain_lines(
     files: StoreFiles, selection: Selection, names: list[str] | None, target: Target, damage: ToldDamage
 ) -> ExportReport:
     from rmqctl.messages.message_json import ALL_COLUMNS, EXACT_COLUMNS, message_json
+    from rmqctl.output.lines import csv_lines, json_line
     from rmqctl.output.progress import progress
     from rmqctl.store.export.export import export_records
     from rmqctl.store.read.selection import in_log_order
@@ -123,33 +124,6 @@ def _plain_lines(
 
     with progress("exporting", walked_bytes(files.log, selection), "bytes") as bar:
         if target.format == "jsonl":
-            return export_records(records(), target, _json_line)
-        line_of = _csv_lines(names or [*ALL_COLUMNS, *EXACT_COLUMNS])
+            return export_records(records(), target, json_line)
+        line_of = csv_lines(names or [*ALL_COLUMNS, *EXACT_COLUMNS])
         return export_records(records(), target, line_of, header=line_of(None))
-
-
-def _json_line(record: Any) -> str:
-    import json
-
-    from rmqctl.output.sanitise import visible_json
-
-    return visible_json(json.dumps(record, ensure_ascii=False, allow_nan=False)) + "\n"
-
-
-def _csv_lines(columns: list[str]) -> Callable[[Any], str]:
-    """Makes a line of a record, and of None the line of names."""
-    import csv
-    import io
-
-    from rmqctl.output.cells import csv_value
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-
-    def line_of(record: Any) -> str:
-        text.seek(0)
-        text.truncate()
-        writer.writerow(columns if record is None else [csv_value(record.get(name)) for name in columns])
-        return text.getvalue()
-
-    return line_of

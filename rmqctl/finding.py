@@ -23,7 +23,7 @@ KEY_LIMIT = 32
 _AT_COLUMNS = ("topic", "queue_id", "offset", "min_offset", "max_offset", "store_timestamp", "physical_offset")
 
 
-class Wanted(NamedTuple):
+class Question(NamedTuple):
     """What is looked for: one of `message_id`, `key`, `at` and `offset`; times in ms."""
 
     message_id: str | None = None
@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
     scan: bool = False
 
 
-def find(store: StoreLocation, output: Output, wanted: Wanted) -> int:
+def find(store: StoreLocation, output: Output, wanted: Question) -> int:
     """Find, show, and return the exit code; NotFoundError, CorruptError and what opening a store raises."""
     from rmqctl.store.read.reader import StoreReader
 
@@ -81,7 +81,7 @@ def _as_offset_id(text: str) -> str:
     return "there is none at the offset it names"
 
 
-def _by_key(reader: StoreReader, output: Output, key: str, wanted: Wanted) -> int:
+def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> int:
     from rmqctl.output.progress import progress
     from rmqctl.store.read.key_query import END_OF_TIME
     from rmqctl.store.read.message_filter import newest_first

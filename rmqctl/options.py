@@ -145,6 +145,24 @@ def store_options(command: Command) -> Command:
     return _store_option(config_option(resolved))  # type: ignore[return-value]
 
 
+def selection_options(offset_help: str, to_help: str) -> Callable[[Command], Command]:
+    """Add what chooses messages of a log: -t, -q, --tag, -k, -o, --to, -b and -e. The command gets `topic`,
+    `queue_id`, `tag`, `key`, `offset`, `to_offset`, and `begin` and `end` as of `time_options`."""
+    flags = (
+        topic_option,
+        queue_option,
+        tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'."),
+        key_option,
+        offset_option.but(help=offset_help),
+        Flag("--to", "to_offset", type=OFFSET, metavar="OFFSET", help=to_help),
+    )
+
+    def added(command: Command) -> Command:
+        return functools.reduce(lambda made, flag: flag(made), reversed(flags), time_options(command))
+
+    return added
+
+
 def output_options(command: Command) -> Command:
     """Add --json and --format; the command gets them as its argument `output: Output`, which is flushed after it."""
 

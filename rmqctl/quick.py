@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.finding import Wanted, find
+from rmqctl.finding import Question, find
 from rmqctl.opening import STORE_VARIABLE, locate_store
 from rmqctl.output.output import Output
 
@@ -36,7 +36,7 @@ class Short(NamedTuple):
     """A command line that was understood."""
 
     store: str | None
-    wanted: Wanted
+    wanted: Question
     as_json: bool
 
 
@@ -63,13 +63,13 @@ def understood(arguments: list[str]) -> Short | None:
     return Short(given.get("store") or os.environ.get(STORE_VARIABLE) or None, wanted, as_json)
 
 
-def _wanted(message_id: str | None, offset: str | None, topic: str | None) -> Wanted | None:
+def _wanted(message_id: str | None, offset: str | None, topic: str | None) -> Question | None:
     if offset is None:
-        return None if message_id is None else Wanted(message_id=message_id, topic=topic)
+        return None if message_id is None else Question(message_id=message_id, topic=topic)
     if message_id is not None or topic is not None:
         return None
     is_plain = offset.isascii() and offset.isdigit() and len(offset) <= _LONGEST_OFFSET
-    return Wanted(offset=int(offset)) if is_plain else None
+    return Question(offset=int(offset)) if is_plain else None
 
 
 def run(short: Short) -> int:

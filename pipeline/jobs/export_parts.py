@@ -18,6 +18,7 @@ from rmqctl.store.export.partitions import Partition, partitioned
 from rmqctl.store.export.writers import Compression, InlineBlocks, IpcWriter, ParquetWriter, TableWriter, only
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.outputs.outputs import OutputFile
+from rmqctl.store.read.choose_rows import RowChooser
 from rmqctl.store.read.message_filter import Criteria
 from rmqctl.store.scan.schema import arrow_schema
 
@@ -98,9 +99,10 @@ def export_split(order: ExportOrder, split: Split) -> SplitExport:
     views = order.is_parquet and order.criteria.matches_all
     damages: list[CorruptError] = []
     file: _File | None = None
+    chooser = RowChooser(order.criteria, split.begin)
     with open_split(split) as files:
         try:
-            for batch in split_batches(files, split, order.columns, order.criteria, damages.append, views=views):
+            for batch in split_batches(files, split, order.columns, chooser, damages.append, views=views):
                 file = file or _File(order, "split", order.schema(views))
                 file.write(batch)
             if file is None:
@@ -116,9 +118,10 @@ def sort_split(order: ExportOrder, split: Split) -> SplitExport:
     names = [*order.columns, *(name for name in _NEEDED if name not in order.columns)]
     damages: list[CorruptError] = []
     sorting = _Sorting(order)
+    chooser = RowChooser(order.criteria, split.begin)
     try:
         with open_split(split) as files:
-            for batch in split_batches(files, split, names, order.criteria, damages.append):
+            for batch in split_batches(files, split, names, chooser, damages.append):
                 for partition, rows in partitioned(batch):
                     sorting.add(partition, of_one_topic(only(rows, order.columns), partition.topic))
         return SplitExport(sorting.rows, damages, aside=sorting.finish())

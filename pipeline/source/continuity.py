@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rmqctl.pipeline.source.history import Mark, mark_before, stands
-from rmqctl.pipeline.source.position import Position
+from rmqctl.pipeline.source.history import Mark, Position, mark_before, stands
 from rmqctl.pipeline.source.tail import end_of_messages
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 

@@ -1,4 +1,4 @@
-"""Units of consume queues as columns, and how queues are divided among tasks."""
+"""Units of consume queues and entries of the key index as columns, and how these are divided among tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY
+from rmqctl.store.index.index_file import IndexFile
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -21,6 +22,9 @@ UNITS = 4_000_000
 
 _CHUNK_UNITS = 1 << 16
 _UNIT = CONSUMEQUEUE_UNIT.dtype()
+_CHUNK_ENTRIES = 1 << 16
+_ENTRY = INDEX_ENTRY.dtype()
+_SECOND = 1000
 
 
 class QueueRange(NamedTuple):
@@ -133,3 +137,39 @@ def queue_sums(queue: AnyConsumeQueue, minimum: int) -> QueueSums:
         messages += len(columns["size"])
         size += int(columns["size"].to_numpy().sum(dtype=np.int64))
     return QueueSums(messages, size)
+
+
+def index_parts(files: StoreFiles) -> list[str]:
+    """Names of the index files; what cannot be an index file is left out."""
+    return [file.path.name for file in files.index.files]
+
+
+def entry_columns(files: StoreFiles, name: str) -> Iterator[Mapping[str, pa.Array]]:
+    """The entries of one file, as many as it has; the columns of the view `index_entries`."""
+    for file in files.index.files:
+        if file.path.name == name:
+            yield from _entries(file)
+
+
+def _entries(file: IndexFile) -> Iterator[Mapping[str, pa.Array]]:
+    number = 1
+    while number < file.header.index_count:
+        data = file.read_entries(number, min(_CHUNK_ENTRIES, file.header.index_count - number))
+        entries = np.frombuffer(data[: len(data) - len(data) % INDEX_ENTRY.size], _ENTRY)
+        rows = len(entries)
+        if not rows:
+            return  # the file is cut short
+        hashes = entries["key_hash"].astype(np.int32)
+        begin = np.int64(file.header.begin_timestamp)
+        with np.errstate(over="ignore"):
+            times = begin + entries["time_difference"].astype(np.int64) * _SECOND
+        yield {
+            "file": pa.repeat(file.path.name, rows),
+            "entry": numbers(np.arange(number, number + rows, dtype=np.int32), pa.int32()),
+            "key_hash": numbers(hashes, pa.int32()),
+            "slot": numbers((hashes % file.geometry.slots).astype(np.int32), pa.int32()),
+            "physical_offset": numbers(entries["physical_offset"].astype(np.int64), pa.int64()),
+            "store_timestamp": numbers(times, pa.timestamp("ms", "UTC")),
+            "previous_entry": numbers(entries["previous_entry"].astype(np.int32), pa.int32()),
+        }
+        number += rows

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from rmqctl.pipeline.source.config_rows import offset_rows, topic_rows
 from rmqctl.pipeline.source.fitting import columns_of
-from rmqctl.pipeline.source.index_rows import entry_columns, index_parts
-from rmqctl.pipeline.source.queue_rows import queue_parts, unit_columns
+from rmqctl.pipeline.source.queue_rows import entry_columns, index_parts, queue_parts, unit_columns
 from rmqctl.pipeline.source.tables import TABLES
 from rmqctl.store.store_files import StoreFiles
 

@@ -52,12 +52,12 @@ def read_split(
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from rmqctl.pipeline.source.fitting import fitted
-    from rmqctl.pipeline.source.log_batches import message_batches
+    from rmqctl.pipeline.splits.split_scan import split_batches
 
     if not isinstance(partition, SplitPartition):
         return
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     with open_split(partition.split) as files:
-        for batch in message_batches(files, partition.split, schema.names, wanted):
+        for batch in split_batches(files, partition.split, schema.names, wanted):
             yield fitted(dict(zip(batch.schema.names, batch.columns, strict=True)), arrow_schema)
         check(files)

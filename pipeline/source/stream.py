@@ -23,9 +23,8 @@ from pyspark.sql.types import StructType
 
 from rmqctl.formats.errors import UnreadableError, UsageError
 from rmqctl.pipeline.source.continuity import Loss, loss_at, removed
-from rmqctl.pipeline.source.history import Mark, behind_blank, marks_for, stands
+from rmqctl.pipeline.source.history import Mark, Position, behind_blank, marks_for, position_from_json, stands
 from rmqctl.pipeline.source.options import SourceOptions
-from rmqctl.pipeline.source.position import Position, position_from_json
 from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, split_size, subscribed
 from rmqctl.pipeline.source.tail import end_of_messages, offset_since
 from rmqctl.pipeline.splits.splits import Split, files_between, plan_splits

@@ -14,7 +14,7 @@ from rmqctl.options import StoreLocation, key_option, output_options, queue_opti
 if TYPE_CHECKING:
     from rmqctl.formats.message import Message
     from rmqctl.messages.message_source import MessageSource
-    from rmqctl.messages.piece import Piece
+    from rmqctl.messages.piece import MessagePiece
     from rmqctl.output.output import Output
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.write.result import PutResult
@@ -196,7 +196,7 @@ def _require_stored(result: PutResult, place: str = "") -> None:
         raise UsageError(f"{result.status}: {result.detail}")
 
 
-def _sorted_out(opened: MessageStore, piece: Piece, as_stored: bool) -> Piece:
+def _sorted_out(opened: MessageStore, piece: MessagePiece, as_stored: bool) -> MessagePiece:
     """The piece without what cannot be stored, which is among its errors then."""
     if isinstance(piece.content, list):
         return piece.without(opened.check_many(piece.content, as_stored=as_stored))
@@ -259,7 +259,7 @@ def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, outpu
 
 
 def _put_piece(
-    opened: MessageStore, piece: Piece, as_stored: bool, item: str, summary: dict[str, Any], output: Output
+    opened: MessageStore, piece: MessagePiece, as_stored: bool, item: str, summary: dict[str, Any], output: Output
 ) -> None:
     """Put what was found good. WriteFailedError for the first item that the store could not take after all."""
     if isinstance(piece.content, list):

@@ -12,17 +12,11 @@ from rmqctl import exit_codes
 from rmqctl.formats.errors import NotFoundError, UnsupportedError
 from rmqctl.formats.wording import counted
 from rmqctl.options import (
-    OFFSET,
     StoreLocation,
-    key_option,
     limit_option,
-    offset_option,
     output_options,
-    queue_option,
+    selection_options,
     store_options,
-    tag_option,
-    time_options,
-    topic_option,
 )
 from rmqctl.reports.damage import ToldDamage
 
@@ -43,13 +37,7 @@ Examples:
 Damage is named on stderr and passed; exit code 1 says that there was some, or that nothing matched."""
 )
 @store_options
-@topic_option
-@queue_option
-@tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'.")
-@key_option
-@offset_option.but(help="From this offset on: physical in order of the log, else the queue's.")
-@click.option("--to", "to_offset", type=OFFSET, metavar="OFFSET", help="Before this offset.")
-@time_options
+@selection_options("From this offset on: physical in order of the log, else the queue's.", "Before this offset.")
 @limit_option
 @click.option(
     "--order",

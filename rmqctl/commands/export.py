@@ -10,16 +10,10 @@ import click
 from rmqctl import exit_codes
 from rmqctl.formats.wording import counted
 from rmqctl.options import (
-    OFFSET,
     StoreLocation,
-    key_option,
-    offset_option,
-    queue_option,
+    selection_options,
     store_options,
     summary_options,
-    tag_option,
-    time_options,
-    topic_option,
 )
 from rmqctl.reports.damage import ToldDamage
 from rmqctl.spark_options import SparkChoice, spark_options
@@ -56,13 +50,7 @@ Parquet and Arrow need pyarrow, which the extra `fast` brings."""
 @click.option("--compression", type=click.Choice(["zstd", "lz4", "none"]), help="Of Parquet and Arrow; zstd.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 @spark_options
-@topic_option
-@queue_option
-@tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'.")
-@key_option
-@offset_option.but(help="From this physical offset on.")
-@click.option("--to", "to_offset", type=OFFSET, metavar="OFFSET", help="Before this physical offset.")
-@time_options
+@selection_options("From this physical offset on.", "Before this physical offset.")
 @summary_options
 def export(
     target: Path,

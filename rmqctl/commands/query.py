@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.finding import KEY_LIMIT, Wanted, find
+from rmqctl.finding import KEY_LIMIT, Question, find
 from rmqctl.options import (
     TIME,
     StoreLocation,
@@ -74,7 +74,7 @@ def query(
     _check(topic, queue_id, offset, key, message_id, at)
     if (begin is not None or end is not None) and key is None:
         raise click.UsageError("-b and -e go with -k; a queue's offset for a time is --at")
-    wanted = Wanted(message_id, key, offset, at, topic, queue_id, begin, end, boundary, limit, scan)
+    wanted = Question(message_id, key, offset, at, topic, queue_id, begin, end, boundary, limit, scan)
     return find(store, output, wanted)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rmqctl.messages.message_input import NAMED_BY
 from rmqctl.messages.message_json import JSON_ORDER
 from rmqctl.store.columns.batch import Bytes, Flags, Int32s, Int64s
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
@@ -40,18 +41,21 @@ _NEEDED_BY_COPIES = ("store_timestamp", "store_host")
 _SAMPLE = (
     b'{"topic": "T\\u00e9", "body": "a\\n", "queue_id": 3, "tags": "t", "keys": ["k", "l"]}\r\n\n'
     b'{"topic": "T", "body": "", "size": 1.5e3, "flag": 1.0}\n'
-    b'{"body_base64":"/w==","properties":{"a":"b","c":"d"},"keys":["k"],"topic":"U","born_timestamp":-7,"crc_ok":true}'
+    b'{"body_base64":"/w==","properties":{"a":"b","c":"d"},"keys":["k"],"topic":"U","born_timestamp":-7,"crc_ok":true,'
+    b'"msg_id":"7F"}'
 )
 
 
 class LineColumns(NamedTuple):
     """Messages of some lines in the columns of `rmqctl.store.scan.schema`; by row its line, counted from 0.
 
-    `odd`: line, begin and end of lines that are not among them; `total`: all lines, blank ones too.
+    `new`: by row what `message_input.is_new` says. `odd`: line, begin and end of lines that are not among them;
+    `total`: all lines, blank ones too.
     """
 
     batch: pa.RecordBatch
     lines: Int32s
+    new: Flags
     odd: list[tuple[int, int, int]]
     total: int
 
@@ -71,7 +75,8 @@ def _is_right(read: Read) -> bool:
     """Whether it reads a few lines as it must."""
     found = columns_of_lines(read, _SAMPLE, False)
     rows = [{name: value for name, value in row.items() if value} for row in found.batch.to_pylist()]
-    return (found.lines.tolist(), [line for line, _, _ in found.odd], found.total) == ([0, 3], [2], 4) and rows == [
+    told = found.lines.tolist(), found.new.tolist(), [line for line, _, _ in found.odd], found.total
+    return told == ([0, 3], [True, False], [2], 4) and rows == [
         {"queue_id": 3, "topic": "Té", "body": b"a\n", "tags": "t", "keys": ["k", "l"]},
         {"born_timestamp": -7, "topic": "U", "body": b"\xff", "properties": [("a", "b"), ("c", "d")]},
     ]
@@ -84,7 +89,8 @@ def columns_of_lines(read: Read, text: bytes, as_stored: bool) -> LineColumns:
 
     padded = np.frombuffer(text + bytes(SPARE), np.uint8)
     rows = text.count(b"\n") + 1
-    numbers, has_number = np.empty((len(_NUMBERS), rows), np.int64), np.empty((len(_NUMBERS), rows), np.bool_)
+    counted = len(_NUMBERS) + len(NAMED_BY)
+    numbers, has_number = np.empty((counted, rows), np.int64), np.empty((counted, rows), np.bool_)
     offsets, has_text = np.zeros((len(_TEXTS), rows + 1), np.int32), np.empty((len(_TEXTS), rows), np.bool_)
     list_rows, has_map = np.zeros((2, rows + 1), np.int32), np.empty(rows, np.bool_)
     # every key has two quotes, and every entry of a map more
@@ -122,8 +128,9 @@ def columns_of_lines(read: Read, text: bytes, as_stored: bool) -> LineColumns:
         columns["properties"] = _maps(list_rows[1, : found + 1], has_map[:found], names, values)
     left = odd[:, : int(answer[ODD])]
     return LineColumns(
-        pa.RecordBatch.from_pydict(columns), line_of[:found], list(zip(*left.tolist(), strict=True)), int(answer[LINES])
-    )
+        pa.RecordBatch.from_pydict(columns), line_of[:found], np.equal(numbers[len(_NUMBERS) :, :found].max(axis=0), 0),
+        list(zip(*left.tolist(), strict=True)), int(answer[LINES]),
+    )  # fmt: skip
 
 
 def _numbers(values: Int64s, present: Flags) -> pa.Array:
@@ -165,8 +172,10 @@ def _fields() -> _Fields:
 
 def _kind(name: str) -> tuple[int, int]:
     """The kind of a field, and its place in the columns of that kind."""
-    from rmqctl.store.scan.kernel_json_lines import BASE64, IGNORED, KEYS, MAP, NULL, NUMBER, TEXT
+    from rmqctl.store.scan.kernel_json_lines import BASE64, IGNORED, KEYS, LENGTH, MAP, NULL, NUMBER, TEXT
 
+    if name in NAMED_BY:
+        return LENGTH, len(_NUMBERS) + NAMED_BY.index(name)
     if name in _NUMBERS:
         return NUMBER, list(_NUMBERS).index(name)
     if name in _IN_BASE64:
@@ -182,4 +191,4 @@ def _rules(as_stored: bool) -> tuple[Flags, Int64s]:
 
     needed = (*_NEEDED, *(_NEEDED_BY_COPIES if as_stored else ()))
     rules = [NEEDED * (name in needed) | NOT_EMPTY * (name not in _BYTES) for name in _TEXTS]
-    return np.array([name in needed for name in _NUMBERS], np.bool_), np.array(rules, np.int64)
+    return np.array([name in needed for name in (*_NUMBERS, *NAMED_BY)], np.bool_), np.array(rules, np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections import deque
 from collections.abc import Iterator
@@ -11,11 +12,10 @@ from typing import IO, TYPE_CHECKING
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
 from rmqctl.messages.message_input import message_from_line
-from rmqctl.messages.piece import Piece
+from rmqctl.messages.piece import MessagePiece
 
 if TYPE_CHECKING:
     from rmqctl.messages.line_columns import Read
-    from rmqctl.messages.unique_ids import UniqueIds
 
 MAXIMUM_LINE = 64 * 1024 * 1024
 # what is read at a time, first and at most, and is a block if there are whole lines in it; or so many lines
@@ -29,23 +29,20 @@ _PLAIN_BYTES = 2 * 1024 * 1024
 _THREADS = 2
 
 
-def pieces_of_lines(stream: IO[bytes], as_stored: bool, ids: UniqueIds | None = None) -> Iterator[Piece]:
-    """The messages of all lines that are not blank, in pieces. UsageError for a line of more than 64 MiB.
-
-    `ids`: what gives unique ids to new messages.
-    """
+def pieces_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[MessagePiece]:
+    """The messages of all lines that are not blank, in pieces. UsageError for a line of more than 64 MiB."""
     read: Read | None = None
     passed = 0
     # what is behind in a pipe may still have to be written: nothing there is read ahead
     ahead = _THREADS if stream.seekable() else 0
-    running: deque[Future[list[Piece]]] = deque()
+    running: deque[Future[list[MessagePiece]]] = deque()
     with ThreadPoolExecutor(_THREADS, "lines") as pool:
         for number, text in blocks_of_lines(stream):
-            if passed >= _PLAIN_BYTES and read is None and ids is None:
+            if passed >= _PLAIN_BYTES and read is None:
                 read = _reader()
             passed += len(text)
             if read is None:
-                yield from _plain_pieces(number, text, as_stored, ids)
+                yield from _plain_pieces(number, text, as_stored)
                 continue
             running.append(pool.submit(_pieces, read, number, text, as_stored))
             while len(running) > ahead:
@@ -90,7 +87,7 @@ def _reader() -> Read | None:
     return reader_of_lines()
 
 
-def _pieces(read: Read, number: int, text: bytes, as_stored: bool) -> list[Piece]:
+def _pieces(read: Read, number: int, text: bytes, as_stored: bool) -> list[MessagePiece]:
     """The pieces of a block: one of columns, unless there are messages in it that only the plain way takes."""
     from rmqctl.messages.line_columns import columns_of_lines
 
@@ -99,42 +96,45 @@ def _pieces(read: Read, number: int, text: bytes, as_stored: bool) -> list[Piece
     for line, begin, end in found.odd:
         # with its line end, which a syntax error may name
         one = _message(text[begin : end + 1], as_stored)
-        if isinstance(one, Message):
+        if isinstance(one, tuple):
             return list(_plain_pieces(number, text, as_stored))
         if one is not None:
             errors[number + line] = one
     numbers = (found.lines + number).tolist()
-    return [Piece(numbers, len(text), found.batch, errors, lambda: _plain_piece(number, text, as_stored))]
+    plain = functools.partial(_plain_piece, number, text, as_stored)
+    return [MessagePiece(numbers, len(text), found.batch, errors, plain, found.new)]
 
 
-def _plain_pieces(number: int, text: bytes, as_stored: bool, ids: UniqueIds | None = None) -> Iterator[Piece]:
+def _plain_pieces(number: int, text: bytes, as_stored: bool) -> Iterator[MessagePiece]:
     """The plain twin: line by line."""
     lines = io.BytesIO(text)
     while some := list(zip(range(_PIECE_LINES), lines, strict=False)):
         part = b"".join(line for _, line in some)
-        yield _plain_piece(number, part, as_stored, ids)
+        yield _plain_piece(number, part, as_stored)
         number += len(some)
 
 
-def _plain_piece(number: int, text: bytes, as_stored: bool, ids: UniqueIds | None = None) -> Piece:
+def _plain_piece(number: int, text: bytes, as_stored: bool) -> MessagePiece:
     numbers: list[int] = []
     messages: list[Message] = []
     errors: dict[int, str] = {}
+    new: list[bool] = []
     for place, line in enumerate(io.BytesIO(text), start=number):
-        one = _message(line, as_stored, ids)
-        if isinstance(one, Message):
+        one = _message(line, as_stored)
+        if isinstance(one, tuple):
             numbers.append(place)
-            messages.append(one)
+            messages.append(one[0])
+            new.append(one[1])
         elif one is not None:
             errors[place] = one
-    return Piece(numbers, len(text), messages, errors)
+    return MessagePiece(numbers, len(text), messages, errors, new=new)
 
 
-def _message(line: bytes, as_stored: bool, ids: UniqueIds | None = None) -> Message | str | None:
-    """The message of a line, or what is wrong with it; None for a blank one."""
+def _message(line: bytes, as_stored: bool) -> tuple[Message, bool] | str | None:
+    """The message of a line and whether it is new, or what is wrong with it; None for a blank one."""
     if not line.strip():
         return None
     try:
-        return message_from_line(line, as_stored, ids)
+        return message_from_line(line, as_stored)
     except UsageError as error:
         return error.message

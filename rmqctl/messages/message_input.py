@@ -6,7 +6,7 @@ import binascii
 import functools
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.compression import compress
@@ -17,8 +17,8 @@ from rmqctl.formats.message import Message
 from rmqctl.formats.sys_flag import compression_type
 from rmqctl.messages.message_json import JSON_ORDER
 
-if TYPE_CHECKING:
-    from rmqctl.messages.unique_ids import UniqueIds
+NAMED_BY = ("msg_id", "unique_key")
+"""Fields by which a message that was stored is known."""
 
 # what json.loads ends in, without looking for an encoding
 _decode = json.JSONDecoder().raw_decode
@@ -29,19 +29,22 @@ _INT = (-(1 << 31), (1 << 31) - 1)
 _known_host = functools.lru_cache(4096)(parse_host)
 
 
-def message_from_line(line: bytes, as_stored: bool, ids: UniqueIds | None = None) -> Message:
-    """The message of one line of JSON. UsageError that says what is wrong with it.
+def message_from_line(line: bytes, as_stored: bool) -> tuple[Message, bool]:
+    """The message of one line of JSON, and whether it is a new one. UsageError that says what is wrong with it.
 
-    Kept is what a producer sets; with `as_stored` also the store time and the store host. `ids` gives a unique id to a
-    message that was never stored: the line of one that was names its id, and it is copied with what it has.
+    Kept is what a producer sets; with `as_stored` also the store time and the store host.
     """
     record = _object(line)
     if not record.keys() <= _FIELDS:
         unknown = min(record.keys() - _FIELDS)
         raise UsageError(f"there is no field {unknown!r}", hint="the fields are those that `cat --json` prints")
-    message = message_from_record(record, as_stored)
-    is_new = not record.get("msg_id") and not record.get("unique_key")
-    return message if ids is None or not is_new else ids.given_to(message)
+    return message_from_record(record, as_stored), is_new(record)
+
+
+def is_new(record: Mapping[str, Any]) -> bool:
+    """Whether it describes a message that was never stored: one that was names its id, and is copied with what it
+    has."""
+    return not any(record.get(name) for name in NAMED_BY)
 
 
 def _object(line: bytes) -> dict[str, Any]:

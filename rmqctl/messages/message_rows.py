@@ -8,12 +8,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
-from rmqctl.messages.message_input import message_from_record
-from rmqctl.messages.piece import PARQUET_MAGIC, Piece
+from rmqctl.messages.message_input import NAMED_BY, message_from_record
+from rmqctl.messages.piece import PARQUET_MAGIC, MessagePiece
 from rmqctl.store.scan.schema import COLUMNS, require_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from rmqctl.store.columns.batch import Flags
 
 # Rows and bytes of a piece, about; and rows that become Python objects at a time.
 _MOST_ROWS = 16384
@@ -42,7 +44,7 @@ _FIELDS = {
 }
 
 
-def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[Piece]:
+def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[MessagePiece]:
     """The rows in pieces: columns that can be stored as they are, or messages and what is wrong with the others.
 
     `source` must be seekable. UsageError for a file that cannot be read or has columns of other names; UnsupportedError
@@ -53,30 +55,45 @@ def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[Piece]:
 
     number = 1
     try:
-        for batch in _batches(source):
-            numbers = range(number, number + batch.num_rows)
-            plain = functools.partial(_as_messages, batch, numbers, as_stored)
+        for read in _batches(source):
+            numbers = range(number, number + read.num_rows)
+            new = _are_new(read)
+            batch = read.select([name for name in read.schema.names if name in _FIELDS])
+            plain = functools.partial(_as_messages, batch, numbers, new, as_stored)
             number += batch.num_rows
             lacking = as_stored and _lacks_store_times(batch)
-            yield plain() if lacking else Piece(numbers, batch.nbytes, batch, {}, plain)
+            yield plain() if lacking else MessagePiece(numbers, batch.nbytes, batch, {}, plain, new)
     except (pa.ArrowException, OSError) as error:
         first = str(error).partition("\n")[0]
         raise UsageError(f"the file cannot be read as Parquet or Arrow behind row {number - 1}: {first}") from error
 
 
-def _as_messages(batch: pa.RecordBatch, all_numbers: Sequence[int], as_stored: bool) -> Piece:
+def _are_new(batch: pa.RecordBatch) -> Flags:
+    """By row what `message_input.is_new` says."""
+    import numpy as np
+
+    new = np.ones(batch.num_rows, np.bool_)
+    for name in NAMED_BY:
+        if name in batch.schema.names and batch.column(name).null_count < batch.num_rows:
+            new &= ~np.fromiter(map(bool, batch.column(name).to_pylist()), np.bool_, batch.num_rows)
+    return new
+
+
+def _as_messages(batch: pa.RecordBatch, all_numbers: Sequence[int], all_new: Flags, as_stored: bool) -> MessagePiece:
     """Row by row: the plain way, which can say what is wrong with which row."""
     numbers: list[int] = []
     messages: list[Message] = []
     errors: dict[int, str] = {}
     records = (record for begin in range(0, batch.num_rows, _ROWS) for record in _records(batch.slice(begin, _ROWS)))
-    for number, record in zip(all_numbers, records, strict=True):
+    new: list[bool] = []
+    for number, is_new, record in zip(all_numbers, all_new.tolist(), records, strict=True):
         try:
             messages.append(_message(record, as_stored))
             numbers.append(number)
+            new.append(is_new)
         except UsageError as error:
             errors[number] = error.message
-    return Piece(numbers, batch.nbytes, messages, errors)
+    return MessagePiece(numbers, batch.nbytes, messages, errors, new=new)
 
 
 def _lacks_store_times(batch: pa.RecordBatch) -> bool:
@@ -118,7 +135,7 @@ def _checked(schema: Any) -> list[str]:
     for name in _NEEDED:
         if name not in schema.names:
             raise UsageError(f"the file has no column {name!r}", hint="a message needs at least topic and body")
-    return [name for name in _FIELDS if name in schema.names]
+    return [name for name in (*_FIELDS, *NAMED_BY) if name in schema.names]
 
 
 def _records(batch: pa.RecordBatch) -> list[dict[str, Any]]:

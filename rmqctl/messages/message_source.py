@@ -7,14 +7,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.messages.message_json import JSON_ORDER
-from rmqctl.messages.piece import ARROW_MAGIC, PARQUET_MAGIC, Piece
-
-if TYPE_CHECKING:
-    pass
+from rmqctl.messages.piece import ARROW_MAGIC, PARQUET_MAGIC, MessagePiece
 
 _SPOOL_IN_MEMORY = 64 * 1024 * 1024
 # more than the longest line of names has, and than any magic number
@@ -29,7 +26,7 @@ class MessageSource:
     """
 
     def __init__(self, stream: IO[bytes], is_table: bool, unique_keys: bool) -> None:
-        """`unique_keys`: lines that describe a new message get a unique id."""
+        """`unique_keys`: what describes a new message gets a unique id."""
         self._stream = stream
         self._is_table = is_table
         self._unique_keys = unique_keys
@@ -37,7 +34,7 @@ class MessageSource:
         self.item = "row" if is_table else "line"
         self.size = None if is_table else _size_of(stream)
 
-    def pieces(self, as_stored: bool) -> Iterator[Piece]:
+    def pieces(self, as_stored: bool) -> Iterator[MessagePiece]:
         """The pieces from the start on. UsageError for what cannot be read on.
 
         With `as_stored` store time and host are needed too.
@@ -47,14 +44,17 @@ class MessageSource:
         if self._is_table:
             from rmqctl.messages.message_rows import pieces_of_table
 
-            return pieces_of_table(self._stream, as_stored)
-        from rmqctl.messages.line_pieces import pieces_of_lines
+            pieces = pieces_of_table(self._stream, as_stored)
+        else:
+            from rmqctl.messages.line_pieces import pieces_of_lines
 
+            pieces = pieces_of_lines(self._stream, as_stored)
         if not self._unique_keys:
-            return pieces_of_lines(self._stream, as_stored)
+            return pieces
+        from rmqctl.messages.identified import identified
         from rmqctl.messages.unique_ids import UniqueIds
 
-        return pieces_of_lines(self._stream, as_stored, UniqueIds())
+        return identified(pieces, UniqueIds())
 
 
 @contextlib.contextmanager

@@ -12,20 +12,20 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from rmqctl.formats.errors import WriteFailedError
-from rmqctl.output.cells import GAP, cell, csv_value, listed, padded, shortened, width_of
+from rmqctl.output.cells import GAP, cell, listed, padded, shortened, width_of
+from rmqctl.output.lines import Row, csv_lines, json_line
 from rmqctl.output.progress import aside
-from rmqctl.output.sanitise import visible, visible_json
+from rmqctl.output.sanitise import visible
 from rmqctl.output.table import table_layout
 
 if TYPE_CHECKING:
     from rmqctl.store.files.layout import StoreLayout
 
 Format = Literal["table", "json", "csv"]
-Row = Mapping[str, Any]
 
 FORMATS: tuple[Format, ...] = ("table", "json", "csv")
 # On a terminal a value of a listing, or a line, that is longer than this is cut: nobody reads page after page of it.
@@ -137,23 +137,18 @@ class Output:
         return aside() if self._is_terminal() else contextlib.nullcontext()
 
     def _json_lines(self, rows: Iterable[Row]) -> int:
-        import json
-
         count = 0
         for row in rows:
-            document = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_json_value)
-            self._write(visible_json(document) + "\n")
+            self._write(json_line(row))
             count += 1
         return count
 
     def _csv(self, columns: Sequence[str], rows: Iterable[Row]) -> int:
-        import csv
-
-        writer = csv.writer(_Lines(self), lineterminator="\n")
-        writer.writerow(columns)
+        line_of = csv_lines(columns)
+        self._write(line_of(None))
         count = 0
         for row in rows:
-            writer.writerow([csv_value(row.get(name)) for name in columns])
+            self._write(line_of(row))
             count += 1
         return count
 
@@ -254,12 +249,6 @@ def _flattened(record: Row, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _json_value(value: Any) -> Any:
-    if isinstance(value, PurePath):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form of its own: the command must choose one")
-
-
 def _guarded(action: Any) -> None:
     try:
         action()
@@ -272,13 +261,3 @@ def _guarded(action: Any) -> None:
 def output_failed(error: OSError) -> WriteFailedError:
     """What to say where standard output cannot be written to."""
     return WriteFailedError(f"cannot write to standard output: {error.strerror or error}")
-
-
-class _Lines:
-    """What csv.writer needs of a file."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-
-    def write(self, text: str) -> None:
-        self._output._write(text)

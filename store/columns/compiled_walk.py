@@ -14,7 +14,6 @@ from rmqctl.formats.message import StoredMessage, decode_message
 from rmqctl.store.columns import plain
 from rmqctl.store.columns.batch import INTS, LONGS, Bytes, ColumnRecord, Columns, MessageColumns
 from rmqctl.store.columns.engine import Engine
-from rmqctl.store.columns.left_over import complete
 from rmqctl.store.columns.state import (
     FULL,
     KEYS_OF_A_ROW,
@@ -225,7 +224,7 @@ class FileWalk:
             self._new_arrays()
         keep = request.asked & Columns.BYTES
         batch = MessageColumns(request.log, request.topics, request.asked, *arrays, window if keep else None)
-        yield complete(batch) if left_over else batch
+        yield plain.complete(batch) if left_over else batch
 
 
 def _needed(buffer: Bytes, size: int) -> int:

@@ -25,7 +25,7 @@ class Frame(enum.IntEnum):
     """Number of the host; HOST_TABLE for the store's own."""
 
 
-class Span(enum.IntEnum):
+class FrameSpan(enum.IntEnum):
     """Rows of the tables of where bytes begin and end."""
 
     BODY = 0

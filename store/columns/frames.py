@@ -13,7 +13,7 @@ from rmqctl.formats.layouts import BLANK_FRAME, TOPIC_LENGTH_V1
 from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 from rmqctl.store.columns.batch import Int64s
 from rmqctl.store.columns.engine import engine
-from rmqctl.store.columns.frame_columns import Frame, Span
+from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 
 Bytes = NDArray[np.uint8]
@@ -35,8 +35,8 @@ class Held(NamedTuple):
 class FrameSource(NamedTuple):
     """What frames are written from: see `kernel_frames.write_frames`.
 
-    `columns` by `Frame`, `starts` and `ends` by `Span`. `topics`: the fields of all topics, one behind the other, with
-    their places. `hosts`: packed into 64 bits each.
+    `columns` by `Frame`, `starts` and `ends` by `FrameSpan`. `topics`: the fields of all topics, one behind the
+    other, with their places. `hosts`: packed into 64 bits each.
     """
 
     columns: Int64s
@@ -106,8 +106,8 @@ def _is_right(writer: FrameWriter) -> bool:
         Frame.STORE_TIMESTAMP: 99, Frame.STORE_HOST: 1,
     }.items():  # fmt: skip
         columns[name] = values
-    starts, ends = np.zeros((len(Span), 2), np.int64), np.zeros((len(Span), 2), np.int64)
-    ends[Span.BODY], ends[Span.PROPERTIES] = len(message.body), len(b"KEYS\x01a\x02")
+    starts, ends = np.zeros((len(FrameSpan), 2), np.int64), np.zeros((len(FrameSpan), 2), np.int64)
+    ends[FrameSpan.BODY], ends[FrameSpan.PROPERTIES] = len(message.body), len(b"KEYS\x01a\x02")
     host = LOCAL_HOST.ip + LOCAL_HOST.port.to_bytes(4, "big")
     topics = topic_fields([b"Topic"])
     bodies, properties = Held.of(message.body), Held.of(b"KEYS\x01a\x02")

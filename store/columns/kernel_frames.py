@@ -6,7 +6,7 @@ from typing import Any
 
 from rmqctl.formats.checksums import CRC_MASK
 from rmqctl.formats.layouts import FRAME_HEAD_44, MESSAGE_MAGIC_V1, PROPERTIES_LENGTH
-from rmqctl.store.columns.frame_columns import Frame, Span
+from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.compiled.compiling import inner, kernel
 from rmqctl.store.compiled.kernel_memory import copy_bytes, crc_by_address, set_int, set_long, set_short
 
@@ -22,7 +22,7 @@ _SIZE, _QUEUE_ID, _FLAG, _SYS_FLAG = int(Frame.SIZE), int(Frame.QUEUE_ID), int(F
 _QUEUE_OFFSET, _BORN, _BORN_HOST = int(Frame.QUEUE_OFFSET), int(Frame.BORN_TIMESTAMP), int(Frame.BORN_HOST)
 _RECONSUMED, _PREPARED, _TOPIC = int(Frame.RECONSUME_TIMES), int(Frame.PREPARED), int(Frame.TOPIC)
 _STORED, _STORE_HOST = int(Frame.STORE_TIMESTAMP), int(Frame.STORE_HOST)
-_BODY, _PROPERTIES = int(Span.BODY), int(Span.PROPERTIES)
+_BODY, _PROPERTIES = int(FrameSpan.BODY), int(FrameSpan.PROPERTIES)
 
 
 @inner
@@ -54,7 +54,7 @@ def _write_frames(
 ) -> None:  # fmt: skip
     """Frames of rows [begin, end) one behind the other from address `target` on, all but their first eight bytes.
 
-    `columns`: by `Frame`; `starts` and `ends`: by `Span`, bytes from `bodies` and `properties`, addresses like
+    `columns`: by `Frame`; `starts` and `ends`: by `FrameSpan`, bytes from `bodies` and `properties`, addresses like
     `topics`, where `topic_places` has begin and end of each topic's field. `hosts`: packed, by their numbers.
     """
     at = target

@@ -12,7 +12,7 @@ from typing import TypeVar
 from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
 from rmqctl.store.columns.compiled_walk import Request
 from rmqctl.store.columns.engine import engine
-from rmqctl.store.columns.pieces import PIECE, Piece, pieces
+from rmqctl.store.columns.pieces import PIECE, WalkPiece, pieces
 from rmqctl.store.columns.topics import TopicTable
 from rmqctl.store.columns.walk import ROWS, WINDOW
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress
@@ -90,7 +90,7 @@ def walk_parallel(
     used = engine()
     telling = threading.Lock()
 
-    def walked(one: Piece, progress: Progress | None) -> _Result:
+    def walked(one: WalkPiece, progress: Progress | None) -> _Result:
         with _Told(progress, telling, one.limit - one.begin) as told:
             records = one.records(used, request._replace(progress=told.tell))
             result = work(records)
@@ -98,8 +98,8 @@ def walk_parallel(
         return result
 
     waiting = deque(pieces(request, begin, piece))
-    running: deque[tuple[Piece, Future[_Result]]] = deque()
-    before: Piece | None = None
+    running: deque[tuple[WalkPiece, Future[_Result]]] = deque()
+    before: WalkPiece | None = None
     with ThreadPoolExecutor(max(1, threads), "walk") as pool:
         try:
             while waiting or running:

@@ -34,7 +34,7 @@ class _FilePart(NamedTuple):
 
 
 @dataclass(slots=True)
-class Piece:
+class WalkPiece:
     """The records of a file that start in [begin, limit), positions in the file; `end` is that of the file.
 
     `begin` is a guess: it holds if the walk of the piece before ends exactly there. `before` and `after`: damage
@@ -65,14 +65,14 @@ class Piece:
                     yield record
         yield from self.after
 
-    def is_followed_by(self, other: Piece) -> bool:
+    def is_followed_by(self, other: WalkPiece) -> bool:
         """Whether the walk of `other` may begin where it does. Different files never depend on one another."""
         return self.file is not other.file or self.reached == other.begin
 
 
-def pieces(request: Request, begin: int, size: int) -> list[Piece]:
+def pieces(request: Request, begin: int, size: int) -> list[WalkPiece]:
     """The log from physical offset `begin` on in pieces of about `size` bytes, in order."""
-    found: list[Piece] = []
+    found: list[WalkPiece] = []
     damages: list[Damage] = []
 
     def one_file(file: MappedFile, start: int, end: int) -> Iterator[_FilePart]:
@@ -97,15 +97,15 @@ def pieces(request: Request, begin: int, size: int) -> list[Piece]:
     return found
 
 
-def _pieces_of(part: _FilePart, size: int) -> list[Piece]:
-    made = [Piece(part.file, part.begin, part.end, part.end)]
+def _pieces_of(part: _FilePart, size: int) -> list[WalkPiece]:
+    made = [WalkPiece(part.file, part.begin, part.end, part.end)]
     for wanted in range(part.begin + size, part.end - size // 2, size):
         if _is_hole(part.file, wanted, min(wanted + _SEARCHED, part.end)):
             continue  # a sparse file may be larger than anybody can read
         edge = _frame_start(part.file, wanted, part.end)
         if edge is not None and edge > made[-1].begin:
             made[-1].limit = edge
-            made.append(Piece(part.file, edge, part.end, part.end))
+            made.append(WalkPiece(part.file, edge, part.end, part.end))
     return made
 
 

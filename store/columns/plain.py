@@ -1,4 +1,5 @@
-"""The plain twin of the kernels: the same batches, made from messages that the plain walk decoded one by one."""
+"""The plain twin of the kernels: the same batches, made from messages that the plain walk decoded one by one; and the
+few rows of theirs whose properties they leave to it."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Record
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, index_keys
 
+_INTERNAL = NeedsPlain.DELAY | NeedsPlain.KEYS
 # Bytes of bodies and properties in a batch with BYTES, about as many as in a kernel's window.
 WINDOW_BYTES = 1 << 20
 _INT_MAXIMUM = 0x7FFFFFFF
@@ -119,3 +121,25 @@ def needs_plain(message: StoredMessage, properties: dict[str, str]) -> NeedsPlai
     if names.INNER_MULTI_DISPATCH in properties and names.INNER_MULTI_QUEUE_OFFSET in properties:
         found |= NeedsPlain.MULTI_DISPATCH
     return found
+
+
+def complete(batch: MessageColumns) -> MessageColumns:
+    """The batch with delay levels and keys of the rows that have the internal bits of NeedsPlain, and without these."""
+    levels, bits = batch.column("delay_level"), batch.column("needs_plain")
+    hashes: list[int] = []
+    rows: list[int] = []
+    for row in np.flatnonzero(bits & int(_INTERNAL)).tolist():
+        message = batch.message(row)
+        if bits[row] & NeedsPlain.DELAY:
+            levels[row] = delay_level(message, message.properties())
+        if bits[row] & NeedsPlain.KEYS:
+            keys = index_keys(message)
+            hashes += [key_hash(message.topic, key) for key in keys]
+            rows += [row] * len(keys)
+        bits[row] &= ~int(_INTERNAL)
+    if rows and batch.asked & Columns.KEYS:
+        all_rows = np.concatenate([batch.key_row, np.array(rows, np.int32)])
+        all_hashes = np.concatenate([batch.key_hash, np.array(hashes, np.int32)])
+        order = np.argsort(all_rows, kind="stable")
+        batch.set_keys(all_hashes[order], all_rows[order])
+    return batch

@@ -35,7 +35,7 @@ def _why_no_numba() -> str | None:
 
 def say_compiling() -> None:
     """Tell that kernels are about to be compiled."""
-    notice("compiling the fast path for this machine, a few seconds, once")
+    notice("compiling the fast path for this machine, 5 to 20 seconds of processor time, once")
 
 
 def isal_crc() -> tuple[Any, str | None]:

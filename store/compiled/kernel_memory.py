@@ -14,6 +14,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from rmqctl.store.compiled.compiling import inner
+
 _Load = Callable[[int], int]
 _Store = Callable[[int, int], None]
 
@@ -117,3 +119,9 @@ def _zeros_below(typing_context: Any, bits: Any) -> Any:
 
 zeros_below = cast(_Load, intrinsic(_zeros_below))
 """Number of zero bits below the lowest one bit."""
+
+
+@inner
+def swapped(value: int) -> int:
+    """The low 32 bits of a value with their bytes in the other order: as a big-endian field has them."""
+    return (value & 0xFF) << 24 | (value & 0xFF00) << 8 | (value >> 8) & 0xFF00 | (value >> 24) & 0xFF

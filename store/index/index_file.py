@@ -60,9 +60,6 @@ class IndexEntry(NamedTuple):
     previous: int
 
 
-EMPTY_HEADER = IndexHeader(0, 0, 0, 0, 0, 1)
-
-
 class IndexFile:
     """Reading and appending. Opening reads the header only."""
 

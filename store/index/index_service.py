@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
@@ -106,25 +106,6 @@ class IndexService:
             return self.configured_geometry
         counted = Counter(file.geometry for file in self.files)
         return counted.most_common(1)[0][0] if counted else Geometry(DEFAULT_SLOTS, DEFAULT_ENTRIES)
-
-    def offsets(self, topic: str, key: str, begin: int, end: int) -> Iterator[int]:
-        """Physical offsets of messages that may have the key, newest first, stored between `begin` and `end` (ms).
-
-        Hashes collide, so the caller compares the key itself. An entry's time is only good to the second, so the
-        caller compares the message's own time too. An offset occurs once. (IndexService#queryOffset)
-        """
-        wanted = key_hash(topic, key)
-        seen: set[int] = set()
-        for file in reversed(self.files):
-            with file.hold() as held:
-                if not held:  # removed, or about to be: its messages are gone already
-                    continue
-                for entry in file.chain(wanted):
-                    # no early stop by time: entries of a file written by RocketMQ can carry a time that is too late
-                    if entry.key_hash != wanted or entry.physical_offset in seen:
-                        continue
-                    seen.add(entry.physical_offset)
-                    yield entry.physical_offset
 
     def put(self, topic: str, key: str, physical_offset: int, store_timestamp: int) -> bool:
         """Add one key of a message; True if a file became full with it (its times may go to the checkpoint)."""

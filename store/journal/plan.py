@@ -64,11 +64,6 @@ class Install:
     size: int | None = None
 
 
-def data_of(operation: WriteRange) -> bytes:
-    """What is to be written."""
-    return operation.data.load() if isinstance(operation.data, Spilled) else operation.data
-
-
 Operation = WriteRange | ClearRange | Resize | CreateFile | MoveAway | Install
 
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
 from rmqctl.store.columns.batch import Flags, Int64s
 from rmqctl.store.files.reading import Descriptors, data_extents
-from rmqctl.store.predict.narrowing import narrowed
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
 from rmqctl.store.survey.log_runs import consecutive
 
@@ -292,3 +291,17 @@ class SimulatedQueue:
         return sum(
             int(np.count_nonzero(one.slots != np.arange(one.first, one.end))) for one in self.added if not self.is_batch
         )
+
+
+def narrowed(offsets: Int64s, wanted: int) -> tuple[int, int]:
+    """The binary search of ConsumeQueue#correctMinOffset: the last two candidates, which need not hold the answer."""
+    low, high = 0, len(offsets) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if offsets[middle] > wanted:
+            high = middle
+        elif offsets[middle] == wanted:
+            return middle, middle
+        else:
+            low = middle
+    return low, high

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError
 from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, StoredMessage, decode_message
-from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE, Blank, Damage, Empty, Record, walk
+from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE, Blank, Empty, Record, walk
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
@@ -173,8 +173,3 @@ def span_of(record: Record) -> tuple[int, int]:
     if isinstance(record, Blank):
         return record.physical_offset, record.physical_offset + record.size
     return record.physical_offset, record.end
-
-
-def is_damage(record: Record) -> bool:
-    """Whether a record of the walk is a damaged span."""
-    return isinstance(record, Damage)

@@ -14,7 +14,7 @@ from rmqctl.store.columns.batch import MessageColumns
 from rmqctl.store.columns.topics import TopicTable
 from rmqctl.store.scan import bodies, hosts
 from rmqctl.store.scan.arrays import bitmap, numbers, texts
-from rmqctl.store.scan.property_columns import PropertyColumns, Wanted
+from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts
 from rmqctl.store.scan.property_engine import property_columns
 from rmqctl.store.scan.schema import COLUMNS, arrow_schema
 
@@ -24,11 +24,11 @@ _BODY_COLUMNS = frozenset(("body", "body_size", "body_error"))
 _TRANSACTION_SHIFT = 2
 _KINDS = (COMPRESSION_MASK >> COMPRESSION_SHIFT) + 1
 _OF_PROPERTIES = {
-    "unique_key": Wanted.UNIQUE_KEY,
-    "tags": Wanted.TAGS,
-    "keys": Wanted.KEYS,
-    "properties": Wanted.MAP,
-    "stored_properties": Wanted.STORED,
+    "unique_key": PropertyParts.UNIQUE_KEY,
+    "tags": PropertyParts.TAGS,
+    "keys": PropertyParts.KEYS,
+    "properties": PropertyParts.MAP,
+    "stored_properties": PropertyParts.STORED,
 }
 
 
@@ -41,7 +41,7 @@ class BatchMaker:
         self.views = views
         self.schema = arrow_schema(names, views)
         self.needs_bodies = not _BODY_COLUMNS.isdisjoint(names)
-        self.wanted = Wanted(sum(flag for name, flag in _OF_PROPERTIES.items() if name in names))
+        self.wanted = PropertyParts(sum(flag for name, flag in _OF_PROPERTIES.items() if name in names))
         self._topic_names: tuple[TopicTable | None, pa.Array] = (None, pa.array([], pa.string()))
 
     def batches(self, batch: MessageColumns) -> Iterator[pa.RecordBatch]:

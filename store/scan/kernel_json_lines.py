@@ -24,8 +24,9 @@ from rmqctl.store.scan.kernel_json_values import (
 
 __all__ = ["SPARE"]
 
-IGNORED, NUMBER, TEXT, BASE64, NULL, KEYS, MAP = range(7)
-"""Kinds of fields. What is IGNORED may be any text, number, true, false or null."""
+IGNORED, NUMBER, TEXT, BASE64, NULL, KEYS, MAP, LENGTH = range(8)
+"""Kinds of fields. What is IGNORED may be any text, number, true, false or null; of LENGTH is a text of which only the
+length counts, as a number of bytes as they are written."""
 
 NEEDED, NOT_EMPTY = 1, 2
 """What is asked of a text."""
@@ -34,7 +35,7 @@ ROWS, LINES, ODD = range(3)
 """What the kernel answers: rows in the columns, lines seen, and lines that are left."""
 
 # numbers, not names: numba's cache would not notice that an imported constant changed
-_IGNORED, _NUMBER, _TEXT, _BASE64, _NULL, _KEYS, _MAP = range(7)
+_IGNORED, _NUMBER, _TEXT, _BASE64, _NULL, _KEYS, _MAP, _LENGTH = range(8)
 _NEEDED, _NOT_EMPTY = 1, 2
 _NEWLINES, _QUOTES = 0x0A * 0x0101010101010101, 0x22 * 0x0101010101010101
 _SPACE, _QUOTE, _COLON, _COMMA, _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = map(ord, ' ":,{}[]')
@@ -133,6 +134,19 @@ def number_into(at: int, end: int, row: int, slot: int, limits: Any, numbers: An
 
 
 @inner
+def length_into(at: int, end: int, row: int, slot: int, numbers: Any, has_number: Any) -> int:
+    """The length of a text, or null; what follows it, -1 where it is neither."""
+    if is_null(at, end):
+        return at + 4
+    if at >= end or byte_at(at) != _QUOTE:
+        return -1
+    stop = value_end(at, end)
+    if stop >= 0:
+        numbers[slot, row], has_number[slot, row] = stop - at - 2, True
+    return stop
+
+
+@inner
 def value_into(
     at: int, end: int, row: int, kind: int, slot: int, digits: Any, rules: Any, tags: int,
     offsets: Any, data: Any, has_text: Any, used: Any, has_map: Any, list_offsets: Any, list_data: Any,
@@ -188,6 +202,8 @@ def object_into(
             at = number_into(at, end, row, slot, limits, numbers, has_number)
         elif kind == _IGNORED:
             at = value_end(at, end)
+        elif kind == _LENGTH:
+            at = length_into(at, end, row, slot, numbers, has_number)
         else:
             at = value_into(
                 at, end, row, kind, slot, digits, rules, tags, offsets, data, has_text,

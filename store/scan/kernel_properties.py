@@ -12,7 +12,7 @@ from rmqctl.formats import properties as names
 from rmqctl.store.compiled.compiling import inner, kernel
 from rmqctl.store.compiled.kernel_memory import byte_at, store_word, word_at
 from rmqctl.store.compiled.kernel_text import find_byte, same_bytes
-from rmqctl.store.scan.property_columns import Wanted
+from rmqctl.store.scan.property_columns import PropertyParts
 
 MOST_PROPERTIES = 64
 """A string of more properties is left to the plain twin: names are compared one by one."""
@@ -23,7 +23,7 @@ DONE, TOO_MANY = 0, 1
 _NAME_AT, _NAME_LENGTH, _VALUE_AT, _VALUE_LENGTH = range(4)
 # numbers, not names: numba's cache would not notice that an imported constant changed
 _WANT_UNIQUE, _WANT_TAGS, _WANT_KEYS, _WANT_MAP, _WANT_STORED = 1, 2, 4, 8, 16
-assert tuple(map(int, Wanted)) == (_WANT_UNIQUE, _WANT_TAGS, _WANT_KEYS, _WANT_MAP, _WANT_STORED)
+assert tuple(map(int, PropertyParts)) == (_WANT_UNIQUE, _WANT_TAGS, _WANT_KEYS, _WANT_MAP, _WANT_STORED)
 _NAME_ENDS, _PROPERTY_ENDS, _SPACES = 0x0101010101010101, 0x0202020202020202, 0x2020202020202020
 _PROPERTY_END = 2
 

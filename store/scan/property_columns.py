@@ -14,7 +14,7 @@ from rmqctl.store.columns.batch import Bytes, Int32s
 from rmqctl.store.scan.arrays import Texts
 
 
-class Wanted(enum.IntFlag):
+class PropertyParts(enum.IntFlag):
     """What is asked of the properties; what is not costs nothing and comes out empty."""
 
     UNIQUE_KEY = 1
@@ -62,26 +62,26 @@ class _Writer:
         return Texts(np.array(self._ends, np.int32), data, present)
 
 
-def plain_columns(strings: Iterable[bytes], wanted: Wanted) -> PropertyColumns:
+def plain_columns(strings: Iterable[bytes], wanted: PropertyParts) -> PropertyColumns:
     """The columns of property strings, which must be UTF-8."""
     unique_key, tags, keys, map_names, map_values, stored = (_Writer() for _ in range(6))
     key_offsets, map_offsets = [0], [0]
     for string in strings:
         found = parse_properties(string)
-        if wanted & Wanted.UNIQUE_KEY:
+        if wanted & PropertyParts.UNIQUE_KEY:
             unique_key.add(_encoded(found.get(names.UNIQUE_KEY)))
-        if wanted & Wanted.TAGS:
+        if wanted & PropertyParts.TAGS:
             tags.add(_encoded(found.get(names.TAGS)))
-        if wanted & Wanted.KEYS:
+        if wanted & PropertyParts.KEYS:
             for key in split_keys(found.get(names.KEYS)):
                 keys.add(key.encode("utf-8"))
             key_offsets.append(keys.count())
-        if wanted & Wanted.MAP:
+        if wanted & PropertyParts.MAP:
             for name, value in found.items():
                 map_names.add(name.encode("utf-8"))
                 map_values.add(value.encode("utf-8"))
             map_offsets.append(map_names.count())
-        if wanted & Wanted.STORED:
+        if wanted & PropertyParts.STORED:
             stored.add(string if encode_properties(found) != string else None)
     return PropertyColumns(
         unique_key.made(True),

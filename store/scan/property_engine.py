@@ -11,9 +11,9 @@ import numpy as np
 from rmqctl.store.columns.batch import Bytes, Flags, Int32s, MessageColumns
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 from rmqctl.store.scan.arrays import Texts
-from rmqctl.store.scan.property_columns import PropertyColumns, Wanted, plain_columns, strings_at
+from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts, plain_columns, strings_at
 
-Compiled = Callable[[Bytes, Int32s, Int32s, Wanted], PropertyColumns | None]
+Compiled = Callable[[Bytes, Int32s, Int32s, PropertyParts], PropertyColumns | None]
 
 _SAMPLES = (
     b"",
@@ -23,7 +23,9 @@ _SAMPLES = (
 )
 
 
-def property_columns(batch: MessageColumns, positions: Int32s, lengths: Int32s, wanted: Wanted) -> PropertyColumns:
+def property_columns(
+    batch: MessageColumns, positions: Int32s, lengths: Int32s, wanted: PropertyParts
+) -> PropertyColumns:
     """The columns of the property strings at `positions` of the batch's window; compiled where numba is there."""
     assert batch.window is not None
     compiled = compiled_columns()
@@ -51,7 +53,7 @@ def _is_right(compiled: Compiled) -> bool:
     window = np.frombuffer(b"".join(_SAMPLES), np.uint8).copy()
     lengths = np.array([len(sample) for sample in _SAMPLES], np.int32)
     positions = (np.cumsum(lengths) - lengths).astype(np.int32)
-    wanted = Wanted(31)
+    wanted = PropertyParts(31)
     found, expected = compiled(window, positions, lengths, wanted), plain_columns(_SAMPLES, wanted)
     return found is not None and _as_lists(found) == _as_lists(expected)
 
@@ -66,7 +68,7 @@ def _as_lists(columns: PropertyColumns) -> list[Any]:
 
 
 def _columns(
-    split: Callable[..., int], window: Bytes, positions: Int32s, lengths: Int32s, wanted: Wanted
+    split: Callable[..., int], window: Bytes, positions: Int32s, lengths: Int32s, wanted: PropertyParts
 ) -> PropertyColumns | None:
     from rmqctl.store.scan.kernel_properties import DONE, SCRATCH_SHAPE, SPARE
 
@@ -74,25 +76,33 @@ def _columns(
     if int((positions + lengths).max(initial=0)) + SPARE > len(window):
         window = np.concatenate([window, np.zeros(SPARE, np.uint8)])
 
-    def data(flag: Wanted) -> Bytes:
+    def data(flag: PropertyParts) -> Bytes:
         return np.empty(total + SPARE if wanted & flag else 0, np.uint8)
 
-    def offsets(flag: Wanted, count: int) -> Int32s:
+    def offsets(flag: PropertyParts, count: int) -> Int32s:
         made = np.empty(count + 1 if wanted & flag else 1, np.int32)
         made[0] = 0
         return made
 
-    def present(flag: Wanted) -> Flags:
+    def present(flag: PropertyParts) -> Flags:
         return np.zeros(rows if wanted & flag else 0, np.bool_)
 
-    unique = Texts(offsets(Wanted.UNIQUE_KEY, rows), data(Wanted.UNIQUE_KEY), present(Wanted.UNIQUE_KEY))
-    tags = Texts(offsets(Wanted.TAGS, rows), data(Wanted.TAGS), present(Wanted.TAGS))
+    unique = Texts(
+        offsets(PropertyParts.UNIQUE_KEY, rows), data(PropertyParts.UNIQUE_KEY), present(PropertyParts.UNIQUE_KEY)
+    )
+    tags = Texts(offsets(PropertyParts.TAGS, rows), data(PropertyParts.TAGS), present(PropertyParts.TAGS))
     # every key takes a byte and a space, every property a name, a value and two separators, the last ones but these
-    key_rows, keys = offsets(Wanted.KEYS, rows), Texts(offsets(Wanted.KEYS, (total + rows) // 2), data(Wanted.KEYS))
+    key_rows, keys = (
+        offsets(PropertyParts.KEYS, rows),
+        Texts(offsets(PropertyParts.KEYS, (total + rows) // 2), data(PropertyParts.KEYS)),
+    )
     entries = (total + rows) // 4
-    map_rows, map_names = offsets(Wanted.MAP, rows), Texts(offsets(Wanted.MAP, entries), data(Wanted.MAP))
-    map_values = Texts(offsets(Wanted.MAP, entries), data(Wanted.MAP))
-    stored = Texts(offsets(Wanted.STORED, rows), data(Wanted.STORED), present(Wanted.STORED))
+    map_rows, map_names = (
+        offsets(PropertyParts.MAP, rows),
+        Texts(offsets(PropertyParts.MAP, entries), data(PropertyParts.MAP)),
+    )
+    map_values = Texts(offsets(PropertyParts.MAP, entries), data(PropertyParts.MAP))
+    stored = Texts(offsets(PropertyParts.STORED, rows), data(PropertyParts.STORED), present(PropertyParts.STORED))
     status = split(
         window.ctypes.data, positions, lengths, int(wanted), np.empty(SCRATCH_SHAPE, np.int64),
         *_addressed(unique), *_addressed(tags), key_rows, *_addressed(keys)[:2],

@@ -6,7 +6,7 @@ from typing import Any
 
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.store.compiled.compiling import kernel
-from rmqctl.store.compiled.kernel_words import swapped
+from rmqctl.store.compiled.kernel_memory import swapped
 from rmqctl.store.survey.index_entries import LARGEST_DIFFERENCE
 
 # places of the fields in an entry, in words of 32 bits

@@ -6,7 +6,7 @@ from typing import Any
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.compiled.compiling import kernel
-from rmqctl.store.compiled.kernel_words import swapped
+from rmqctl.store.compiled.kernel_memory import swapped
 
 # places of the fields in a unit, in words of 32 bits
 _OFFSET, _SIZE, _TAGS = (CONSUMEQUEUE_UNIT.offset(name) // 4 for name in ("physical_offset", "size", "tags_code"))

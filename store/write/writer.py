@@ -163,8 +163,7 @@ class StoreWriter:
 
     def check_many(self, messages: Sequence[Message], as_stored: bool) -> dict[int, str]:
         """See MessageStore.check_many."""
-        from rmqctl.store.write.bulk.bulk_check import refused_messages
-        from rmqctl.store.write.bulk.bulk_rows import rows_of_messages
+        from rmqctl.store.write.bulk.bulk_rows import refused_messages, rows_of_messages
 
         rows = None
         # where fields have other types than a message has, the check of each one says so
@@ -182,7 +181,7 @@ class StoreWriter:
         return self._refused_rows(rows_of_batch(batch, as_stored))
 
     def _refused_rows(self, rows: BulkRows) -> dict[int, str]:
-        from rmqctl.store.write.bulk.bulk_check import refused_rows
+        from rmqctl.store.write.bulk.bulk_rows import refused_rows
 
         if self._known.is_possible:
             rows.judge(self._opened.files.config.max_message_size, self._opened.files.log.file_size)

@@ -46,7 +46,7 @@ def test_a_few_columns_are_enough(tmp_path: Path, suffix: str) -> None:
     assert done.objects[0]["stored"] == 2
     rows = stored(tmp_path / "store")
     assert [row["topic"] for row in rows] == ["A", "B"]
-    assert [row["properties"] for row in rows] == [{"KEYS": "k1 k2", "TAGS": "t"}, {}]
+    assert [list(row["properties"]) for row in rows] == [["KEYS", "TAGS", "UNIQ_KEY"], ["UNIQ_KEY"]]
     assert rows[0]["body_base64"] == "/w=="
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rmqctl.commands.query as query_module
 from rmqctl import quick
-from rmqctl.finding import Wanted
+from rmqctl.finding import Question
 from rmqctl.opening import StoreLocation, locate_store
 from rmqctl.output.output import Output
 from tests.goldens import truth
@@ -36,11 +36,11 @@ VALUES = st.sampled_from(
 
 
 @pytest.fixture
-def clicked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[StoreLocation, str, Wanted]]:
+def clicked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[StoreLocation, str, Question]]:
     """What click's command hands on, instead of doing it."""
-    got: list[tuple[StoreLocation, str, Wanted]] = []
+    got: list[tuple[StoreLocation, str, Question]] = []
 
-    def find(store: StoreLocation, output: Output, wanted: Wanted) -> int:
+    def find(store: StoreLocation, output: Output, wanted: Question) -> int:
         got.append((store, output.format, wanted))
         return 0
 
@@ -48,7 +48,7 @@ def clicked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[StoreLocation, str, W
     return got
 
 
-def by_click(arguments: list[str], got: list[Any]) -> tuple[StoreLocation, str, Wanted] | None:
+def by_click(arguments: list[str], got: list[Any]) -> tuple[StoreLocation, str, Question] | None:
     got.clear()
     try:
         with query_module.query.make_context("query", list(arguments)) as context:
@@ -58,13 +58,13 @@ def by_click(arguments: list[str], got: list[Any]) -> tuple[StoreLocation, str, 
     return got[0]  # type: ignore[no-any-return]  # it is whatever the fake was given
 
 
-def meaning(short: quick.Short) -> tuple[StoreLocation, str, Wanted]:
+def meaning(short: quick.Short) -> tuple[StoreLocation, str, Question]:
     location = locate_store(None if short.store is None else Path(short.store), None)
     return location, "json" if short.as_json else "table", short.wanted
 
 
 def test_what_is_understood_is_what_click_makes_of_it(
-    clicked: list[tuple[StoreLocation, str, Wanted]], monkeypatch: pytest.MonkeyPatch
+    clicked: list[tuple[StoreLocation, str, Question]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @given(
         st.lists(st.one_of(WORDS, VALUES, st.text(max_size=3)), max_size=7), st.sampled_from([None, "", "/from/env"])
@@ -89,7 +89,7 @@ def test_what_is_understood_is_what_click_makes_of_it(
     ],
 )
 def test_plain_lookups_are_understood(
-    arguments: list[str], clicked: list[tuple[StoreLocation, str, Wanted]], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], clicked: list[tuple[StoreLocation, str, Question]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RMQCTL_STORE", raising=False)
     short = quick.understood(["query", *arguments])

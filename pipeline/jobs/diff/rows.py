@@ -15,7 +15,7 @@ from rmqctl.pipeline.jobs.digests import Digests, Sums, content_digests, frame_d
 from rmqctl.pipeline.splits.splits import Split, open_split, split_columns
 from rmqctl.store.columns.batch import Columns, Int32s, Int64s, MessageColumns
 from rmqctl.store.columns.topics import TopicTable
-from rmqctl.store.scan.property_columns import Wanted
+from rmqctl.store.scan.property_columns import PropertyParts
 from rmqctl.store.scan.property_engine import property_columns
 
 ROW = np.dtype(
@@ -133,7 +133,7 @@ def _batch_rows(batch: MessageColumns, digests: Digests, side: int) -> Rows:
     for name in ("physical_offset", "queue_offset", "queue_id", "size"):
         rows[name] = getattr(batch, name)
     rows["topic"], rows["side"] = batch.topic_id, side
-    keys = property_columns(batch, batch.property_position, batch.property_length, Wanted.UNIQUE_KEY).unique_key
+    keys = property_columns(batch, batch.property_position, batch.property_length, PropertyParts.UNIQUE_KEY).unique_key
     assert keys.present is not None
     have = np.flatnonzero(keys.present)
     of_keys = text_digests(keys, have)

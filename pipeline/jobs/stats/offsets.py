@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 _Numbers = NDArray[np.int64]
 
-Span = tuple[int, int]
+OffsetSpan = tuple[int, int]
 """The first and the last offset of a stretch."""
 
 # no checksum covers a queue offset: what damage made of one must not run over the edge of 64 bits
@@ -71,9 +71,9 @@ class OffsetNumbers(NamedTuple):
     max_offset: int
     messages: int
     missing: int
-    missing_spans: list[Span]
+    missing_spans: list[OffsetSpan]
     repeated: int
-    repeated_spans: list[Span]
+    repeated_spans: list[OffsetSpan]
 
 
 def offset_numbers(offsets: OffsetSet, listed: int) -> OffsetNumbers:
@@ -99,7 +99,7 @@ class OffsetCollector:
 
     def __init__(self) -> None:
         self._parts: list[tuple[_Numbers, _Numbers, _Numbers]] = []
-        self._single: dict[tuple[str, int], list[Span]] = {}
+        self._single: dict[tuple[str, int], list[OffsetSpan]] = {}
 
     def add(self, queues: _Numbers, offsets: _Numbers) -> None:
         """Messages in the order of the log; `queues` is a code of the queue of each."""

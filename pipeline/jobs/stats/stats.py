@@ -26,7 +26,7 @@ from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.read.choose_rows import RowChooser
 from rmqctl.store.read.message_filter import Criteria
 from rmqctl.store.read.selection import changed_error
-from rmqctl.store.scan.property_columns import PropertyColumns, Wanted
+from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts
 from rmqctl.store.scan.property_engine import property_columns
 from rmqctl.store.scan.schema import require_pyarrow
 from rmqctl.store.store_files import StoreFiles
@@ -188,8 +188,8 @@ class _SplitCounter:
             self._keys.add(properties.unique_key, batch.topic_id[rows], self.topics.names, places, groups)
 
     def _properties(self, batch: MessageColumns, rows: Int64s) -> PropertyColumns | None:
-        wanted = Wanted.TAGS if self._groups.needs_tags else Wanted(0)
-        wanted |= Wanted.UNIQUE_KEY if self._keys is not None else Wanted(0)
+        wanted = PropertyParts.TAGS if self._groups.needs_tags else PropertyParts(0)
+        wanted |= PropertyParts.UNIQUE_KEY if self._keys is not None else PropertyParts(0)
         if not wanted:
             return None
         return property_columns(batch, batch.property_position[rows], batch.property_length[rows], wanted)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rmqctl.formats.hashing import key_hash
 from rmqctl.formats.properties import KEYS, UNIQUE_KEY, split_keys
-from rmqctl.store.check.index.index_files import Entries, EntryReader, IndexSurvey
+from rmqctl.store.check.index.index_files import EntryReader, FoundEntries, IndexSurvey
 from rmqctl.store.check.queues.look import read_message_at
 from rmqctl.store.columns.batch import Flags, Int32s, Int64s
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -126,7 +126,7 @@ class IndexComparison:
             self._compare_sets(made, run, entries)
         self.tally.merge(made)
 
-    def _compare_times(self, made: IndexTally, entries: Entries, timestamps: Int64s) -> None:
+    def _compare_times(self, made: IndexTally, entries: FoundEntries, timestamps: Int64s) -> None:
         """`timestamps`: store times of the messages of the entries, ms."""
         expected = np.empty(len(timestamps), np.int64)
         for file in np.unique(entries.files).tolist():
@@ -137,12 +137,12 @@ class IndexComparison:
             return
         is_first = (entries.numbers == 1) & (entries.files > 0)
         for misses, chosen in ((made.late, wrong & ~is_first), (made.first_late, wrong & is_first)):
-            picked = Entries(*(column[chosen] for column in entries))
+            picked = FoundEntries(*(column[chosen] for column in entries))
             misses.note(
                 picked.offsets, picked.hashes, picked.files, picked.numbers, expected[chosen], picked.time_differences
             )
 
-    def _compare_sets(self, made: IndexTally, run: Run, entries: Entries) -> None:
+    def _compare_sets(self, made: IndexTally, run: Run, entries: FoundEntries) -> None:
         base = run.physical_offset
         implied, places, needed = np.unique(
             _codes(run.key_hashes, run.key_offsets, base), return_index=True, return_counts=True
@@ -165,7 +165,7 @@ class IndexComparison:
         made.foreign.note(
             *(column[foreign] for column in (entries.offsets, entries.hashes, entries.files, entries.numbers))
         )
-        matching = Entries(*(column[is_known] for column in entries))
+        matching = FoundEntries(*(column[is_known] for column in entries))
         self._compare_times(made, matching, run.key_timestamps[places[position[is_known]]])
 
     @staticmethod

@@ -201,7 +201,7 @@ def _note_slots(survey: FileSurvey, file: IndexFile, table: Int32s, descriptors:
         survey.wrong_slots += count
 
 
-class Entries(NamedTuple):
+class FoundEntries(NamedTuple):
     """Some entries: `files` and `numbers` say where they stand."""
 
     hashes: Int64s
@@ -218,16 +218,16 @@ class EntryReader:
         self._survey = survey
         self._descriptors = descriptors
 
-    def read(self, begin: int, end: int) -> Entries:
+    def read(self, begin: int, end: int) -> FoundEntries:
         """All entries of messages at physical offsets [begin, end), by offset and then as they stand in the files."""
-        pieces: list[Entries] = []
+        pieces: list[FoundEntries] = []
         for at, low, high in self._places(begin, end):
             file = self._survey.files[at]
             position = file.geometry.entry_position(low)
             data = self._descriptors.read(file.path, position, (high - low) * INDEX_ENTRY.size)
             found: NDArray[np.void] = np.frombuffer(data[: len(data) - len(data) % INDEX_ENTRY.size], ENTRY)
             pieces.append(
-                Entries(
+                FoundEntries(
                     found["key_hash"].astype(np.int64),
                     found["physical_offset"].astype(np.int64),
                     found["time_difference"].astype(np.int64),
@@ -238,10 +238,10 @@ class EntryReader:
         if len(pieces) == 1:
             return pieces[0]
         if not pieces:
-            return Entries(*(np.empty(0, np.int64) for _ in Entries._fields))
-        joined = Entries(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+            return FoundEntries(*(np.empty(0, np.int64) for _ in FoundEntries._fields))
+        joined = FoundEntries(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
         order = np.argsort(joined.offsets, kind="stable")
-        return Entries(*(column[order] for column in joined))
+        return FoundEntries(*(column[order] for column in joined))
 
     def count(self, begin: int, end: int) -> int:
         """How many there are."""

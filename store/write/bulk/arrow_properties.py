@@ -97,7 +97,7 @@ def _made_properties(batch: pa.RecordBatch) -> Properties:
     found = batch.column("properties")
     if not pa.types.is_map(found.type):
         raise UsageError(f"properties must be a map of texts, not {found.type}")
-    edges = _edges(found, len(found.keys))
+    edges = edges_of(found, len(found.keys))
     begin, length = int(edges[0]), int(edges[-1] - edges[0])
     keys, items = (checked(one.slice(begin, length)).cast(pa.string()) for one in (found.keys, found.items))
     edges = edges - begin
@@ -136,7 +136,7 @@ def checked(array: Any) -> Any:
     return array
 
 
-def _edges(found: Any, length: int) -> Int64s:
+def edges_of(found: Any, length: int) -> Int64s:
     """Where the entries of each value of a list or map array begin and end among all `length` of them.
 
     Looked at here because Arrow's own check looks at all entries, of however few values a slice is.
@@ -190,23 +190,32 @@ def _is_uniform(numbers: Int64s, edges: Int64s) -> bool:
 
 def _of_tags_and_keys(batch: pa.RecordBatch, usual: Flags) -> Any:
     """An array of the properties that `keys` and `tags` make, empty where both are null."""
-    parts = []
-    if "keys" in batch.schema.names:
-        keys = batch.column("keys")
-        if not pa.types.is_list(keys.type):
-            raise UsageError(f"keys must be a list of texts, not {keys.type}")
-        _edges(keys, len(keys.values))
-        single = checked(keys.flatten())
-        if single.null_count or pc.any(pc.or_(pc.match_substring(single, " "), pc.equal(single, ""))).as_py():
-            raise UsageError("keys must be texts without spaces", hint="RocketMQ separates keys by spaces")
-        joined = pc.if_else(pc.greater(pc.list_value_length(keys), 0), pc.binary_join(keys, " "), None)
-        parts.append((names.KEYS, joined))
-    if "tags" in batch.schema.names:
-        parts.append((names.TAGS, checked(batch.column("tags")).cast(pa.string())))
-    if not parts:
-        return pa.repeat(pa.scalar("", pa.string()), batch.num_rows)
     written = []
-    for name, values in parts:
+    for name, values in ((names.KEYS, texts_of_keys(batch)), (names.TAGS, texts_of_tags(batch))):
+        if values is None:
+            continue
         usual &= ~flags(pc.match_substring(values, "\x02").fill_null(False))
         written.append(pc.binary_join_element_wise(name + "\x01", values, "\x02", ""))
+    if not written:
+        return pa.repeat(pa.scalar("", pa.string()), batch.num_rows)
     return pc.binary_join_element_wise(*(one.fill_null("") for one in written), "")
+
+
+def texts_of_keys(batch: pa.RecordBatch) -> Any:
+    """What the property KEYS is by `keys`, null where there are none; None without the column. UsageError for keys
+    that cannot be told apart."""
+    if "keys" not in batch.schema.names:
+        return None
+    keys = batch.column("keys")
+    if not pa.types.is_list(keys.type):
+        raise UsageError(f"keys must be a list of texts, not {keys.type}")
+    edges_of(keys, len(keys.values))
+    single = checked(keys.flatten())
+    if single.null_count or pc.any(pc.or_(pc.match_substring(single, " "), pc.equal(single, ""))).as_py():
+        raise UsageError("keys must be texts without spaces", hint="RocketMQ separates keys by spaces")
+    return pc.if_else(pc.greater(pc.list_value_length(keys), 0), pc.binary_join(keys, " "), None)
+
+
+def texts_of_tags(batch: pa.RecordBatch) -> Any:
+    """What the property TAGS is by `tags`; None without the column."""
+    return checked(batch.column("tags")).cast(pa.string()) if "tags" in batch.schema.names else None

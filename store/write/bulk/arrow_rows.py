@@ -15,7 +15,7 @@ from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_COMPRESSED, S
 from rmqctl.formats.message import Message
 from rmqctl.formats.sys_flag import compression_type
 from rmqctl.store.columns.batch import Int64s
-from rmqctl.store.columns.frame_columns import HOST_TABLE, Frame, Span
+from rmqctl.store.columns.frame_columns import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.scan.schema import COLUMNS
 from rmqctl.store.write.bulk.arrow_properties import checked, properties_of_batch, spans_of, with_stored
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
@@ -72,9 +72,9 @@ def _rows(batch: pa.RecordBatch, is_copy: bool) -> BulkRows:
     properties = properties_of_batch(batch)
     usual = properties.usual & (columns[Frame.BORN_HOST] != _NO_HOST) & (columns[Frame.STORE_HOST] != _NO_HOST)
     usual &= (columns[Frame.SYS_FLAG] & SYS_FLAG_COMPRESSED == 0) | has_stored_body
-    spans = np.zeros((2, len(Span), count), np.int64)
-    spans[:, Span.BODY] = body.starts, body.ends
-    spans[:, Span.PROPERTIES] = properties.data.starts, properties.data.ends
+    spans = np.zeros((2, len(FrameSpan), count), np.int64)
+    spans[:, FrameSpan.BODY] = body.starts, body.ends
+    spans[:, FrameSpan.PROPERTIES] = properties.data.starts, properties.data.ends
     return BulkRows(
         columns, spans[0], spans[1], body.held, properties.data.held, topics, [bytes(8), *born_hosts, *store_hosts],
         usual, _Messages(batch, columns, topics, is_copy).message, is_copy,

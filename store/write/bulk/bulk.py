@@ -182,10 +182,6 @@ class _Work:
         topic = self._known.get(self._rows.topics[int(columns[Frame.TOPIC, row])])
         return topic.queues.get(int(columns[Frame.QUEUE_ID, row])) if topic is not None else None
 
-    def is_ready(self, row: int) -> bool:
-        """Whether a row may go as a column."""
-        return bool(self._ready[row])
-
     def end_of_ready(self, row: int) -> int:
         """Where the stretch of ready rows from `row` on ends."""
         left = self._ready[row:]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqctl.store.columns.batch import Int64s
-from rmqctl.store.columns.frame_columns import Frame, Span
+from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
@@ -52,8 +52,8 @@ def _is_right(kernels: BulkKernels) -> bool:
     columns[Frame.QUEUE_ID] = 0, 1, 0, 1, 1, -1
     columns[Frame.FLAG] = 0, 1 << 31, 0, 0, 0, 0
     columns[Frame.STORE_TIMESTAMP] = NO_TIME, 5, -1, 7, NO_TIME, 8
-    starts, ends = np.zeros((len(Span), 6), np.int64), np.ones((len(Span), 6), np.int64)
-    ends[Span.BODY] = 5, 6, 7, 8, 100, 9
+    starts, ends = np.zeros((len(FrameSpan), 6), np.int64), np.ones((len(FrameSpan), 6), np.int64)
+    ends[FrameSpan.BODY] = 5, 6, 7, 8, 100, 9
     both = []
     for judge in (kernels.judge, BulkRows.judge):
         rows = BulkRows(

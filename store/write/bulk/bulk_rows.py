@@ -1,35 +1,41 @@
-"""Messages as rows for a bulk append: numbers in tables, bytes one behind the other."""
+"""Messages as rows for a bulk append: numbers in tables, bytes one behind the other; and why some could not be stored,
+before any of them is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import cast
 
 import numpy as np
 
+from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
 from rmqctl.store.columns.batch import Flags, Int64s
-from rmqctl.store.columns.frame_columns import Frame, Span
+from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.write.fast.known import OVERHEAD, UNUSUAL_FLAGS, Known, packed_host
 from rmqctl.store.write.property_text import joined_alike, property_template, usual_stored
 from rmqctl.store.write.put_checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
+from rmqctl.store.write.result import PutResult
 
 # a born time that is to be filled in
 NO_TIME = -(1 << 63)
 _INT = 1 << 31
 
+Check = Callable[[Message], PutResult | None]
+"""How a put would be refused; None if nothing speaks against it. (MessageStore.check_message)"""
+
 
 @dataclass(slots=True)
 class BulkRows:
     """`columns` by `Frame`, where SIZE, QUEUE_OFFSET and missing times (NO_TIME) are still to be filled in; `starts`
-    and `ends` by `Span`: bytes of `bodies` and `properties`. A topic's and a host's number is its place in `topics`
-    and `hosts` (packed; the store's own stands at HOST_TABLE, whatever is there).
+    and `ends` by `FrameSpan`: bytes of `bodies` and `properties`. A topic's and a host's number is its place in
+    `topics` and `hosts` (packed; the store's own stands at HOST_TABLE, whatever is there).
 
     `usual`: rows that may go to the log as columns. `message(row)`: any row as a message, for the slow path.
     `is_copy`: they are put as stored.
@@ -51,7 +57,7 @@ class BulkRows:
 
     @property
     def lengths(self) -> Int64s:
-        """Bytes of bodies and properties, by `Span`."""
+        """Bytes of bodies and properties, by `FrameSpan`."""
         return self.ends - self.starts
 
     def encoded_topics(self) -> list[bytes]:
@@ -67,7 +73,7 @@ class BulkRows:
         numbers."""
         columns, lengths = self.columns, self.lengths
         topic_sizes = self.topic_sizes()[columns[Frame.TOPIC]]
-        columns[Frame.SIZE] = OVERHEAD + topic_sizes + lengths[Span.BODY] + lengths[Span.PROPERTIES]
+        columns[Frame.SIZE] = OVERHEAD + topic_sizes + lengths[FrameSpan.BODY] + lengths[FrameSpan.PROPERTIES]
         times = columns[Frame.STORE_TIMESTAMP]
         self.usual &= (
             (topic_sizes <= MAXIMUM_TOPIC_SIZE)
@@ -77,8 +83,8 @@ class BulkRows:
         self.usual &= (
             (columns[Frame.SYS_FLAG] & UNUSUAL_FLAGS == 0)
             & (columns[Frame.QUEUE_ID] >= 0)
-            & (lengths[Span.BODY] <= largest_body)
-            & (lengths[Span.PROPERTIES] <= MAXIMUM_PROPERTIES_SIZE)
+            & (lengths[FrameSpan.BODY] <= largest_body)
+            & (lengths[FrameSpan.PROPERTIES] <= MAXIMUM_PROPERTIES_SIZE)
         )
         for name in (Frame.QUEUE_ID, Frame.FLAG, Frame.SYS_FLAG, Frame.RECONSUME_TIMES):
             self.usual &= (columns[name] >= -_INT) & (columns[name] < _INT)
@@ -121,9 +127,9 @@ def rows_of_messages(messages: Sequence[Message], known: Known, is_copy: bool = 
     for given in () if is_copy else (store_hosts, store_timestamps):
         if given.count(None) < count:
             usual &= np.array([value is None for value in given], np.bool_)
-    starts, ends = np.zeros((len(Span), count), np.int64), np.zeros((len(Span), count), np.int64)
-    encoded, ends[Span.PROPERTIES] = _properties(properties, stored_properties, known, usual)
-    np.cumsum(np.fromiter(map(len, bodies), np.int64, count), out=ends[Span.BODY])
+    starts, ends = np.zeros((len(FrameSpan), count), np.int64), np.zeros((len(FrameSpan), count), np.int64)
+    encoded, ends[FrameSpan.PROPERTIES] = _properties(properties, stored_properties, known, usual)
+    np.cumsum(np.fromiter(map(len, bodies), np.int64, count), out=ends[FrameSpan.BODY])
     starts[:, 1:] = ends[:, :-1]
     return BulkRows(
         columns, starts, ends, Held.of(b"".join(bodies)), Held.of(encoded),
@@ -206,3 +212,35 @@ def _alike(properties: tuple[dict[str, str], ...]) -> tuple[bytes, Int64s] | Non
     if len(separators) != len(values):
         return None  # a value holds one
     return encoded, separators[each - 1 :: each] + 1
+
+
+def refused_rows(rows: BulkRows, check: Check) -> dict[int, str]:
+    """Why rows of `rows`, which are judged, would be refused; rows that would be stored are not in it.
+    WriteFailedError where the store takes none at all now.
+
+    What a store asks of a usual row it asks of its topic: one row speaks for all usual ones of that topic. What it
+    asks of numbers and sizes is looked at in `BulkRows.judge`, which is the plain twin's work for the rest.
+    """
+    usual = np.flatnonzero(rows.usual)
+    topics = rows.columns[Frame.TOPIC, usual]
+    _, firsts = np.unique(topics, return_index=True)
+    refused = refused_messages(usual[firsts].tolist(), rows.message, check)
+    for row, why in list(refused.items()):
+        refused.update(dict.fromkeys(usual[topics == rows.columns[Frame.TOPIC, row]].tolist(), why))
+    refused.update(refused_messages(np.flatnonzero(~rows.usual).tolist(), rows.message, check))
+    return dict(sorted(refused.items()))
+
+
+def refused_messages(numbers: Iterable[int], message: Callable[[int], Message], check: Check) -> dict[int, str]:
+    """The plain twin: each message by itself."""
+    refused: dict[int, str] = {}
+    for number in numbers:
+        try:
+            answer = check(message(number))
+        except UsageError as error:
+            refused[number] = error.message
+            continue
+        if answer is not None:
+            answer.raise_failure()
+            refused[number] = f"{answer.status}: {answer.detail}"
+    return refused

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE
-from rmqctl.store.columns.frame_columns import Frame, Span
+from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.compiled.compiling import short_kernel
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME
 from rmqctl.store.write.fast.known import OVERHEAD, UNUSUAL_FLAGS
@@ -17,7 +17,7 @@ from rmqctl.store.write.put_checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
 
 _SIZE, _QUEUE_ID, _FLAG, _SYS_FLAG = int(Frame.SIZE), int(Frame.QUEUE_ID), int(Frame.FLAG), int(Frame.SYS_FLAG)
 _RECONSUMED, _TOPIC, _STORED = int(Frame.RECONSUME_TIMES), int(Frame.TOPIC), int(Frame.STORE_TIMESTAMP)
-_BODY, _PROPERTIES = int(Span.BODY), int(Span.PROPERTIES)
+_BODY, _PROPERTIES = int(FrameSpan.BODY), int(FrameSpan.PROPERTIES)
 _OVERHEAD, _BLANK = OVERHEAD, BLANK_FRAME.size
 _LARGEST_TOPIC, _LARGEST_PROPERTIES, _UNUSUAL = MAXIMUM_TOPIC_SIZE, MAXIMUM_PROPERTIES_SIZE, UNUSUAL_FLAGS
 _NO_TIME, _TIMES_END, _INTS = NO_TIME, STORE_TIMES.stop, 1 << 31

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rmqctl.formats.message import Message
-from rmqctl.store.columns.frame_columns import Frame, Span
+from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.write.bulk.bulk_rows import BulkRows
 from rmqctl.store.write.fast.extension import FastPath
@@ -24,7 +24,7 @@ def compiled_rows_of_messages(messages: Sequence[Message], known: Known, fast: F
     held = tuple(messages)
     count = len(held)
     columns = np.zeros((len(Frame), count), np.int64)
-    starts, ends = np.zeros((len(Span), count), np.int64), np.zeros((len(Span), count), np.int64)
+    starts, ends = np.zeros((len(FrameSpan), count), np.int64), np.zeros((len(FrameSpan), count), np.int64)
     usual = np.ones(count, np.bool_)
     text = np.empty(count * _TEXT_OF_A_ROW, np.uint8)
     # by topic and by the eight bytes of a host, in the order of their numbers; number 0 is the store's own host

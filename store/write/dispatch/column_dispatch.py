@@ -18,7 +18,7 @@ from rmqctl.store.columns.walk import walk_columns
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest, Run, route
-from rmqctl.store.write.dispatch.index_batches import Entries, IndexBatches
+from rmqctl.store.write.dispatch.index_batches import IndexBatches, NewEntries
 from rmqctl.store.write.dispatch.queue_appender import QueueAppender
 
 # what was just written is not checked against its CRC again
@@ -67,14 +67,14 @@ class ColumnDispatch:
 
     def _dispatch_run(self, run: Run) -> Reached:
         route(run, self._files.log, self._delay_levels, self._queues)
-        entries = Entries(run.key_hashes, run.key_offsets, run.key_timestamps)
+        entries = NewEntries(run.key_hashes, run.key_offsets, run.key_timestamps)
         return Reached(run.end, run.last_message_offset, run.last_store_timestamp, self._index.put(entries))
 
     def put_key(self, message: StoredMessage, key: str) -> int:
         """Add one index entry; the store time (ms) of a message that filled a file, 0 if none did."""
         hashes = np.array([key_hash(message.topic, key)], np.int32)
         offsets, timestamps = np.array([message.physical_offset]), np.array([message.store_timestamp])
-        return self._index.put(Entries(hashes, offsets, timestamps))
+        return self._index.put(NewEntries(hashes, offsets, timestamps))
 
     def close(self) -> None:
         """Let go of the index file that entries were put to."""

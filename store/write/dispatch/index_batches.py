@@ -22,16 +22,16 @@ _FEW = 256
 _KEPT_FREE = 256 * 1024 * 1024
 
 
-class Entries(NamedTuple):
+class NewEntries(NamedTuple):
     """Index entries in the order of the log: hash of the key, physical offset and store time (ms) of the message."""
 
     hashes: Int32s
     offsets: Int64s
     timestamps: Int64s
 
-    def part(self, begin: int, end: int) -> Entries:
+    def part(self, begin: int, end: int) -> NewEntries:
         """Entries [begin, end)."""
-        return Entries(self.hashes[begin:end], self.offsets[begin:end], self.timestamps[begin:end])
+        return NewEntries(self.hashes[begin:end], self.offsets[begin:end], self.timestamps[begin:end])
 
 
 class _OpenSlots:
@@ -71,7 +71,7 @@ class IndexBatches:
         self._service = service
         self._open: _OpenSlots | None = None
 
-    def put(self, entries: Entries) -> int:
+    def put(self, entries: NewEntries) -> int:
         """Add `entries`; the store time of the last one that filled a file, 0 if none did. Not flushed, but full
         files are."""
         full_timestamp = 0
@@ -87,7 +87,7 @@ class IndexBatches:
             begin = end
         return full_timestamp
 
-    def _put(self, file: IndexFile, entries: Entries) -> None:
+    def _put(self, file: IndexFile, entries: NewEntries) -> None:
         opened = self._opened(file, len(entries.hashes))
         if opened is None:
             for entry in zip(*(column.tolist() for column in entries), strict=True):

@@ -36,7 +36,8 @@ _NEVER = 1 << 63
 
 
 class Follower:
-    """Dispatches messages up to `readable_end` (ReputMessageService).
+    """RocketMQ's ReputMessageService: follows the log and dispatches its messages, up to `readable_end`, to queues and
+    index.
 
     `position`: physical offset up to which everything is dispatched. `last_timestamp` (ms) and `last_offset`: store
     time and start of the last dispatched message. An error makes the store non-writeable: a queue unit that was not

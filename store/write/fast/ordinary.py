@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable
+from typing import cast
 from zlib import crc32
 
 from rmqctl.formats import properties as names
@@ -18,7 +19,6 @@ from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME, FRAME_HEAD_44, MESSAGE_MAGIC_V1
 from rmqctl.formats.message import Message
 from rmqctl.store.files.background import Background
-from rmqctl.store.write.fast.crc import fastest_crc32
 from rmqctl.store.write.fast.known import UNUSUAL_FLAGS, Known, packed_host
 from rmqctl.store.write.put_state import PutState
 from rmqctl.store.write.result import STORED, PutResult, new_result
@@ -59,7 +59,7 @@ class OrdinaryPuts:
         self._store_host = known.store_host
         self._packed_store_host = known.packed_store_host
         self._born_host: tuple[Host | None, bytes | None] = (None, None)
-        self._crc32 = fastest_crc32()
+        self._crc32 = _fastest_crc32()
 
     def put(self, message: Message, as_stored: bool) -> PutResult:
         """Put a message; see MessageStore.put."""
@@ -133,3 +133,12 @@ class OrdinaryPuts:
     def _is_busy(self) -> bool:
         begin = self._state.begin_in_lock
         return begin is not None and self._clock() - begin > self._busy_after
+
+
+def _fastest_crc32() -> Callable[[bytes], int]:
+    """A function that answers as `zlib.crc32` does: that of the wheel isal where it is installed."""
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return crc32
+    return cast(Callable[[bytes], int], isal_zlib.crc32)

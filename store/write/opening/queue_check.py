@@ -30,7 +30,7 @@ def refuse_problems(problems: list[FileProblem], root: Path) -> None:
         raise refusal(problem.detail, root, problem.path)
 
 
-class QueueCheck:
+class QueueEndCheck:
     """Holds the queues against the messages of the walk: every unit in its slot, and no unit without its message."""
 
     def __init__(self, files: StoreFiles, begin: int) -> None:

@@ -17,7 +17,7 @@ from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, RunRecord, consecutive, read_message, route
 from rmqctl.store.survey.run_units import UNIT, Units
-from rmqctl.store.write.opening.queue_check import QueueCheck
+from rmqctl.store.write.opening.queue_check import QueueEndCheck
 
 _PIECE = 32 * 1024 * 1024
 
@@ -45,7 +45,7 @@ def checked_runs(files: StoreFiles, digest: Digest, begin: int, progress: Progre
 class RunCheck:
     """Holds queues against runs. What is not plainly right is left to `queues`, message by message."""
 
-    def __init__(self, files: StoreFiles, queues: QueueCheck) -> None:
+    def __init__(self, files: StoreFiles, queues: QueueEndCheck) -> None:
         self.digest = Digest(queues.delay_levels)
         self._log = files.log
         self._queues = queues

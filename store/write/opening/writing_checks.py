@@ -17,7 +17,7 @@ from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress, walk
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_survey import start_after_clean_stop
-from rmqctl.store.write.opening.queue_check import QueueCheck, refusal, refuse_problems
+from rmqctl.store.write.opening.queue_check import QueueEndCheck, refusal, refuse_problems
 
 if TYPE_CHECKING:
     from rmqctl.store.survey.log_runs import Run
@@ -53,7 +53,7 @@ def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Pro
         )
     begin = max(log.min_offset, 0) if is_full else start_after_clean_stop(log)
     end = LogEnd(end_offset=max(log.min_offset, 0))
-    queues = QueueCheck(files, begin)
+    queues = QueueEndCheck(files, begin)
     is_over = False
     for record in _records(files, begin, end, queues, progress):
         if isinstance(record, Damage):
@@ -81,7 +81,7 @@ class _Checked(NamedTuple):
 
 
 def _records(
-    files: StoreFiles, begin: int, end: LogEnd, queues: QueueCheck, progress: Progress | None
+    files: StoreFiles, begin: int, end: LogEnd, queues: QueueEndCheck, progress: Progress | None
 ) -> Iterator[_Checked | Blank | Empty | Damage]:
     """The walk over the log from `begin` on: message by message, or where there are many in runs."""
     if _bytes_on_disk(files, begin) > _FEW_BYTES:
@@ -107,7 +107,7 @@ def _bytes_on_disk(files: StoreFiles, begin: int) -> int:
     return sum(min(file.size, file.path.stat().st_blocks * 512) for file in checked)
 
 
-def _check_message(end: LogEnd, queues: QueueCheck, message: StoredMessage) -> None:
+def _check_message(end: LogEnd, queues: QueueEndCheck, message: StoredMessage) -> None:
     _note(end, message)
     if index_keys(message):
         end.last_keyed_offset = message.physical_offset

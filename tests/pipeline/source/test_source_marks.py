@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.pipeline.source.history import Mark, mark_before, marks_for, stands
-from rmqctl.pipeline.source.position import Position, position_from_json
+from rmqctl.pipeline.source.history import Mark, Position, mark_before, marks_for, position_from_json, stands
 from tests.pipeline.growing import FILE_SIZE, Writer
 from tests.store.logs import opened
 

@@ -11,6 +11,7 @@ from rmqctl.store.clean import Cleaner, CleanOptions
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.store.clean.cleaning import IDLE, NO_PAUSE, NOW, SIZE, age_all, reasons
+from tests.store.index.offsets import offsets_of
 
 
 class Clock:
@@ -122,7 +123,7 @@ def test_4_a_query_holds_its_index_file(aged: StoreFiles) -> None:
     clock = Clock()
     row = truth("clean").messages[0]
     first = aged.index.files[0]
-    answers = aged.index.offsets(row["topic"], row["properties"]["UNIQ_KEY"], 0, 1 << 62)
+    answers = offsets_of(aged.index, row["topic"], row["properties"]["UNIQ_KEY"])
     assert next(answers) == 0
     Cleaner(aged, NO_PAUSE, clock=clock).run(NOW, IDLE)
     assert first.path.exists()

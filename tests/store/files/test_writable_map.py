@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import WriteFailedError
-from rmqctl.store.files import io, populate
+from rmqctl.store.files import io, writable_map
 from rmqctl.store.files.writable_map import WritableMap
 
 MIB = 1 << 20
@@ -42,7 +42,7 @@ def test_whoever_writes_little_reserves_little(pages: WritableMap) -> None:
 def test_a_kernel_that_cannot_fault_in_at_once(
     pages: WritableMap, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.setattr(populate, "_POPULATE_WRITE", number)
+    monkeypatch.setattr(writable_map, "_POPULATE_WRITE", number)
     pages.reserve(100)
     pages.reserve(5 * MIB)
     pages.write(5 * MIB - 10, b"0123456789")

@@ -17,9 +17,9 @@ from rmqctl.store.index.index_file import Geometry
 from rmqctl.store.index.index_service import IndexService, index_file_name
 from tests.goldens import properties, tree_state, truth
 from tests.opened import reader
+from tests.store.index.offsets import offsets_of
 
 CONFIG = StoreConfig(max_hash_slot_num=10, max_index_num=20)
-LATE = 1 << 60
 
 
 def _service(folder: Path, config: StoreConfig = CONFIG) -> IndexService:
@@ -47,11 +47,11 @@ def test_offsets_of_every_key_of_a_golden(name: str) -> None:
             expected[row["topic"], key].add(row["phyOffset"])
     index = reader(name).files.index
     for (topic, key), offsets in expected.items():
-        found = list(index.offsets(topic, key, 0, LATE))
+        found = list(offsets_of(index, topic, key))
         assert found == sorted(found, reverse=True)
         assert len(found) == len(set(found))
         assert offsets <= set(found)
-    assert list(index.offsets("TopicTest", "no such key", 0, LATE)) == []
+    assert list(offsets_of(index, "TopicTest", "no such key")) == []
 
 
 def test_rocketmqs_own_answers() -> None:
@@ -59,7 +59,7 @@ def test_rocketmqs_own_answers() -> None:
     index = reader("clean").files.index
     compared = 0
     for row in truth("clean").queries:
-        found = set(index.offsets(row["topic"], row["key"], 0, LATE))
+        found = set(offsets_of(index, row["topic"], row["key"]))
         assert set(row["phyOffsets"]) <= found
         compared += bool(row["phyOffsets"])
     assert compared > 100
@@ -74,9 +74,7 @@ def test_files_roll_when_full(tmp_path: Path) -> None:
     names = [file.path.name for file in service.files]
     assert names == sorted(set(names))
     again = _service(tmp_path)
-    assert list(again.offsets("T", "key3", 0, LATE)) == [
-        number * 100 for number in range(44, -1, -1) if number % 7 == 3
-    ]
+    assert list(offsets_of(again, "T", "key3")) == [number * 100 for number in range(44, -1, -1) if number % 7 == 3]
 
 
 def test_names_are_local_times_and_never_repeat(tmp_path: Path) -> None:
@@ -163,7 +161,7 @@ def test_damage_is_not_absence(tmp_path: Path, entry: int) -> None:
     service = _service(tmp_path, config)
     if entry == 100:
         with pytest.raises(CorruptError):
-            list(service.offsets("T", f"key{(entry - 1) % 7}", 0, LATE))
+            list(offsets_of(service, "T", f"key{(entry - 1) % 7}"))
     else:
         assert [problem[0] for problem in service.problems] == [path]
 
@@ -172,9 +170,7 @@ def test_files_on_their_way_out_are_passed_over(tmp_path: Path) -> None:
     service = _filled(tmp_path, 30)
     again = _service(tmp_path)
     assert again.files[0].destroy(0)
-    assert list(again.offsets("T", "key1", 0, LATE)) == [
-        number * 100 for number in range(29, 18, -1) if number % 7 == 1
-    ]
+    assert list(offsets_of(again, "T", "key1")) == [number * 100 for number in range(29, 18, -1) if number % 7 == 1]
     assert len(service.files) == 2
 
 

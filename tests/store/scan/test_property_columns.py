@@ -13,7 +13,7 @@ pytest.importorskip("numba")
 
 from rmqctl.store.scan.arrays import Texts
 from rmqctl.store.scan.kernel_properties import MOST_PROPERTIES
-from rmqctl.store.scan.property_columns import PropertyColumns, Wanted, plain_columns
+from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts, plain_columns
 from rmqctl.store.scan.property_engine import compiled_columns
 
 
@@ -25,7 +25,7 @@ def lists(columns: PropertyColumns) -> list[Any]:
     return flat
 
 
-def compiled(strings: list[bytes], wanted: Wanted, padding: int = 64) -> PropertyColumns | None:
+def compiled(strings: list[bytes], wanted: PropertyParts, padding: int = 64) -> PropertyColumns | None:
     split = compiled_columns()
     assert split is not None
     window = np.frombuffer(b"\x02KEYS\x01" + b"".join(strings) + bytes(padding), np.uint8)
@@ -43,9 +43,9 @@ STRINGS = st.lists(st.lists(PIECES, max_size=12).map(b"".join), min_size=1, max_
 @settings(max_examples=400, deadline=None)
 @given(STRINGS, st.integers(0, 31), st.sampled_from([0, 3, 64]))
 def test_both_give_the_same(strings: list[bytes], wanted: int, padding: int) -> None:
-    found = compiled(strings, Wanted(wanted), padding)
+    found = compiled(strings, PropertyParts(wanted), padding)
     assert found is not None
-    assert lists(found) == lists(plain_columns(strings, Wanted(wanted)))
+    assert lists(found) == lists(plain_columns(strings, PropertyParts(wanted)))
 
 
 VALUES = st.sampled_from([b"v", b"", b"\x01", b"KEYS\x01", b"longer than a word", b"k1 k2"])
@@ -69,14 +69,14 @@ ALIKE = st.lists(st.sampled_from([b"KEYS", b"TAGS", b"UNIQ_KEY", b"longer than e
 @settings(max_examples=400, deadline=None)
 @given(ALIKE)
 def test_strings_with_the_names_of_the_one_before(strings: list[bytes]) -> None:
-    found = compiled(strings, Wanted(31))
+    found = compiled(strings, PropertyParts(31))
     assert found is not None
-    assert lists(found) == lists(plain_columns(strings, Wanted(31)))
+    assert lists(found) == lists(plain_columns(strings, PropertyParts(31)))
 
 
 def test_many_properties_are_left_to_the_plain_twin() -> None:
     many = b"".join(b"n%d\x01v\x02" % number for number in range(MOST_PROPERTIES))
-    found = compiled([many], Wanted(31))
+    found = compiled([many], PropertyParts(31))
     assert found is not None
-    assert lists(found) == lists(plain_columns([many], Wanted(31)))
-    assert compiled([many + b"one more\x01v\x02"], Wanted(31)) is None
+    assert lists(found) == lists(plain_columns([many], PropertyParts(31)))
+    assert compiled([many + b"one more\x01v\x02"], PropertyParts(31)) is None

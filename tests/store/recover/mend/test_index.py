@@ -13,12 +13,12 @@ from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry, IndexFile
 from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.recover.mend.index import IndexMend
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, base_of, is_crashed, tree_state
 from tests.opened import reader
 from tests.quick import goldens_of
 from tests.store.index.test_index_file import java_keys
+from tests.store.recover.mend.plain_index import IndexMend
 
 GEOMETRY = Geometry(500, 2000)
 INTACT = [name for name in GOLDENS if base_of(name) is None and not is_crashed(name) and name != "noindex"]

@@ -20,13 +20,13 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry
 from rmqctl.store.index.index_service import IndexService, index_file_name, index_file_name_after
 from rmqctl.store.recover.mend import index_build, index_compare
-from rmqctl.store.recover.mend.index import IndexMend
 from rmqctl.store.recover.mend.index_build import IndexBuilder
 from rmqctl.store.recover.mend.index_mend import IndexRecovery, OnRun
 from rmqctl.store.survey import index_entries
 from rmqctl.store.survey.index_entries import ENTRY, IndexKernels, kernels, link_plain, new_words, pack_plain
 from rmqctl.store.survey.log_runs import Run
 from tests.store.logs import frame
+from tests.store.recover.mend.plain_index import IndexMend
 
 INT = st.integers(-(1 << 31), (1 << 31) - 1)
 GEOMETRY = Geometry(7, 12)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import Message
-from rmqctl.store.columns.frame_columns import Frame, Span
+from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.bulk import bulk_kernels, message_rows
@@ -66,7 +66,7 @@ def contents(rows: BulkRows, row: int) -> dict[str, Any]:
         "TOPIC": rows.topics[numbers["TOPIC"]],
         "BORN_HOST": rows.hosts[numbers["BORN_HOST"]],
     }
-    for held, span in ((rows.bodies, Span.BODY), (rows.properties, Span.PROPERTIES)):
+    for held, span in ((rows.bodies, FrameSpan.BODY), (rows.properties, FrameSpan.PROPERTIES)):
         begin, length = int(rows.starts[span, row]), int(rows.lengths[span, row])
         found[span.name] = ctypes.string_at(held.address + begin, length)
     return found
@@ -113,8 +113,8 @@ def test_both_ways_judge_alike(
         columns[place] = values
     columns[Frame.SYS_FLAG] ^= np.array([row[8] for row in rows])
     columns[Frame.TOPIC] = [row[7] for row in rows]
-    starts, ends = np.zeros((len(Span), count), np.int64), np.zeros((len(Span), count), np.int64)
-    ends[Span.BODY], ends[Span.PROPERTIES] = [row[5] for row in rows], [row[6] for row in rows]
+    starts, ends = np.zeros((len(FrameSpan), count), np.int64), np.zeros((len(FrameSpan), count), np.int64)
+    ends[FrameSpan.BODY], ends[FrameSpan.PROPERTIES] = [row[5] for row in rows], [row[6] for row in rows]
     found = []
     for judge in (kernels.judge, BulkRows.judge):
         topics = ["a", "b" * 127, "c" * 128]

@@ -18,7 +18,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.write.dispatch import index_batches
-from rmqctl.store.write.dispatch.index_batches import Entries, IndexBatches
+from rmqctl.store.write.dispatch.index_batches import IndexBatches, NewEntries
 from tests.store.write.writing import files_below, small
 
 # slots and entries of a file
@@ -62,10 +62,10 @@ def put_single(service: IndexService, entries: list[Entry]) -> int:
     return full
 
 
-def columns(entries: list[Entry]) -> Entries:
+def columns(entries: list[Entry]) -> NewEntries:
     """The same as columns."""
     hashes, offsets, timestamps = zip(*entries, strict=True) if entries else ((), (), ())
-    return Entries(np.array(hashes, np.int32), np.array(offsets, np.int64), np.array(timestamps, np.int64))
+    return NewEntries(np.array(hashes, np.int32), np.array(offsets, np.int64), np.array(timestamps, np.int64))
 
 
 def put_batches(service: IndexService, entries: list[Entry], cuts: list[int]) -> int:
