@@ -86,6 +86,8 @@ class TextType(_TextParameter):
 
 
 TEXT = TextType()
+
+
 class QueueFileSize(_TimeParameter):
     """Bytes of a consume queue file, or `default` for RocketMQ's own."""
 

@@ -26,7 +26,9 @@ def decide_queue_file_size(files: StoreFiles, given: int | None) -> None:
         return
     if given is not None:
         if files.config.mapped_file_size_consume_queue not in (None, given):
-            raise UsageError("--queue-file-size and mappedFileSizeConsumeQueue of -c differ", hint="leave out one of them")
+            raise UsageError(
+                "--queue-file-size and mappedFileSizeConsumeQueue of -c differ", hint="leave out one of them"
+            )
         files.take_sizes({"mapped_file_size_consume_queue": given})
         return
     keep_interrupted_sizes(files)
@@ -34,13 +36,13 @@ def decide_queue_file_size(files: StoreFiles, given: int | None) -> None:
         return
     if files.log.file_size != DEFAULT_COMMITLOG_FILE_SIZE:
         raise RefusedError(
-            f"no consume queue file is left that shows how large they are, and commitlog files of {files.log.file_size} "
-            f"bytes show that this broker does not use the default sizes",
+            "no consume queue file is left that shows how large they are, and this broker does not use the default "
+            f"sizes: its commitlog files have {files.log.file_size} bytes",
             file=files.layout.consumequeue,
             hint="name its broker.conf with -c, or the size: `--queue-file-size BYTES` (mappedFileSizeConsumeQueue), "
             "`--queue-file-size default` if it is RocketMQ's own",
         )
     talk(
-        f"no consume queue file is left that shows how large they are: {DEFAULT_FILE_SIZE} bytes are assumed, RocketMQ's "
-        "default; -c broker.conf or --queue-file-size says it otherwise"
+        f"no consume queue file is left that shows how large they are: {DEFAULT_FILE_SIZE} bytes are assumed, "
+        "RocketMQ's default; -c broker.conf or --queue-file-size says it otherwise"
     )

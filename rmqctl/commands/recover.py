@@ -9,7 +9,15 @@ import click
 
 from rmqctl.confirm import confirm_messages, confirm_without_journal
 from rmqctl.formats.errors import UsageError
-from rmqctl.options import QueueFileSize, StoreLocation, dry_run_option, no_journal_option, output_options, store_options, yes_option
+from rmqctl.options import (
+    QueueFileSize,
+    StoreLocation,
+    dry_run_option,
+    no_journal_option,
+    output_options,
+    store_options,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

@@ -77,7 +77,9 @@ def _for_people(
         output.talk("  a broker does not look there either; its messages are lost, those around it are served")
         output.talk("  `rmqctl recover --bridge` puts filler messages there")
     for path in left:
-        output.talk(f"left as it is: {path} is a folder among the files of the log: 5.x passes over it, 4.x does not start")
+        output.talk(
+            f"left as it is: {path} is a folder among the files of the log: 5.x passes over it, 4.x does not start"
+        )
     if left:
         output.talk("  `rmqctl repair --only RMQ-FILE-009` moves it beside the store")
     if report.slot_conflicts:

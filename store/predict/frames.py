@@ -86,7 +86,9 @@ def judge(
     if property_end != size:
         return Verdict(size=size, why="found a half message")
     topic = read(position + topic_begin, topic_length).decode("utf-8", "replace")
-    property_bytes = read(position + property_end - property_length, property_length).decode("utf-8", "replace").encode()
+    property_bytes = (
+        read(position + property_end - property_length, property_length).decode("utf-8", "replace").encode()
+    )
     message = StoredMessage._make((*fields[:16], body, topic, property_bytes))
     why = unreadable_number(message, rules)
     return Verdict(why=why) if why else Verdict(message=message, size=size)

@@ -93,7 +93,9 @@ class BrokerReading:
         """
         offset = begin
         while offset < self._log.max_offset:
-            file = next((one for one in self._log.files if 0 <= offset - one.start_offset < one.committed_position), None)
+            file = next(
+                (one for one in self._log.files if 0 <= offset - one.start_offset < one.committed_position), None
+            )
             if file is None:
                 break
             goes_on, position = self._read_file(file, offset - file.start_offset, taker, True)
