@@ -38,10 +38,11 @@ class Entries(NamedTuple):
 
     def those(self, chosen: slice | Flags | Int64s) -> Entries:
         """Some of them."""
-        return Entries(*(column[chosen] for column in self))
+        hashes, offsets, differences, begins = self
+        return Entries(hashes[chosen], offsets[chosen], differences[chosen], begins[chosen])
 
 
-_NONE = Entries(*(np.empty(0, kind) for kind in (np.int32, np.int64, np.int64, np.int64)))
+_NONE = Entries(np.empty(0, np.int32), *(np.empty(0, np.int64) for _ in range(3)))
 
 
 def entries_of(service: IndexService, descriptors: Descriptors) -> Iterator[Entries]:
