@@ -86,6 +86,23 @@ class TextType(_TextParameter):
 
 
 TEXT = TextType()
+
+
+class QueueFileSize(_TimeParameter):
+    """Bytes of a consume queue file, or `default` for RocketMQ's own."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        """What was written as a number of bytes, at least one unit."""
+        from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
+
+        if value == "default":
+            return DEFAULT_FILE_SIZE
+        size = click.IntRange(UNIT_SIZE, 0x7FFFFFFF).convert(value, param, ctx)
+        return -(-int(size) // UNIT_SIZE) * UNIT_SIZE
+
+
 TIME = TimeType()
 OFFSET = click.IntRange(min=0)
 

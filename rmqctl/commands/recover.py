@@ -9,7 +9,15 @@ import click
 
 from rmqctl.confirm import confirm_messages, confirm_without_journal
 from rmqctl.formats.errors import UsageError
-from rmqctl.options import StoreLocation, dry_run_option, no_journal_option, output_options, store_options, yes_option
+from rmqctl.options import (
+    QueueFileSize,
+    StoreLocation,
+    dry_run_option,
+    no_journal_option,
+    output_options,
+    store_options,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -35,6 +43,13 @@ where there is no terminal it needs --yes."""
     "--cut", is_flag=True, help="End the log at damage even where good messages follow; they are kept beside."
 )
 @click.option("--full", is_flag=True, help="Let damage anywhere count, not only in the files a broker would check.")
+@click.option(
+    "--queue-file-size",
+    type=QueueFileSize(),
+    metavar="BYTES",
+    help="Of new consume queue files (mappedFileSizeConsumeQueue), or `default`: RocketMQ's own. Needed where no queue "
+    "file is left and -c does not say it.",
+)
 @dry_run_option
 @no_journal_option
 @yes_option
@@ -46,6 +61,7 @@ def recover(
     bridge: bool,
     cut: bool,
     full: bool,
+    queue_file_size: int | None,
     dry_run: bool,
     no_journal: bool,
     yes: bool,
@@ -59,6 +75,7 @@ def recover(
     """
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
+    from rmqctl.queue_file_size import decide_queue_file_size
     from rmqctl.reports.recover_output import print_report
     from rmqctl.store.recover.bridge.bridge import recover_bridging
     from rmqctl.store.recover.recover import recover as recover_store
@@ -69,6 +86,7 @@ def recover(
         confirm_without_journal(no_journal, yes)
     keeps, arguments = not no_journal, sys.argv[1:]
     with open_store(store) as files:
+        decide_queue_file_size(files, queue_file_size)
         if dry_run:
             tell_if_open(files)
         total = sum(file.size for file in files.log.files) * (2 if bridge else 1)

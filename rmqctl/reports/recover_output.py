@@ -30,7 +30,7 @@ def print_report(report: RecoverReport, output: Output, store: StoreLocation, *,
         output.record(record)
     else:
         _for_people(report, record, output, store, no_journal)
-    return exit_codes.DAMAGE_OR_NOTHING if report.damaged else exit_codes.OK
+    return exit_codes.DAMAGE_OR_NOTHING if report.damaged or report.left else exit_codes.OK
 
 
 def print_operations(operations: list[dict[str, Any]], output: Output) -> None:
@@ -61,6 +61,7 @@ def _for_people(
     report: RecoverReport, record: dict[str, Any], output: Output, store: StoreLocation, no_journal: bool
 ) -> None:
     operations, damaged, bridged = record.pop("operations"), record.pop("damaged"), record.pop("bridged")
+    left = record.pop("left")
     output.record(record)
     if bridged:
         output.heading("Damage that " + ("would be" if report.dry_run else "was") + " replaced by filler messages:")
@@ -73,6 +74,16 @@ def _for_people(
     if damaged:
         output.talk("  a broker does not look there either; its messages are lost, those around it are served")
         output.talk("  `rmqctl recover --bridge` puts filler messages there")
+    for path in left:
+        output.talk(
+            f"left as it is: {path} is a folder among the files of the log: 5.x passes over it, 4.x does not start"
+        )
+    if left:
+        output.talk("  `rmqctl repair --only RMQ-FILE-009` moves it beside the store")
+    if report.slot_conflicts:
+        messages = counted(report.slot_conflicts, "message has a queue offset", "messages have queue offsets")
+        output.talk(f"{messages} that another one has, or that cannot be right: in no queue")
+        output.talk("  `rmqctl check` names them; `rmqctl salvage --offsets renumber` gives them a slot, in a copy")
     if report.unplaceable_messages:
         messages = counted(report.unplaceable_messages, "message has a topic", "messages have topics")
         output.talk(f"{messages} that cannot be a directory name: in no queue")

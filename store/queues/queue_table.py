@@ -160,6 +160,11 @@ class QueueTable:
             self._file_size = -(-size // UNIT_SIZE) * UNIT_SIZE
         return self._file_size
 
+    @property
+    def is_size_assumed(self) -> bool:
+        """Whether neither a configuration nor a file says how large a consumequeue file is to be."""
+        return self._config.mapped_file_size_consume_queue is None and not _usual_size(self.layout.consumequeue)
+
     def batch_file_size(self) -> int:
         """Bytes of a batch consumequeue file, found in the same way; never rounded."""
         size = self._config.mapper_file_size_batch_consume_queue

@@ -5,10 +5,14 @@ Better than the broker's where that one loses or doubles things: see docs/recove
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from rmqctl.formats.errors import RemovedError, UnreadableError
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.blob import only_counted
+from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import named
 from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
 from rmqctl.store.journal.journal import Journal
@@ -60,13 +64,13 @@ def recover_with(
     if has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
     if dry_run:
-        with named(files.root):
+        with named(files.root), _naming_rebuild(files.layout):
             refuse_unfinished(files.layout, mends=True)
             keep_interrupted_sizes(files)
             return Recovery(files, None, goal(files, only_counted)).plan(progress)
     with taken(files, mends=True) as store:
         journal = Journal(store.layout, verb, arguments, keeps=keeps, sizes=store.sizes())
-        with journal.planning():
+        with _naming_rebuild(store.layout), journal.planning():
             recovery = Recovery(store, journal, goal(store, journal.spill))
             report = recovery.plan(progress)
             if agree is not None and report.messages_cut:
@@ -78,3 +82,23 @@ def recover_with(
             journal.discard()
         end_interrupted(store.layout)
     return report
+
+
+@contextlib.contextmanager
+def _naming_rebuild(layout: StoreLayout) -> Iterator[None]:
+    """A queue file that cannot be read is nothing that the log does not know: who does not compare gets past it."""
+    try:
+        yield
+    except RemovedError:
+        raise
+    except UnreadableError as error:
+        places = (layout.consumequeue, layout.batchconsumequeue)
+        if error.file is None or not any(Path(error.file).is_relative_to(place) for place in places):
+            raise
+        raise UnreadableError(
+            error.message,
+            file=error.file,
+            physical_offset=error.physical_offset,
+            hint="`rmqctl rebuild --queues` makes the queues anew from the commitlog without reading them; then run "
+            "this again",
+        ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.wording import counted
@@ -34,6 +35,12 @@ def refuse_strangers(log: MappedFileQueue) -> None:
                 file=problem.path,
                 hint="a broker does not start with it: move it elsewhere, then run the command again",
             )
+
+
+def folders_inside(log: MappedFileQueue) -> list[Path]:
+    """Directories among the files of the log: 5.x passes over them, 4.x takes them for files of a wrong length."""
+    listed = (path for directory in log.directories if directory.is_dir() for path in directory.iterdir())
+    return sorted(path for path in listed if path.is_dir())
 
 
 class Recovery:
@@ -110,6 +117,7 @@ class Recovery:
         )
         report.damaged = [damage_row(span) for span in survey.tolerated if self.goal.bridges is None]
         report.bridged = self.bridges.rows
+        report.left = [str(path) for path in folders_inside(self.log)]
         report.messages_cut = survey.behind_messages if self.goal.at is None else self.goal.messages_cut
         report.truncated_bytes = self._end_log(survey)
         queues.finish(self.operations)

@@ -19,7 +19,7 @@ class RecoverReport:
     """What recovery did, or with `dry_run` would do. Offsets physical; `journal` is the folder that keeps what went.
 
     `damaged` lists spans before `start_offset` that are left as they are, `bridged` those that were replaced by filler
-    messages. `operations` is the plan.
+    messages. `left`: the paths of what stays and stops a 4.x broker. `operations` is the plan.
     """
 
     was_clean: bool
@@ -39,6 +39,7 @@ class RecoverReport:
     dry_run: bool = False
     damaged: list[dict[str, Any]] = field(default_factory=list)
     bridged: list[dict[str, Any]] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
     operations: list[dict[str, Any]] = field(default_factory=list)
 
 

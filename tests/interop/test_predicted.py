@@ -122,9 +122,9 @@ def _large_blank(store: Path) -> None:
 
 
 def _large_frame(store: Path) -> None:
-    """A message of the last file that claims to be larger than all that follows, and its queues are behind."""
+    """A message of the last file that claims to be 1 MiB larger than it is, and than all that follows."""
     last = [one for one in messages(store) if one.physical_offset >= 8 * _LOG]
-    _poke(_log(store, -1), last[3].physical_offset - 8 * _LOG, b"\x40")
+    _poke(_log(store, -1), last[3].physical_offset - 8 * _LOG, b"\x00\x10")
 
 
 def _gap_before_an_empty_file(store: Path) -> None:

@@ -91,7 +91,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "RMQ-FILE-009",
-        Severity.WARNING,
+        Severity.ERROR,
         "directory inside the commitlog",
         "5.x passes over it, 4.x refuses to start.",
         "A backup or something moved aside inside the commitlog directory.",
@@ -144,8 +144,8 @@ KINDS: tuple[Kind, ...] = (
         "empty consume queue file",
         "A file of 0 bytes: 4.x refuses to start, 5.x removes it if it is the last one.",
         "A kill or a full disk while the file was created.",
-        "`rebuild` makes the queue anew.",
-        "rmqctl rebuild",
+        "`recover` gives it its size and units; `rebuild` makes all queues anew.",
+        "rmqctl recover",
         ("apache/rocketmq#6904", "apache/rocketmq#9728"),
     ),
     Kind(

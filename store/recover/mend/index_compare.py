@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.layouts import INDEX_ENTRY
@@ -15,10 +16,11 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import IndexFile
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.recover.mend.gone import IsGone, gone_mask
-from rmqctl.store.survey.index_entries import ENTRY, kernels
+from rmqctl.store.survey.index_entries import ENTRY, kernels, time_differences
 
 _WINDOW = 1 << 18
 _SLOT_WINDOW = 1 << 18
+Flags = NDArray[np.bool_]
 
 
 class IndexUnsound(Exception):  # noqa: N818 - a finding that ends a comparison, not a failure
@@ -26,22 +28,33 @@ class IndexUnsound(Exception):  # noqa: N818 - a finding that ends a comparison,
 
 
 class Entries(NamedTuple):
-    """Some entries of index files, in their order."""
+    """Some entries of index files, in their order. `begins`: the time their file counts from, in ms; -1 for a first
+    entry, which RocketMQ counts from the end of the file before."""
 
     hashes: Int32s
     offsets: Int64s
+    differences: Int64s
+    begins: Int64s
+
+    def those(self, chosen: slice | Flags | Int64s) -> Entries:
+        """Some of them."""
+        hashes, offsets, differences, begins = self
+        return Entries(hashes[chosen], offsets[chosen], differences[chosen], begins[chosen])
+
+
+_NONE = Entries(np.empty(0, np.int32), *(np.empty(0, np.int64) for _ in range(3)))
 
 
 def entries_of(service: IndexService, descriptors: Descriptors) -> Iterator[Entries]:
     """All entries of all files in windows; IndexUnsound if there is anything wrong with slots and chains."""
     for file in service.files:
         try:
-            yield from _entries_of_file(file, descriptors)
+            yield from _entries_of_file(file, descriptors, file is service.files[0])
         except UnreadableError as error:  # what cannot be read is made anew
             raise IndexUnsound(error.message) from error
 
 
-def _entries_of_file(file: IndexFile, descriptors: Descriptors) -> Iterator[Entries]:
+def _entries_of_file(file: IndexFile, descriptors: Descriptors, is_oldest: bool) -> Iterator[Entries]:
     slots = file.geometry.slots
     link = kernels().link
     table: Int32s = np.zeros(slots, np.int32)
@@ -57,7 +70,11 @@ def _entries_of_file(file: IndexFile, descriptors: Descriptors) -> Iterator[Entr
         link(hashes, slots, table, number, previous)
         if not np.array_equal(previous, entries["previous_entry"]):
             raise IndexUnsound("an entry leads on to another one than it should")
-        yield Entries(hashes, entries["physical_offset"].astype(np.int64))
+        begins = np.full(count, file.header.begin_timestamp, np.int64)
+        if number == 1 and not is_oldest:
+            begins[0] = -1
+        offsets, differences = (entries[name].astype(np.int64) for name in ("physical_offset", "time_difference"))
+        yield Entries(hashes, offsets, differences, begins)
     for slot in range(0, slots, _SLOT_WINDOW):
         expected = table[slot : slot + _SLOT_WINDOW]
         data = descriptors.read(file.path, file.geometry.slot_position(slot), 4 * len(expected))
@@ -68,8 +85,8 @@ def _entries_of_file(file: IndexFile, descriptors: Descriptors) -> Iterator[Entr
 class IndexComparison:
     """Holds the entries of index files against keys that pass by in the order of the log.
 
-    `is_broken`: something is wrong for certain. `is_same`: so far the files held these keys in this order, and besides
-    only entries of messages that are gone.
+    `is_broken`: something is wrong for certain. `is_same`: so far the files held these keys in this order with the
+    times of their messages, and besides only entries of messages that are gone.
     """
 
     def __init__(self, service: IndexService, descriptors: Descriptors, is_gone: IsGone) -> None:
@@ -77,10 +94,10 @@ class IndexComparison:
         self.is_same = not self.is_broken
         self._is_gone = is_gone
         self._windows = entries_of(service, descriptors)
-        self._window = Entries(np.empty(0, np.int32), np.empty(0, np.int64))
+        self._window = _NONE
 
-    def add(self, hashes: Int32s, offsets: Int64s, end: int) -> None:
-        """The keys of the messages up to physical offset `end`."""
+    def add(self, hashes: Int32s, offsets: Int64s, timestamps: Int64s, end: int) -> None:
+        """The keys of the messages up to physical offset `end`; `timestamps`: their store times, in ms."""
         if not self.is_same:
             return
         try:
@@ -89,58 +106,76 @@ class IndexComparison:
             self.is_broken, self.is_same = True, False
             return
         self.is_same = np.array_equal(found.offsets, offsets) and np.array_equal(found.hashes, hashes)
+        if self.is_same and not _has_times(found, timestamps):
+            self.is_broken, self.is_same = True, False
 
     def _up_to(self, end: int) -> Entries:
         """The entries before the first one of a message at or behind `end`, without those of messages that are gone."""
-        hashes: list[Int32s] = []
-        offsets: list[Int64s] = []
+        found: list[Entries] = []
         window: Entries | None = self._window
         while window is not None:
             beyond = window.offsets >= end
             count = int(np.argmax(beyond)) if beyond.any() else len(beyond)
             stays = ~gone_mask(self._is_gone, window.offsets[:count])
-            hashes.append(window.hashes[:count][stays])
-            offsets.append(window.offsets[:count][stays])
-            self._window = Entries(window.hashes[count:], window.offsets[count:])
+            found.append(window.those(slice(count)).those(stays))
+            self._window = window.those(slice(count, None))
             if count < len(beyond):
                 break
             window = next(self._windows, None)
-        return Entries(np.concatenate(hashes), np.concatenate(offsets))
+        return Entries(*map(np.concatenate, zip(*found, strict=True)))
 
     def finish(self) -> None:
         """There are no more keys: what is left in the files must be of messages that are gone."""
-        self.add(np.empty(0, np.int32), np.empty(0, np.int64), 1 << 62)
+        self.add(_NONE.hashes, _NONE.offsets, _NONE.offsets, 1 << 62)
         if self.is_same and len(self._window.offsets):
             self.is_same = False
+
+
+def _has_times(entries: Entries, timestamps: Int64s) -> bool:
+    """Whether the entries have the times of their messages."""
+    for begin in np.unique(entries.begins).tolist():
+        chosen = entries.begins == begin
+        expected = time_differences(timestamps[chosen], begin)
+        if begin >= 0 and not np.array_equal(expected, entries.differences[chosen]):
+            return False
+    return True
 
 
 class IndexSet:
     """All entries of index files whose messages are not gone, each once, in the order of the log.
 
-    Memory: some 24 bytes an entry. IndexUnsound as in `entries_of`.
+    Memory: some 48 bytes an entry. IndexUnsound as in `entries_of`.
     """
 
     def __init__(self, service: IndexService, descriptors: Descriptors, is_gone: IsGone) -> None:
-        hashes: list[Int32s] = [np.empty(0, np.int32)]
-        offsets: list[Int64s] = [np.empty(0, np.int64)]
+        found = [_NONE]
         for window in entries_of(service, descriptors):
-            stays = ~gone_mask(is_gone, window.offsets)
-            hashes.append(window.hashes[stays])
-            offsets.append(window.offsets[stays])
-        self._offsets, self._codes = _distinct(np.concatenate(hashes), np.concatenate(offsets))
+            found.append(window.those(~gone_mask(is_gone, window.offsets)))
+        entries = Entries(*map(np.concatenate, zip(*found, strict=True)))
+        self._entries = entries.those(np.argsort(entries.offsets, kind="stable"))
+        self._offsets, self._codes = _distinct(entries.hashes, entries.offsets)
         self._messages = self._keys = 0
         self.is_same = True
 
-    def add(self, hashes: Int32s, offsets: Int64s) -> None:
-        """The keys of the next messages; all keys of a message at once."""
-        if not self.is_same:
+    def add(self, hashes: Int32s, offsets: Int64s, timestamps: Int64s) -> None:
+        """The keys of the next messages, with their store times in ms; all keys of a message at once."""
+        if not self.is_same or not len(offsets):
             return
         messages, codes = _distinct(hashes, offsets)
         there = self._offsets[self._messages : self._messages + len(messages)]
         keys = self._codes[self._keys : self._keys + len(codes)]
         self.is_same = np.array_equal(there, messages) and np.array_equal(keys, codes + (self._messages << 32))
+        self.is_same = self.is_same and self._has_times(messages, timestamps[np.searchsorted(offsets, messages)])
         self._messages += len(messages)
         self._keys += len(codes)
+
+    def _has_times(self, messages: Int64s, timestamps: Int64s) -> bool:
+        """Whether all entries of these messages, which have some, have their times."""
+        sorted_offsets = self._entries.offsets
+        begin = int(np.searchsorted(sorted_offsets, messages[0]))
+        end = int(np.searchsorted(sorted_offsets, messages[-1], side="right"))
+        entries = self._entries.those(slice(begin, end))
+        return _has_times(entries, timestamps[np.searchsorted(messages, entries.offsets)])
 
     def finish(self) -> None:
         """There are no more keys."""

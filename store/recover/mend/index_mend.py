@@ -61,7 +61,7 @@ class IndexRecovery:
     def add(self, run: Run) -> None:
         """The log holds this run."""
         if self._is_wanted:
-            self._comparison.add(run.key_hashes, run.key_offsets, run.end)
+            self._comparison.add(run.key_hashes, run.key_offsets, run.key_timestamps, run.end)
         self._builder.add(run.key_hashes, run.key_offsets, run.key_timestamps)
 
     def finish(self, read_again: Callable[[OnRun], None]) -> bool:
@@ -89,7 +89,7 @@ class IndexRecovery:
 
         def on_run(run: Run) -> None:
             if entries is not None:
-                entries.add(run.key_hashes, run.key_offsets)
+                entries.add(run.key_hashes, run.key_offsets, run.key_timestamps)
             builder.add(run.key_hashes, run.key_offsets, run.key_timestamps)
 
         try:

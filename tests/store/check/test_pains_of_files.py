@@ -139,7 +139,7 @@ def _producer_ahead(store: Path) -> None:
 ERROR, WARNING, NOTICE = Severity.ERROR, Severity.WARNING, Severity.NOTICE
 _REPAIR = "rmqctl repair --only "
 PAINS = [
-    Pain("01-empty-queue-file", "clean", _empty_queue_file, "RMQ-FILE-014", ERROR, "rmqctl rebuild"),
+    Pain("01-empty-queue-file", "clean", _empty_queue_file, "RMQ-FILE-014", ERROR, "rmqctl recover"),
     Pain("03-file-of-0-bytes", "clean", lambda s: _log(s, 9).touch(), "RMQ-FILE-003", ERROR, "rmqctl recover"),
     Pain("03-short-last-file", "clean", lambda s: _cut(_log(s, 8), 99_999), "RMQ-FILE-002", ERROR, "rmqctl recover"),
     Pain(
@@ -158,7 +158,7 @@ PAINS = [
         "clean",
         lambda s: (s / "commitlog/backup").mkdir(),
         "RMQ-FILE-009",
-        WARNING,
+        ERROR,
         _REPAIR + "RMQ-FILE-009",
     ),
     Pain("04-stray-queue-file", "clean", _stray_queue_file, "RMQ-FILE-012", ERROR, _REPAIR + "RMQ-FILE-012"),

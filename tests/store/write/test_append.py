@@ -262,7 +262,7 @@ def test_ipv4_in_the_dress_of_ipv6_is_written_as_ipv4(tmp_path: Path, way: str) 
         if way == "put":
             results = [store.put(given) for _ in range(3)]
         elif way == "put_many":
-            results = store.put_many([given] * 200)
+            results = list(store.put_many([given] * 200))
         elif way == "put_columns":
             hosts = [str(MAPPED), "1.2.3.4:5", "[::1]:6"] * 3
             batch = pa.record_batch({"topic": ["T"] * 9, "body": ["x"] * 9, "born_host": hosts})

@@ -1,0 +1,117 @@
+"""What `rmqctl recover` mends beside the log, asks for, or leaves and names."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.main import main
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.store_files import StoreFiles
+from tests.goldens import GoldenStore, tree_state
+from tests.store.check.breaking import messages, put_field
+
+DEFAULT = 6_000_000
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_entries_of_another_time_are_made_anew(golden_store: GoldenStore, capsys: pytest.CaptureFixture[str]) -> None:
+    """A flipped bit in a store time: nobody can tell which is right, but log and index agree again."""
+    store = golden_store("clean")
+    message = messages(store)[700]
+    put_field(store, message.physical_offset, "store_timestamp", message.store_timestamp ^ 1 << 20)
+    assert "RMQ-IDX-017" in run(capsys, "check", "-s", store)[1]
+    assert run(capsys, "recover", "-s", store)[0] == 0
+    code, out, _ = run(capsys, "check", "-s", store)
+    assert (code, "RMQ-IDX" in out) == (0, False)
+    before = tree_state(store)
+    assert "nothing had to be changed" in run(capsys, "recover", "-s", store)[2]
+    assert tree_state(store)["index"] == before["index"]
+
+
+def test_a_queue_offset_that_cannot_be_is_said(golden_store: GoldenStore, capsys: pytest.CaptureFixture[str]) -> None:
+    store = golden_store("clean")
+    message = messages(store)[700]
+    put_field(store, message.physical_offset, "queue_offset", message.queue_offset ^ 1 << 32)
+    _, _, err = run(capsys, "recover", "-s", store)
+    assert "1 message has a queue offset" in err
+    assert "salvage --offsets renumber" in err
+
+
+def test_a_folder_among_the_files_of_the_log(golden_store: GoldenStore, capsys: pytest.CaptureFixture[str]) -> None:
+    store = golden_store("torn-zero")
+    (store / "commitlog" / "kept").mkdir()
+    code, _, err = run(capsys, "recover", "-s", store)
+    assert code == 1
+    assert f"{store}/commitlog/kept is a folder" in err
+    assert "repair --only RMQ-FILE-009" in err
+    assert run(capsys, "repair", "-s", store, "--only", "RMQ-FILE-009", "-y")[0] == 0
+    assert run(capsys, "recover", "-s", store)[0] == 0
+
+
+def test_a_queue_file_that_cannot_be_read(
+    golden_store: GoldenStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden_store("clean")
+    bad = next(path for path in sorted(store.glob("consumequeue/TopicTest/*/*")) if path.is_file())
+    read = Descriptors.read
+
+    def failing(self: Descriptors, path: Path, position: int, length: int) -> bytes:
+        if path == bad:
+            raise UnreadableError(f"cannot be read: {errno.errorcode[errno.EIO]}", file=path, hint="the disk")
+        return read(self, path, position, length)
+
+    monkeypatch.setattr(Descriptors, "read", failing)
+    code, _, err = run(capsys, "recover", "-s", store)
+    assert code == 3
+    assert str(bad) in err
+    assert "rmqctl rebuild --queues" in err
+    assert run(capsys, "rebuild", "-s", store, "--queues", "-y")[0] == 0
+    monkeypatch.undo()
+    assert run(capsys, "recover", "-s", store)[0] == 0
+
+
+@pytest.mark.parametrize("way", ["size", "default", "config"])
+def test_without_queues_their_size_is_asked_for(
+    golden_store: GoldenStore, capsys: pytest.CaptureFixture[str], tmp_path: Path, way: str
+) -> None:
+    """Commitlog files far from 1 GiB show a broker with sizes of its own: it does not start with queues of others."""
+    store = golden_store("clean")
+    shutil.rmtree(store / "consumequeue")
+    before = tree_state(store)
+    code, _, err = run(capsys, "recover", "-s", store)
+    assert (code, tree_state(store) == before) == (5, True)
+    assert "--queue-file-size" in err
+    assert "-c" in err
+    if way == "config":
+        conf = tmp_path / "broker.conf"
+        conf.write_text("mappedFileSizeConsumeQueue=2000\n")
+        given = ["-c", str(conf)]
+    else:
+        given = ["--queue-file-size", "default" if way == "default" else "1999"]
+    assert run(capsys, "recover", "-s", store, *given)[0] == 0
+    sizes = {path.stat().st_size for path in store.glob("consumequeue/*/*/*")}
+    assert sizes == {DEFAULT if way == "default" else 2000}
+    assert run(capsys, "recover", "-s", store)[0] == 0
+
+
+def test_a_default_that_is_assumed_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With commitlog files of RocketMQ's own size nothing speaks against its own size of queue files."""
+    store = tmp_path / "store"
+    assert run(capsys, "append", "-s", store, "--create", "-t", "T", "--body", "x")[0] == 0
+    shutil.rmtree(store / "consumequeue")
+    code, _, err = run(capsys, "recover", "-s", store)
+    assert code == 0
+    assert f"{DEFAULT} bytes are assumed" in err
+    assert "--queue-file-size" in err
+    with StoreFiles(store) as files:
+        assert files.queues.consumequeue_file_size() == DEFAULT
