@@ -9,6 +9,7 @@ from collections.abc import Callable
 from rmqctl import exit_codes
 from rmqctl.formats.errors import NotAStoreError, RmqctlError
 from rmqctl.output.output import output_failed, talk
+from rmqctl.store.version import version
 
 PROGRAM = "rmqctl"
 DEBUG_VARIABLE = "RMQCTL_DEBUG"
@@ -48,13 +49,6 @@ def _answered(command: Callable[[], int]) -> int:
         return _known_error(error)
     except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, the user gets a sentence and code 70
         return _bug(error)
-
-
-def version() -> str:
-    """The installed version."""
-    from importlib.metadata import version as installed_version
-
-    return installed_version(PROGRAM)
 
 
 def _known_error(error: RmqctlError) -> int:
