@@ -35,9 +35,9 @@ HOUSE = tuple(
     """
     rmqctl.formats.schemas rmqctl.formats
     rmqctl.store.version rmqctl.store.status rmqctl.store.files rmqctl.store.outputs rmqctl.store.config
-    rmqctl.store.config_files rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues rmqctl.store.index rmqctl.store.compiled
-    rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read rmqctl.store.scan rmqctl.store.export
-    rmqctl.store.dump rmqctl.store.survey
+    rmqctl.store.config_files rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues rmqctl.store.index
+    rmqctl.store.compiled rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read rmqctl.store.scan
+    rmqctl.store.export rmqctl.store.dump rmqctl.store.survey
     rmqctl.store.journal.plan rmqctl.store.journal.moving rmqctl.store.journal.reach rmqctl.store.journal.entry
     rmqctl.store.journal.folder rmqctl.store.journal.use rmqctl.store.journal
     rmqctl.store.info rmqctl.store.clean
