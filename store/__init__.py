@@ -89,7 +89,7 @@ __all__ = [
 ]
 
 _ERRORS = "rmqctl.formats.errors"
-# where names are that are not errors, which all but one are in one module
+# where a name is that is none of these errors
 _HOMES = {
     "MessageStore": "rmqctl.store.message_store",
     "StoreConfig": "rmqctl.store.config",
@@ -119,13 +119,15 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    # on first use only: whoever imports one module of the store must not pay for all of them
-    if name not in __all__:
-        raise AttributeError(f"module 'rmqctl.store' has no attribute {name!r}")
-    found: object = getattr(import_module(_HOMES.get(name, _ERRORS)), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # so that type checkers see a name that is misspelt
+
+    def __getattr__(name: str) -> object:
+        # on first use only: whoever imports one module of the store must not pay for all of them
+        if name not in __all__:
+            raise AttributeError(f"module 'rmqctl.store' has no attribute {name!r}")
+        found: object = getattr(import_module(_HOMES.get(name, _ERRORS)), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:
