@@ -188,7 +188,7 @@ def test_a_writer_cleans_by_its_own_clock(written: Path) -> None:
 
 def imported(paths: Iterable[Path]) -> dict[str, str]:
     """Every name that modules import, inside functions too -> one of the modules that do."""
-    found = {}
+    found: dict[str, str] = {}
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
