@@ -27,8 +27,8 @@ def export_on_spark(
 ) -> ExportReport:
     """Run the job; `length`: bytes that will be walked; `described`: what was chosen, for the files' metadata."""
     from rmqctl.pipeline.jobs.export import export_with
-    from rmqctl.reports.outcome import version
     from rmqctl.store.export.export import metadata_of
+    from rmqctl.store.version import version
 
     with job_engine(spark) as engine, progress("exporting", length, "bytes") as bar:
         return export_with(

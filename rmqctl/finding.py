@@ -41,10 +41,8 @@ class Question(NamedTuple):
 
 def find(store: StoreLocation, output: Output, wanted: Question) -> int:
     """Find, show, and return the exit code; NotFoundError, CorruptError and what opening a store raises."""
-    from rmqctl.store.read.reader import StoreReader
-
-    with open_store(store) as files:
-        reader = StoreReader(files)
+    with open_store(store) as opened:
+        reader = opened.reader
         if wanted.message_id is not None:
             return _by_id(reader, output, wanted.message_id, wanted.topic, wanted.scan)
         if wanted.key is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from rmqctl.store.config import StoreConfig
-    from rmqctl.store.store_files import StoreFiles
+    from rmqctl.store.message_store import MessageStore
 
 STORE_VARIABLE = "RMQCTL_STORE"
 
@@ -48,25 +48,27 @@ def read_config(location: StoreLocation) -> StoreConfig:
     return config
 
 
-def tell_if_open(files: StoreFiles) -> None:
+def tell_if_open(store: MessageStore) -> None:
     """Before a dry run: a store that somebody has open looks like one that was not closed."""
     from rmqctl.output.output import talk
     from rmqctl.store.files.lock import lock_holder, users_of
 
-    holder = lock_holder(files.layout.lock)
-    users = [holder] if holder is not None else [process for process, _ in users_of(files.layout)]
+    layout = store.files.layout
+    holder = lock_holder(layout.lock)
+    users = [holder] if holder is not None else [process for process, _ in users_of(layout)]
     if users:
         talk(f"process {users[0]} has the store open: it may write meanwhile, and the change itself would be refused")
 
 
-def open_store(location: StoreLocation) -> StoreFiles:
+def open_store(location: StoreLocation) -> MessageStore:
     """The store, opened for reading; NotAStoreError, UnreadableError or UsageError as they come, RefusedError where
     standard output was led into it."""
     from rmqctl.output.output import refuse_place, talk
     from rmqctl.store.compiled.notices import tell_notices
-    from rmqctl.store.store_files import StoreFiles
+    from rmqctl.store.message_store import MessageStore
 
     tell_notices(talk)
-    files = StoreFiles(location.path, read_config(location))
-    refuse_place(files.layout)
-    return files
+    # nothing is locked: what changes the store takes its lock by itself
+    store = MessageStore.open(location.path, "r", read_config(location))
+    refuse_place(store.files.layout)
+    return store

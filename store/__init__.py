@@ -1,17 +1,134 @@
-"""One RocketMQ store on one machine: open, put, get, query, recover, rebuild, clean."""
+"""One RocketMQ store on one machine: look, put, check, recover, salvage. What a program imports is listed here.
+
+from rmqctl.store import Message, MessageStore
+with MessageStore.open("/data/store") as store: ...
+
+docs/library.md shows each method. Whoever imports one name, or one module of the store, pays for nothing else.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.store.message_store import MessageStore as MessageStore
+    from rmqctl.formats.errors import (
+        CorruptError,
+        DiskFullError,
+        NotAStoreError,
+        NotFoundError,
+        RefusedError,
+        RemovedError,
+        RmqctlError,
+        StoreInUseError,
+        UnreadableError,
+        UnsupportedError,
+        UsageError,
+        WriteFailedError,
+    )
+    from rmqctl.formats.hosts import Host
+    from rmqctl.formats.message import Message, StoredMessage
+    from rmqctl.store.clean import CleanOptions, CleanReport
+    from rmqctl.store.config import StoreConfig, read_broker_conf
+    from rmqctl.store.export.export import ExportReport, Target
+    from rmqctl.store.journal.log import Change
+    from rmqctl.store.message_store import MessageStore
+    from rmqctl.store.predict import Prediction
+    from rmqctl.store.read.get import GetResult
+    from rmqctl.store.read.key_query import NotIndexedError, QueryResult
+    from rmqctl.store.read.message_filter import Criteria
+    from rmqctl.store.rebuild import RebuildReport
+    from rmqctl.store.recover.report import RecoverReport
+    from rmqctl.store.repair.repair import RepairReport
+    from rmqctl.store.salvage.report import SalvageReport
+    from rmqctl.store.snapshot.snapshot import SnapshotReport, VerifyReport
+    from rmqctl.store.status import GetStatus, PutStatus
+    from rmqctl.store.write.result import PutResult
+
+__all__ = [
+    "MessageStore",
+    "StoreConfig",
+    "read_broker_conf",
+    # messages and what is asked of them
+    "Message",
+    "StoredMessage",
+    "Host",
+    "Criteria",
+    "Target",
+    "CleanOptions",
+    # answers
+    "PutResult",
+    "PutStatus",
+    "GetResult",
+    "GetStatus",
+    "QueryResult",
+    "Prediction",
+    "Change",
+    "RecoverReport",
+    "RepairReport",
+    "RebuildReport",
+    "CleanReport",
+    "ExportReport",
+    "SnapshotReport",
+    "VerifyReport",
+    "SalvageReport",
+    # errors
+    "RmqctlError",
+    "UsageError",
+    "NotAStoreError",
+    "UnreadableError",
+    "RemovedError",
+    "CorruptError",
+    "NotFoundError",
+    "NotIndexedError",
+    "UnsupportedError",
+    "StoreInUseError",
+    "RefusedError",
+    "WriteFailedError",
+    "DiskFullError",
+]
+
+_ERRORS = "rmqctl.formats.errors"
+# where a name is that is none of these errors
+_HOMES = {
+    "MessageStore": "rmqctl.store.message_store",
+    "StoreConfig": "rmqctl.store.config",
+    "read_broker_conf": "rmqctl.store.config",
+    "Message": "rmqctl.formats.message",
+    "StoredMessage": "rmqctl.formats.message",
+    "Host": "rmqctl.formats.hosts",
+    "Criteria": "rmqctl.store.read.message_filter",
+    "Target": "rmqctl.store.export.export",
+    "CleanOptions": "rmqctl.store.clean",
+    "PutResult": "rmqctl.store.write.result",
+    "PutStatus": "rmqctl.store.status",
+    "GetResult": "rmqctl.store.read.get",
+    "GetStatus": "rmqctl.store.status",
+    "QueryResult": "rmqctl.store.read.key_query",
+    "NotIndexedError": "rmqctl.store.read.key_query",
+    "Prediction": "rmqctl.store.predict",
+    "Change": "rmqctl.store.journal.log",
+    "RecoverReport": "rmqctl.store.recover.report",
+    "RepairReport": "rmqctl.store.repair.repair",
+    "RebuildReport": "rmqctl.store.rebuild",
+    "CleanReport": "rmqctl.store.clean",
+    "ExportReport": "rmqctl.store.export.export",
+    "SnapshotReport": "rmqctl.store.snapshot.snapshot",
+    "VerifyReport": "rmqctl.store.snapshot.snapshot",
+    "SalvageReport": "rmqctl.store.salvage.report",
+}
 
 
-def __getattr__(name: str) -> object:
-    # on first use only: whoever imports one module of the store must not pay for all of them
-    if name == "MessageStore":
-        from rmqctl.store.message_store import MessageStore
+if not TYPE_CHECKING:  # so that type checkers see a name that is misspelt
 
-        return MessageStore
-    raise AttributeError(f"module 'rmqctl.store' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        # on first use only: whoever imports one module of the store must not pay for all of them
+        if name not in __all__:
+            raise AttributeError(f"module 'rmqctl.store' has no attribute {name!r}")
+        found: object = getattr(import_module(_HOMES.get(name, _ERRORS)), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,52 +1,45 @@
-"""The store as a library: one class that wires the parts together (design: as a library)."""
+"""The store as a library: one class that wires the parts together; what it can do is in docs/library.md."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from rmqctl.formats.errors import RefusedError, UsageError
-from rmqctl.formats.hosts import LOCAL_HOST, Host
-from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.store.config import StoreConfig
-from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.changeable_store import ChangeableStore
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write.fast.ordinary import wall_clock
-from rmqctl.store.write.result import PutResult
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from rmqctl.store.check.check import CheckRun
-    from rmqctl.store.check.cross import Level
+    from rmqctl.formats.hosts import Host
+    from rmqctl.formats.message import Message
     from rmqctl.store.clean import CleanOptions, CleanReport
     from rmqctl.store.commitlog.walk import Progress
-    from rmqctl.store.queues.offset_by_time import Boundary
-    from rmqctl.store.read.get import GetResult
-    from rmqctl.store.read.key_query import QueryResult
-    from rmqctl.store.read.message_filter import Criteria
-    from rmqctl.store.read.selection import OnDamage
-    from rmqctl.store.rebuild import RebuildReport
-    from rmqctl.store.recover.recover import RecoverReport
+    from rmqctl.store.config import StoreConfig
+    from rmqctl.store.salvage.report import SalvageReport
+    from rmqctl.store.salvage.write import Offsets
     from rmqctl.store.write.bulk.bulk_result import ColumnsResult
+    from rmqctl.store.write.result import PutResult
     from rmqctl.store.write.writer import StoreWriter
 
 Mode = Literal["r", "rw"]
 
 
-class MessageStore:
+class MessageStore(ChangeableStore):
     """One RocketMQ store, open for reading (`r`) or for reading and writing (`rw`). A context manager.
 
-    Reading changes nothing and works beside a running broker and on a damaged store. Writing excludes brokers and every
-    other writer. What was put can be read once it is dispatched: see `flush`.
+    `r` opens any store, broken, crashed or in use by a broker, and takes no lock. All looks work on it, and so do the
+    changes that mend a store at rest (`recover`, `repair`, `undo` …): each of these takes the lock by itself while it
+    lasts, as the verbs of the command line do. `rw` is for messages: it takes the lock until `close`, opens only a
+    store that is whole, and refuses those changes. What was put can be read once it is dispatched: see `flush`.
     """
 
     def __init__(self, files: StoreFiles, writer: StoreWriter | None) -> None:
         """Use `open`."""
-        self.files = files
-        self.reader = StoreReader(files)
+        super().__init__(files)
         self._writer = writer
         self._put = None if writer is None else writer.put
 
@@ -63,9 +56,9 @@ class MessageStore:
         obey_disk_ratio: bool = False,
         clean_expired: bool = False,
         store_host: Host | None = None,
-        clock: Callable[[], int] = wall_clock,
+        clock: Callable[[], int] | None = None,
         progress: Progress | None = None,
-    ) -> MessageStore:
+    ) -> Self:
         """The store at `path`. NotAStoreError, UnreadableError; for `rw` also StoreInUseError, RefusedError,
         UnsupportedError and WriteFailedError (see `write.opening.open_for_writing`): opening never repairs.
 
@@ -81,15 +74,42 @@ class MessageStore:
             return cls(StoreFiles(root, config), None)
         if mode != "rw":
             raise UsageError(f"mode {mode!r} is neither 'r' nor 'rw'")
-        from rmqctl.store.write.opening.open_for_writing import open_for_writing
-        from rmqctl.store.write.writer import StoreWriter
+        from rmqctl.store.write.open_writer import open_writer
 
-        opened = open_for_writing(root, config, create=create, is_full_check=full_check, progress=progress)
-        host = store_host or opened.end.last_store_host or LOCAL_HOST
-        writer = StoreWriter(opened, host, clock, allocate_ahead=allocate_ahead, obey_disk_ratio=obey_disk_ratio)
-        if clean_expired:
-            writer.start_cleaning()
-        return cls(opened.files, writer)
+        writer = open_writer(
+            root,
+            config,
+            create=create,
+            full_check=full_check,
+            allocate_ahead=allocate_ahead,
+            obey_disk_ratio=obey_disk_ratio,
+            clean_expired=clean_expired,
+            store_host=store_host,
+            clock=clock,
+            progress=progress,
+        )
+        return cls(writer.files, writer)
+
+    @staticmethod
+    def salvage(
+        paths: Sequence[str | os.PathLike[str]],
+        target: str | os.PathLike[str],
+        *,
+        config: StoreConfig | None = None,
+        offsets: Offsets = "keep",
+        stale: bool = False,
+        progress: Progress | None = None,
+    ) -> SalvageReport:
+        """Put every good message of `paths` (stores, folders, loose files, disk images) into a new store at `target`.
+
+        For what no other change mends; no store has to be there to open. `offsets`: "keep" the queue offsets, or
+        "renumber". `stale`: also what an earlier truncation left behind. Errors, and the lost and found beside the new
+        store: see rmqctl.store.salvage.salvage.
+        """
+        from rmqctl.store.salvage.salvage import salvage
+
+        sources = [Path(path) for path in paths]
+        return salvage(sources, Path(target), config=config, offsets=offsets, stale=stale, progress=progress)
 
     # ---- writing
 
@@ -169,101 +189,28 @@ class MessageStore:
         """Wait until everything put so far can be read by queue and key; raises what went wrong."""
         self._writing.wait_for_dispatch()
 
-    # ---- reading
-
-    def get(self, topic: str, queue_id: int, offset: int, limit: int = 32, tags: str | None = None) -> GetResult:
-        """Messages of a queue from `offset` on; see StoreReader.get."""
-        return self.reader.get(topic, queue_id, offset, limit, tags)
-
-    def query(self, topic: str, key: str, begin: int = 0, end: int = (1 << 63) - 1, limit: int = 32) -> QueryResult:
-        """Messages with a key, stored between `begin` and `end` (ms), newest first; see StoreReader.query."""
-        return self.reader.query(topic, key, begin, end, limit)
-
-    def lookup(self, message_id: str) -> StoredMessage:
-        """The message that a broker's offset id names; NotFoundError, CorruptError, UsageError."""
-        from rmqctl.store.read.lookup import lookup_offset_id
-
-        return lookup_offset_id(self.files, message_id)
-
-    def offset_at(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = "lower") -> int:
-        """Queue offset for a time in ms; see StoreReader.offset_at."""
-        return self.reader.offset_at(topic, queue_id, timestamp, boundary)
-
-    def scan(
+    def clean(
         self,
-        columns: Sequence[str] | None = None,
-        begin: int = 0,
-        end: int | None = None,
+        options: CleanOptions | None = None,
         *,
-        criteria: Criteria | None = None,
-        views: bool = True,
-        on_damage: OnDamage | None = None,
-        progress: Progress | None = None,
-    ) -> Iterator[RecordBatch]:
-        """Messages in the order they were stored as pyarrow.RecordBatch, with these columns (None: all, see
-        rmqctl.store.scan.schema), of physical offsets [begin, end). A column that is not asked for costs nothing.
+        now: int | None = None,
+        dry_run: bool = False,
+        arguments: list[str] | None = None,
+    ) -> CleanReport:
+        """As ChangeableStore.clean, and also while it is open for writing: messages that were put are flushed and
+        dispatched first. UsageError for `now` then, as the store has its own clock."""
+        if self._writer is None:
+            return super().clean(options, now=now, dry_run=dry_run, arguments=arguments)
+        if now is not None:
+            raise UsageError("a store that is open for writing goes by its own clock", hint="leave out `now`")
+        return self._writer.clean(options, dry_run)
 
-        `criteria`: only messages that meet them. `views`: bodies as `binary_view` over the memory they were read
-        into; else as `binary`. Damage is told to `on_damage` and passed; without it the first is raised in its place.
-        UnsupportedError without pyarrow, UsageError for a name of no column.
-        """
-        from rmqctl.store.scan.scan import Scan
-
-        scan = Scan(self.files.log, columns, begin, end, criteria=criteria, views=views)
-        return scan.batches(on_damage, progress)
-
-    def check(self, level: Level | str = "default", *, fail_fast: bool = False) -> CheckRun:
-        """Everything that is wrong with the store: iterate over the findings, then look at the `summary`; see
-        rmqctl.store.check.check. Only while it is open for reading; another process may write to it."""
-        from rmqctl.store.check.check import check
-
-        return check(self._changeable(), level, fail_fast=fail_fast)
-
-    # ---- changing
-
-    def recover(self, *, cut: bool = False, full: bool = False, dry_run: bool = False) -> RecoverReport:
-        """Recover the store; see rmqctl.store.recover.recover. Only while it is open for reading."""
-        from rmqctl.store.recover.recover import recover
-
-        report = recover(self._changeable(), cut=cut, full=full, dry_run=dry_run)
-        self._reopen()
-        return report
-
-    def rebuild(
-        self, *, queues: bool = True, index: bool = True, topics: list[str] | None = None, dry_run: bool = False
-    ) -> RebuildReport:
-        """Make queues and index anew; see rmqctl.store.rebuild. Only while it is open for reading."""
-        from rmqctl.store.rebuild import rebuild
-
-        report = rebuild(self._changeable(), queues=queues, index=index, topics=topics, dry_run=dry_run)
-        self._reopen()
-        return report
-
-    def clean(self, options: CleanOptions | None = None, *, dry_run: bool = False) -> CleanReport:
-        """Remove expired files for good; see `store/clean`. Messages that were put are flushed and dispatched first.
-
-        A file that a reader of this store holds (an iterator that is in the middle of it) is refused: a later call
-        removes it once it is released, or when destroyMapedFileIntervalForcibly (120 s) is over since the first one.
-        Then the reader gets RemovedError.
-        """
-        if self._writer is not None:
-            return self._writer.clean(options, dry_run)
-        from rmqctl.store.clean import clean
-
-        return clean(self.files, options, dry_run=dry_run)
-
-    def _changeable(self) -> StoreFiles:
+    def _files_at_rest(self) -> StoreFiles:
         if self._writer is not None:
             raise RefusedError(
                 "the store is open for writing", file=self.files.root, hint="close it, and open it with mode='r'"
             )
         return self.files
-
-    def _reopen(self) -> None:
-        """The files changed under the objects that describe them."""
-        old, self.files = self.files, StoreFiles(self.files.root, self.files.config)
-        old.close()
-        self.reader = StoreReader(self.files)
 
     # ---- the end
 
@@ -277,7 +224,7 @@ class MessageStore:
         else:
             self.files.close()
 
-    def __enter__(self) -> MessageStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

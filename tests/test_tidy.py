@@ -34,11 +34,10 @@ STARTERS = ("tests/processes.py", "tests/interop/toolchain.py", "tests/pipeline/
 HOUSE = tuple(
     """
     rmqctl.formats.schemas rmqctl.formats
-    rmqctl.store.status rmqctl.store.extras rmqctl.store.files rmqctl.store.outputs rmqctl.store.config
-    rmqctl.store.config_files rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues rmqctl.store.index
-    rmqctl.store.compiled
-    rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read rmqctl.store.scan rmqctl.store.export
-    rmqctl.store.dump rmqctl.store.survey
+    rmqctl.store.version rmqctl.store.status rmqctl.store.extras rmqctl.store.files rmqctl.store.outputs
+    rmqctl.store.config rmqctl.store.config_files rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues
+    rmqctl.store.index rmqctl.store.compiled rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read
+    rmqctl.store.scan rmqctl.store.export rmqctl.store.dump rmqctl.store.survey
     rmqctl.store.journal.plan rmqctl.store.journal.moving rmqctl.store.journal.reach rmqctl.store.journal.entry
     rmqctl.store.journal.folder rmqctl.store.journal.use rmqctl.store.journal
     rmqctl.store.info rmqctl.store.clean
@@ -50,8 +49,8 @@ HOUSE = tuple(
     rmqctl.store.write.dispatch rmqctl.store.write.delay rmqctl.store.write.headroom
     rmqctl.store.write.prepare rmqctl.store.write.put
     rmqctl.store.write.bulk rmqctl.store.write.opening rmqctl.store.write
-    rmqctl.store.recover.bridge rmqctl.store.repair rmqctl.store.message_store rmqctl.store.salvage
-    rmqctl.store.snapshot rmqctl.store
+    rmqctl.store.recover.bridge rmqctl.store.repair rmqctl.store.salvage rmqctl.store.snapshot
+    rmqctl.store.readable_store rmqctl.store.changeable_store rmqctl.store.message_store rmqctl.store
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
     rmqctl.pipeline.sql rmqctl.pipeline

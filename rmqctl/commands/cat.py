@@ -72,22 +72,20 @@ def cat(
     from rmqctl.messages.listing import print_log, print_messages
     from rmqctl.opening import open_store
     from rmqctl.store.read.message_filter import Criteria
-    from rmqctl.store.read.reader import StoreReader
     from rmqctl.store.read.selection import Selection
 
     criteria = Criteria(topic, queue_id, tag, key, begin, end)
     _ = criteria.tag_filter  # a malformed expression is said before anything is opened
     selection = Selection(criteria, offset or 0, to_offset)
     damage = ToldDamage(output)
-    with open_store(store) as files:
-        reader = StoreReader(files)
+    with open_store(store) as opened:
         if order == "log":
-            count = print_log(output, files, selection, limit, stored_bodies, damage)
+            count = print_log(output, opened, selection, limit, stored_bodies, damage)
         else:
-            messages = reader.messages(selection, order, on_damage=damage)
+            messages = opened.messages(criteria, offset or 0, to_offset, order=order, on_damage=damage)
             count = print_messages(output, itertools.islice(messages, limit), stored_bodies)
         if count == 0:
-            _nothing(reader, topic, queue_id, damage)
+            _nothing(opened.reader, topic, queue_id, damage)
     return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
 
 

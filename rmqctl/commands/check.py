@@ -17,6 +17,7 @@ from rmqctl.spark_options import SparkChoice, spark_options
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.check.check import CheckRun
+    from rmqctl.store.message_store import MessageStore
 
 
 @click.command(
@@ -87,18 +88,18 @@ def check(
     if explain is not None:
         return _explain(explain, output)
     state = _state_file(store, resume, state)
-    with contextlib.ExitStack() as opened:
-        files = opened.enter_context(open_store(store))
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(open_store(store))
+        files = opened.files
         from rmqctl.store.check.ranges import parse_subset
 
         share = None if subset is None else parse_subset(subset)
         seconds = None if max_duration is None else _seconds(max_duration)
         is_whole = level != "quick" and share is None and state is None
         total = sum(file.size for file in files.log.files) if is_whole else None
-        check_store = opened.enter_context(_checker(spark))
+        check_store = stack.enter_context(_checker(spark, opened))
         with progress("checking", total, "bytes") as bar:
             run: CheckRun = check_store(
-                files,
                 level or "default",
                 subset=share,
                 max_duration=seconds,
@@ -118,18 +119,16 @@ def check(
 
 
 @contextlib.contextmanager
-def _checker(spark: SparkChoice) -> Iterator[Callable[..., CheckRun]]:
+def _checker(spark: SparkChoice, store: MessageStore) -> Iterator[Callable[..., CheckRun]]:
     """What checks: this process, or with --master the tasks of an engine."""
     if spark.master is None:
-        from rmqctl.store.check.check import check as check_store
-
-        yield check_store
+        yield store.check
         return
     from rmqctl.pipeline.jobs.check import check_with
     from rmqctl.spark_options import job_engine
 
     with job_engine(spark) as engine:
-        yield partial(check_with, engine)
+        yield partial(check_with, engine, store.files)
 
 
 def _interrupted(offset: int | None, state: Path) -> str:

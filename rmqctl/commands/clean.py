@@ -20,7 +20,6 @@ from rmqctl.output.output import Output
 from rmqctl.output.span import SPAN
 from rmqctl.output.times import format_time, now_ms
 from rmqctl.store.clean import CleanReport, options_from_config
-from rmqctl.store.clean import clean as clean_store
 from rmqctl.store.clean.decision import Because, FileDecision
 from rmqctl.store.clean.messages import messages_before
 
@@ -118,9 +117,9 @@ def clean(
         **{name: value for name, value in given.items() if value is not None},
     )
     now = now_ms() if at is None else at
-    with open_store(store) as files:
-        plan = clean_store(files, options, now=now, dry_run=True)
-        messages = messages_before(files, plan.min_offset)
+    with open_store(store) as opened:
+        plan = opened.clean(options, now=now, dry_run=True)
+        messages = messages_before(opened.files, plan.min_offset)
     if dry_run or not plan.removed:
         _show(store.path, plan._replace(dry_run=dry_run), output, messages)
         return
@@ -130,8 +129,8 @@ def clean(
         output.talk("nothing was removed")
         return
     # opened anew: under the lock the plan is made again from what is there then
-    with open_store(store) as files:
-        report = clean_store(files, options, now=now, arguments=sys.argv[1:])
+    with open_store(store) as opened:
+        report = opened.clean(options, now=now, arguments=sys.argv[1:])
     _show(store.path, report, output, messages)
 
 

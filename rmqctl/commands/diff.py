@@ -71,9 +71,10 @@ def diff(
     """
     from rmqctl.opening import open_store
 
-    with open_store(StoreLocation(a, config_a)) as files_a, open_store(StoreLocation(b, config_b)) as files_b:
+    with open_store(StoreLocation(a, config_a)) as store_a, open_store(StoreLocation(b, config_b)) as store_b:
         from rmqctl.pipeline.jobs.diff.report import summary
 
+        files_a, files_b = store_a.files, store_b.files
         found = _compared(files_a, files_b, content, limit, spark)
         row = summary(found, files_a, files_b)
         hints = [files.missing_log() for files in (files_a, files_b)]

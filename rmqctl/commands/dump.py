@@ -43,14 +43,14 @@ def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None)
     spans as far as they can be parsed; queues unit by unit; index files with header, slots in use and entries.
     """
     from rmqctl.formats.errors import UnsupportedError
-    from rmqctl.store.dump.dump_file import dump_file
+    from rmqctl.store.message_store import MessageStore
 
     try:
-        kind, items = dump_file(file, at=at)
+        kind, items = MessageStore.dump(file, at=at)
     except UnsupportedError:
         if not with_hex:
             raise
-        kind, items = dump_file(file, at=at, raw=True)
+        kind, items = MessageStore.dump(file, at=at, raw=True)
     damaged = 0
 
     def counted() -> Iterator[DumpItem]:

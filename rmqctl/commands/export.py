@@ -76,11 +76,10 @@ def export(
     Everything of a message is written, so that `append --from` makes the same messages of a Parquet, Arrow or JSON
     Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones also stand there as stored.
     """
-    from rmqctl.exporting import TABLES, export_here
+    from rmqctl.exporting import export_here
     from rmqctl.opening import open_store
     from rmqctl.store.export.export import Target
-    from rmqctl.store.outputs.output_place import check_output_place
-    from rmqctl.store.outputs.outputs import require_new_file
+    from rmqctl.store.export.selected import TABLES, require_target
     from rmqctl.store.read.message_filter import Criteria
     from rmqctl.store.read.selection import Selection
 
@@ -99,15 +98,13 @@ def export(
     if names == []:
         raise click.UsageError("--columns names no column")
     damage = ToldDamage(output)
-    with open_store(store) as files:
-        if partition or spark.master is not None:
-            check_output_place(target, files.layout)
-        else:
-            require_new_file(target, overwrite, files.layout)
+    with open_store(store) as opened:
+        is_directory = partition or spark.master is not None
+        require_target(target, opened.files.layout, overwrite=overwrite, is_directory=is_directory)
         if spark.master is not None:
-            report = _on_spark(spark, files, selection, names, to, compression or "zstd", damage)
+            report = _on_spark(spark, opened.files, selection, names, to, compression or "zstd", damage)
         else:
-            report = export_here(files, selection, names, to, compression or "zstd", damage, output)
+            report = export_here(opened, selection, names, to, compression or "zstd", damage, output)
     _tell(report, to, damage, output)
     return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
 
@@ -158,7 +155,7 @@ def _on_spark(
     damage: ToldDamage,
 ) -> ExportReport:
     from rmqctl.export_on_spark import export_on_spark
-    from rmqctl.exporting import description
+    from rmqctl.store.export.selected import description
     from rmqctl.store.read.selection import walked_bytes
     from rmqctl.store.scan.schema import column_names, require_pyarrow
 

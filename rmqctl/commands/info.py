@@ -33,12 +33,11 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     """
     from rmqctl.opening import open_store
     from rmqctl.output.progress import progress
-    from rmqctl.store.info.summary import info as store_info
 
-    with open_store(store) as files:
-        total = sum(file.size for file in files.log.files)
+    with open_store(store) as opened:
+        total = sum(file.size for file in opened.files.log.files)
         with progress("reading the commitlog", total, "bytes") as bar:
-            row = store_info(files, walk_log=not quick, progress=bar.advance)
+            row = opened.info(walk_log=not quick, progress=bar.advance)
     output.record(row)
     log = row["commitlog"]
     if log["damaged_spans"]:
@@ -48,7 +47,7 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
             "a change was interrupted: `rmqctl log` shows it, `rmqctl undo` or `rmqctl resume` ends it, "
             "and `rmqctl recover` one that was given up"
         )
-    if files.missing_log() is not None:
+    if opened.files.missing_log() is not None:
         output.talk("bring the commitlog back, or name its place: -c broker.conf with storePathCommitLog")
     problems = [*log["problems"], *row["consumequeue"]["problems"], *row["index"]["problems"]]
     return exit_codes.DAMAGE_OR_NOTHING if log["damaged_spans"] or problems else exit_codes.OK

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.files.layout import StoreLayout
     from rmqctl.store.journal.log import Change
+    from rmqctl.store.message_store import MessageStore
 
 COLUMNS = ("id", "state", "files", "bytes", "kept_bytes", "command_line")
 # what a narrow terminal goes without, first first
@@ -56,16 +57,14 @@ def log(
     """
     from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import open_store
-    from rmqctl.store.journal.forget import forget
-    from rmqctl.store.journal.log import changes, find_change
 
     if older_than is not None and not prune:
         raise UsageError("--older-than says what is to be removed", hint="add --prune")
-    with open_store(store) as files:
-        layout = files.layout
-    found = [find_change(layout, wanted) for wanted in ids] if ids else changes(layout)
+    with open_store(store) as opened:
+        layout = opened.files.layout
+        found = [opened.find_change(wanted) for wanted in ids] if ids else opened.changes()
+        latest = None if prune else _undoable(opened)
     if not prune:
-        latest = _undoable(layout)
         shown = output.rows(COLUMNS, [row(change, latest) for change in found], droppable=_DROPPABLE)
         if not shown and not output.is_json:
             output.talk("no change was made to this store by rmqctl")
@@ -75,7 +74,7 @@ def log(
     if chosen and not _confirmed(chosen, output, yes):
         output.talk("nothing was removed")
         return
-    freed = forget(layout, chosen)
+    freed = opened.forget(chosen)
     output.record({"forgotten": [change.id for change in chosen], "bytes_freed": freed})
 
 
@@ -104,10 +103,8 @@ def outcome(change: Change, dry_run: bool) -> dict[str, Any]:
     return {name: value for name, value in row(change).items() if name != "undoable"} | {"dry_run": dry_run}
 
 
-def _undoable(layout: StoreLayout) -> str | None:
-    from rmqctl.store.journal.log import last_standing
-
-    last = last_standing(layout)
+def _undoable(opened: MessageStore) -> str | None:
+    last = opened.last_change()
     is_possible = (
         last is not None
         and last.folder is not None

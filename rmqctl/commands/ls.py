@@ -13,7 +13,7 @@ from rmqctl.options import StoreLocation, output_options, queue_option, store_op
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.store.store_files import StoreFiles
+    from rmqctl.store.message_store import MessageStore
 
 _TIMES = ("first_store_timestamp", "last_store_timestamp")
 _TOPIC_COLUMNS = ("topic", "queues", "messages", "bytes", *_TIMES)
@@ -49,37 +49,31 @@ def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue
         raise click.UsageError("-t and -q choose topics and queues, not files")
     if what == "topics" and queue_id is not None:
         what = "queues"
-    with open_store(store) as files:
+    with open_store(store) as opened:
         if what == "files":
-            from rmqctl.store.info.summary import file_rows
-
-            return _shown(output, _FILE_COLUMNS, file_rows(files), "the store has no files")
+            return _shown(output, _FILE_COLUMNS, opened.list_files(), "the store has no files")
         if what == "queues":
-            from rmqctl.store.info.summary import queue_rows
-            from rmqctl.store.read.reader import StoreReader
-
             return _shown(
                 output,
                 _QUEUE_COLUMNS,
-                queue_rows(StoreReader(files), topic, queue_id),
+                opened.queues(topic, queue_id),
                 "no queue matched" if topic or queue_id is not None else "the store has no consume queues",
             )
         return _shown(
-            output, _TOPIC_COLUMNS, _topics(files, output, topic), "no topic matched" if topic else "no topics"
+            output, _TOPIC_COLUMNS, _topics(opened, output, topic), "no topic matched" if topic else "no topics"
         )
 
 
-def _topics(files: StoreFiles, output: Output, topic: str | None) -> Iterator[dict[str, Any]]:
+def _topics(opened: MessageStore, output: Output, topic: str | None) -> Iterator[dict[str, Any]]:
     from rmqctl.output.progress import progress
-    from rmqctl.store.info.summary import has_queue_files, topic_rows, topic_rows_from_log
-    from rmqctl.store.read.reader import StoreReader
 
-    if has_queue_files(files) or not files.log.files:
-        yield from topic_rows(StoreReader(files), topic)
+    log = opened.files.log
+    if opened.has_queue_files() or not log.files:
+        yield from opened.topics(topic)
         return
     output.talk("the consume queues cannot be read: counted from the commitlog")
-    with progress("reading the commitlog", sum(file.size for file in files.log.files), "bytes") as bar:
-        yield from topic_rows_from_log(files, topic, progress=bar.advance)
+    with progress("reading the commitlog", sum(file.size for file in log.files), "bytes") as bar:
+        yield from opened.topics(topic, progress=bar.advance)
 
 
 def _shown(output: Output, columns: tuple[str, ...], rows: Iterator[dict[str, Any]], otherwise: str) -> int:

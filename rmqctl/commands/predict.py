@@ -49,12 +49,11 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
     """
     from rmqctl.opening import open_store
     from rmqctl.output.progress import progress
-    from rmqctl.store.predict import predict as predict_start
 
-    with open_store(store) as files:
-        total = sum(file.size for file in files.log.files)
+    with open_store(store) as opened:
+        total = sum(file.size for file in opened.files.log.files)
         with progress("reading the commitlog", total, "bytes") as bar:
-            found = predict_start(files, broker, progress=bar.advance)
+            found = opened.predict(broker, progress=bar.advance)
     _print(found, output)
     _advise(found, output)
     return exit_codes.DAMAGE_OR_NOTHING if found.is_harmful else exit_codes.OK

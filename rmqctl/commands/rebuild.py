@@ -24,7 +24,10 @@ from rmqctl.options import (
 from rmqctl.spark_options import SparkChoice, spark_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqctl.output.output import Output
+    from rmqctl.store.rebuild import RebuildReport
 
 
 @click.command(
@@ -66,7 +69,6 @@ def rebuild(
     from rmqctl.output.progress import progress
     from rmqctl.reports.recover_output import print_operations, undo_advice
     from rmqctl.spark_options import job_engine
-    from rmqctl.store.rebuild import rebuild as rebuild_store
     from rmqctl.store.rebuild import report_row
 
     if index and topic:
@@ -74,19 +76,18 @@ def rebuild(
     if not dry_run:
         confirm_without_journal(no_journal, yes)
     both = not queues and not index and not topic
-    with contextlib.ExitStack() as opened:
-        files = opened.enter_context(open_store(store))
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(open_store(store))
         if dry_run:
-            tell_if_open(files)
-        how = rebuild_store
+            tell_if_open(opened)
+        how: Callable[..., RebuildReport] = opened.rebuild
         if spark.master is not None:
             from rmqctl.pipeline.jobs.rebuild import rebuild_with
 
-            how = partial(rebuild_with, opened.enter_context(job_engine(spark)))
-        total = sum(file.size for file in files.log.files)
+            how = partial(rebuild_with, stack.enter_context(job_engine(spark)), opened.files)
+        total = sum(file.size for file in opened.files.log.files)
         with progress("reading the commitlog", total, "bytes") as bar:
             report = how(
-                files,
                 queues=queues or bool(topic) or both,
                 index=index or both,
                 topics=list(topic),

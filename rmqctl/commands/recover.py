@@ -77,33 +77,25 @@ def recover(
     from rmqctl.output.progress import progress
     from rmqctl.queue_file_size import decide_queue_file_size
     from rmqctl.reports.recover_output import print_report
-    from rmqctl.store.recover.bridge.bridge import recover_bridging
-    from rmqctl.store.recover.recover import recover as recover_store
 
     if bridge and (cut or full):
         raise UsageError("--bridge is for all damage and cuts none", hint="leave out --cut and --full, or --bridge")
     if not dry_run:
         confirm_without_journal(no_journal, yes)
-    keeps, arguments = not no_journal, sys.argv[1:]
-    with open_store(store) as files:
-        decide_queue_file_size(files, queue_file_size)
+    with open_store(store) as opened:
+        decide_queue_file_size(opened.files, queue_file_size)
         if dry_run:
-            tell_if_open(files)
-        total = sum(file.size for file in files.log.files) * (2 if bridge else 1)
+            tell_if_open(opened)
+        total = sum(file.size for file in opened.files.log.files) * (2 if bridge else 1)
         with progress("reading the commitlog", total, "bytes") as bar:
-            if bridge:
-                report = recover_bridging(
-                    files, dry_run=dry_run, keeps=keeps, arguments=arguments, progress=bar.advance
-                )
-            else:
-                report = recover_store(
-                    files,
-                    cut=cut,
-                    full=full,
-                    dry_run=dry_run,
-                    keeps=keeps,
-                    arguments=arguments,
-                    progress=bar.advance,
-                    agree=confirm_messages(yes),
-                )
+            report = opened.recover(
+                bridge=bridge,
+                cut=cut,
+                full=full,
+                dry_run=dry_run,
+                keeps=not no_journal,
+                arguments=sys.argv[1:],
+                progress=bar.advance,
+                agree=confirm_messages(yes),
+            )
     return print_report(report, output, store, no_journal=no_journal)

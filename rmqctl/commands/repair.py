@@ -48,17 +48,15 @@ def repair(
     """
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
-    from rmqctl.store.repair.repair import repair as repair_store
 
     if not dry_run:
         confirm_without_journal(no_journal, yes)
-    with open_store(store) as files:
+    with open_store(store) as opened:
         if dry_run:
-            tell_if_open(files)
-        total = 2 * sum(file.size for file in files.log.files)
+            tell_if_open(opened)
+        total = 2 * sum(file.size for file in opened.files.log.files)
         with progress("checking and planning", total, "bytes") as bar:
-            report = repair_store(
-                files,
+            report = opened.repair(
                 only=only,
                 dry_run=dry_run,
                 keeps=not no_journal,

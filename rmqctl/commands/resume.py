@@ -34,11 +34,9 @@ def resume(store: StoreLocation, output: Output, dry_run: bool, yes: bool) -> No
     """
     from rmqctl.confirm import confirm_messages
     from rmqctl.opening import open_store
-    from rmqctl.store.journal.undo import resume as resume_change
 
-    with open_store(store) as files:
-        layout = files.layout
-    change = resume_change(layout, dry_run=dry_run, agree=confirm_messages(yes))
+    with open_store(store) as opened:
+        change = opened.resume(dry_run=dry_run, agree=confirm_messages(yes))
     output.record(outcome(change, dry_run))
     if dry_run:
         output.talk("this is what was interrupted")

@@ -61,13 +61,13 @@ def salvage(
     from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import read_config
     from rmqctl.output.progress import progress
-    from rmqctl.store.salvage.salvage import salvage as salvage_messages
+    from rmqctl.store.message_store import MessageStore
     from rmqctl.store.salvage.sources import find_sources
 
     config = read_config(StoreLocation(target, config_path))
     total = sum(one.size for one in find_sources(source, config))
     with progress("searching", total, "bytes") as bar:
-        report = salvage_messages(source, target, config=config, offsets=offsets, stale=stale, progress=bar.advance)
+        report = MessageStore.salvage(source, target, config=config, offsets=offsets, stale=stale, progress=bar.advance)
     tell_left_behind(output, target.absolute().parent)
     _print(report, output, stale)
     is_whole = not (report.strange_spans or report.left_out or report.renumbered or (report.stale and not stale))

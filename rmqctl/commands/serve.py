@@ -68,8 +68,8 @@ def serve(store: StoreLocation, output: Output, listen: tuple[str, int], namesrv
     from rmqctl.store.config import read_properties
 
     properties = read_properties(store.config_path) if store.config_path else {}
-    with open_store(store) as files:
-        broker = Broker(files, identity_from_properties(properties), output.talk, properties=properties)
+    with open_store(store) as opened:
+        broker = Broker(opened.files, identity_from_properties(properties), output.talk, properties=properties)
         for host in sorted({listen[0], namesrv[0]}):
             if not is_loopback(host):
                 output.talk(f"anybody who reaches {host} can read all messages: there is no authentication")

@@ -57,16 +57,11 @@ def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, h
     from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import open_store
     from rmqctl.output.progress import progress
-    from rmqctl.reports.outcome import version
-    from rmqctl.store.files.sparse_copy import Sharing
-    from rmqctl.store.snapshot.snapshot import take_snapshot
 
-    with open_store(store) as files:
-        total = sum(file.size for file in files.log.files)
+    with open_store(store) as opened:
+        total = sum(file.size for file in opened.files.log.files)
         with progress("copying", total, "bytes") as bar:
-            report = take_snapshot(
-                files, directory, version(), sharing=Sharing(reflink), hard_links=hard_links, progress=bar.advance
-            )
+            report = opened.snapshot(directory, sharing=reflink, hard_links=hard_links, progress=bar.advance)
     tell_left_behind(output, directory.absolute().parent)
     record = asdict(report)
     if not output.is_json:
@@ -79,10 +74,10 @@ def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, h
 
 def _verify(output: Output, directory: Path) -> int:
     from rmqctl.output.progress import progress
-    from rmqctl.store.snapshot.snapshot import verify_snapshot
+    from rmqctl.store.message_store import MessageStore
 
     with progress("verifying", None, "bytes") as bar:
-        report = verify_snapshot(directory, bar.advance)
+        report = MessageStore.verify_snapshot(directory, progress=bar.advance)
     problems = [problem._asdict() for problem in report.problems]
     record = asdict(report) | {"problems": problems}
     if output.is_json:

@@ -85,9 +85,9 @@ def sql(
     options = _source_options(store, split_size=split_size, clock_tolerance=clock_tolerance)
     # everything that can be said without Spark is said before it starts
     read_config(store)
-    with open_store(store) as files:
+    with open_store(store) as opened:
         if target is not None:
-            require_new_file(target, overwrite, files.layout)
+            require_new_file(target, overwrite, opened.files.layout)
     with spark_session(spark) as session:
         from rmqctl.pipeline.engine.spark_job import uninterrupted
         from rmqctl.pipeline.sql.sql import StoreSql

@@ -98,13 +98,13 @@ def stats(
     wanted = _dimensions(by)
     if limit is not None and not wanted:
         raise click.UsageError("-n goes with --by")
-    with open_store(store) as files:
+    with open_store(store) as opened:
         from rmqctl.pipeline.jobs.stats.report import dimensions_of, group_rows, key_names, summary
         from rmqctl.pipeline.jobs.stats.stats import StatsRequest
 
         dimensions = dimensions_of(wanted)
         request = StatsRequest(dimensions, topic, begin, end, now_ms(), not no_duplicates)
-        found = _counted(files, request, spark)
+        found = _counted(opened.files, request, spark)
         if not found.groups:
             raise NotFoundError(
                 "no message matched" if topic or begin is not None or end is not None else "the store has no messages",
@@ -122,7 +122,7 @@ def stats(
                 droppable=_DROPPABLE,
             )
         else:
-            _print_summary(summary(found, files.log), output)
+            _print_summary(summary(found, opened.files.log), output)
     damage = found.damage
     if damage.spans:
         spans, size = counted(damage.spans, "damaged span"), counted(damage.bytes, "byte")

@@ -48,17 +48,15 @@ def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
     from rmqctl.reports.recover_output import print_report
-    from rmqctl.store.truncate import truncate as truncate_store
 
     if not dry_run:
         confirm_without_journal(no_journal, yes)
-    with open_store(store) as files:
+    with open_store(store) as opened:
         if dry_run:
-            tell_if_open(files)
-        total = sum(file.size for file in files.log.files if file.start_offset < at)
+            tell_if_open(opened)
+        total = sum(file.size for file in opened.files.log.files if file.start_offset < at)
         with progress("reading the commitlog", total, "bytes") as bar:
-            report = truncate_store(
-                files,
+            report = opened.truncate(
                 at,
                 dry_run=dry_run,
                 keeps=not no_journal,

@@ -47,23 +47,21 @@ def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: 
     """
     from rmqctl.confirm import confirm_messages
     from rmqctl.opening import open_store
-    from rmqctl.store.journal.give_up import give_up
-    from rmqctl.store.journal.undo import undo as undo_change
 
     if gives_up and change_id is not None:
         raise click.UsageError("only what was interrupted can be given up: --give-up takes no ID")
 
-    with open_store(store) as files:
-        layout = files.layout
+    with open_store(store) as opened:
+        if gives_up:
+            change = opened.give_up(dry_run=dry_run)
+        else:
+            change = opened.undo(change_id, dry_run=dry_run, agree=confirm_messages(yes))
+    output.record(outcome(change, dry_run))
     if gives_up:
-        change = give_up(layout, dry_run=dry_run)
-        output.record(outcome(change, dry_run))
         if not dry_run:
             output.talk(f"the change is given up; what it took out is kept in {change.folder}")
             output.talk(f"now let `rmqctl recover -s {shlex.quote(str(store.path))}` make the store whole")
         return
-    change = undo_change(layout, change_id, dry_run=dry_run, agree=confirm_messages(yes))
-    output.record(outcome(change, dry_run))
     if dry_run:
         output.talk("it can be undone: the store is as this change left it, and what it kept is whole")
     else:

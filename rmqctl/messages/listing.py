@@ -18,16 +18,15 @@ from rmqctl.messages.message_json import (
     message_json,
     message_row,
 )
-from rmqctl.store.read.selection import PLAIN_BYTES, in_log_order, plain_start, walked_bytes
+from rmqctl.store.read.selection import PLAIN_BYTES, plain_start, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
 
 if TYPE_CHECKING:
     from rmqctl.formats.errors import CorruptError
     from rmqctl.formats.message import StoredMessage
     from rmqctl.output.output import Output
-    from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.message_store import MessageStore
     from rmqctl.store.read.selection import OnDamage, Selection
-    from rmqctl.store.store_files import StoreFiles
 
 # so much is printed before what prints the rest is loaded: nobody waits for the first messages of a large log
 _FIRST_BYTES = 256 * 1024
@@ -46,7 +45,7 @@ def print_messages(output: Output, messages: Iterator[StoredMessage], stored_bod
 
 def print_log(
     output: Output,
-    files: StoreFiles,
+    store: MessageStore,
     selection: Selection,
     limit: int | None,
     stored_bodies: bool,
@@ -56,43 +55,44 @@ def print_log(
 
     JSON and CSV of many are made as columns where there is pyarrow. Damage is told in its place and passed.
     """
-    by_columns = output.format != "table" and walked_bytes(files.log, selection) > PLAIN_BYTES and has_arrow()
+    log = store.files.log
+    by_columns = output.format != "table" and walked_bytes(log, selection) > PLAIN_BYTES and has_arrow()
     left: list[Selection | None] = []
 
     def messages() -> Iterator[StoredMessage]:
         if by_columns:
-            left.append((yield from plain_start(files.log, selection, _FIRST_BYTES, on_damage)))
+            left.append((yield from plain_start(log, selection, _FIRST_BYTES, on_damage)))
         else:
-            yield from in_log_order(files.log, selection, on_damage)
+            yield from store.messages(selection.criteria, selection.begin, selection.end, on_damage=on_damage)
 
     count = print_messages(output, itertools.islice(messages(), limit), stored_bodies)
     for rest in left:
         if rest is not None:
             still = None if limit is None else limit - count
-            count += _print_columns(output, files.log, rest, still, stored_bodies, on_damage)
+            count += _print_columns(output, store, rest, still, stored_bodies, on_damage)
     return count
 
 
 def _print_columns(
     output: Output,
-    log: MappedFileQueue,
+    store: MessageStore,
     selection: Selection,
     limit: int | None,
     stored_bodies: bool,
     on_damage: OnDamage,
 ) -> int:
     from rmqctl.messages.message_lines import MessageLines
-    from rmqctl.store.scan.scan import Scan
 
     if not output.is_json:
         names: Sequence[str] = ALL_COLUMNS
     else:
         names = [name for name in JSON_ORDER if stored_bodies or name != STORED_BODY]
     lines = MessageLines(names, is_json=output.is_json)
-    scan = Scan(log, lines.needs, selection.begin, selection.end, criteria=selection.criteria, views=False)
     count = 0
     # in order of the log: damage, and lines that are being made
     waiting: deque[CorruptError | Future[memoryview]] = deque()
+    criteria, begin, end = selection.criteria, selection.begin, selection.end
+    scanned = store.scan(lines.needs, begin, end, criteria=criteria, views=False, on_damage=waiting.append)
 
     def print_next() -> None:
         one = waiting.popleft()
@@ -101,7 +101,7 @@ def _print_columns(
         else:
             on_damage(one)
 
-    with ThreadPoolExecutor(_THREADS, "lines") as pool, contextlib.closing(scan.batches(waiting.append)) as batches:
+    with ThreadPoolExecutor(_THREADS, "lines") as pool, contextlib.closing(scanned) as batches:
         for batch in batches:
             part = batch if limit is None else batch.slice(0, limit - count)
             count += part.num_rows

@@ -14,6 +14,7 @@ from rmqctl import exit_codes
 from rmqctl.formats.errors import NotAStoreError, RmqctlError, UnreadableError, UnsupportedError
 from rmqctl.output.output import output_failed, talk
 from rmqctl.store.extras import how_to_add
+from rmqctl.store.version import version
 
 PROGRAM = "rmqctl"
 DEBUG_VARIABLE = "RMQCTL_DEBUG"
@@ -115,13 +116,6 @@ def _unreadable(error: OSError) -> RmqctlError | None:
     )
     found.__cause__ = error
     return found
-
-
-def version() -> str:
-    """The installed version."""
-    from importlib.metadata import version as installed_version
-
-    return installed_version(PROGRAM)
 
 
 def _known_error(error: RmqctlError) -> int:

@@ -57,6 +57,12 @@ class StoreLock:
         os.close(self._descriptor)
 
 
+def refuse_own_lock(path: Path) -> None:
+    """StoreInUseError if `path` is the lock that this process holds: to open and close it would drop the lock."""
+    if os.path.realpath(path) in _held:
+        raise StoreInUseError("this process holds the lock", file=path, hint="close the store that it writes to first")
+
+
 def lock_holder(path: Path) -> int | None:
     """Process id of whoever holds the lock, None if nobody does. Only asks (F_GETLK): takes and changes nothing."""
     if os.path.realpath(path) in _held:

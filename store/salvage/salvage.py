@@ -21,7 +21,6 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.ownership import Ownership, ownership_of
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.files.trees import give_tree
-from rmqctl.store.message_store import MessageStore
 from rmqctl.store.outputs.publish import publish
 from rmqctl.store.outputs.staging import clear_left_behind, staged_directory, staging_of
 from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
@@ -31,6 +30,7 @@ from rmqctl.store.salvage.report import LostAndFound, SalvageReport
 from rmqctl.store.salvage.sources import Source, check_target, find_sources
 from rmqctl.store.salvage.write import Offsets, SalvageWriter
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.write.open_writer import open_writer
 from rmqctl.store.write.opening.open_for_writing import DEFAULT_COMMITLOG_FILE_SIZE
 
 _CONFIG_ALWAYS = ("topics.json", "subscriptionGroup.json")
@@ -207,8 +207,7 @@ class _Salvage:
             _begin_with_blank(root, file_size)
         units = (config.mapped_file_size_consume_queue or DEFAULT_FILE_SIZE) // UNIT_SIZE
         merge = Merge(self._files, self._runs)
-        opened = MessageStore.open
-        with opened(root, "rw", config, create=True) as store:
+        with contextlib.closing(open_writer(root, config, create=True)) as store:
             paths = [source.path for source in self._sources]
             writer = SalvageWriter(store, self._offsets, paths, rows, report, max(1, units))
             for found in merge.messages():

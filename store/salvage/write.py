@@ -10,7 +10,6 @@ from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.formats.properties import INNER_MULTI_DISPATCH
 from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
 from rmqctl.store.files.layout import is_safe_topic
-from rmqctl.store.message_store import MessageStore
 from rmqctl.store.predict.frames import unreadable_number
 from rmqctl.store.predict.rules import BROKERS
 from rmqctl.store.queues.dispatch import MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, QueueSlot, queue_slots
@@ -18,6 +17,7 @@ from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.salvage.merge import Found, Merge
 from rmqctl.store.salvage.report import LostAndFound, SalvageReport
 from rmqctl.store.write.prepare import copy_of
+from rmqctl.store.write.writer import StoreWriter
 
 Offsets = Literal["keep", "renumber"]
 _BATCH = 1024
@@ -36,7 +36,7 @@ class SalvageWriter:
 
     def __init__(
         self,
-        store: MessageStore,
+        store: StoreWriter,
         offsets: Offsets,
         sources: Sequence[Path],
         rows: LostAndFound,
@@ -146,7 +146,7 @@ class SalvageWriter:
     def _put(self, ready: list[tuple[Found, Message]]) -> None:
         if not ready:
             return
-        results = self._store.put_many([copied for _, copied in ready], as_stored=True)
+        results = self._store.put_many([copied for _, copied in ready], as_stored=True, is_batch=False)
         for (found, _), result in zip(ready, results, strict=True):
             result.raise_failure()
             if not result.status.is_stored:

@@ -16,6 +16,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.queues.flush import QueueFlusher
 from rmqctl.store.queues.offset_table import OffsetTable
+from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
 from rmqctl.store.write.dispatch.queue_flush_service import QueueFlushService
 from rmqctl.store.write.dispatch.reput import Follower
@@ -117,6 +118,11 @@ class StoreWriter:
         self._flush.start()
         self._follower.start()
         self._queue_flush.start()
+
+    @property
+    def files(self) -> StoreFiles:
+        """The store's files, as they grow."""
+        return self._opened.files
 
     def _readable_end(self) -> int:
         """Up to where messages may be dispatched: with SYNC_FLUSH what is on disk (CommitLog#getConfirmOffset)."""

@@ -272,4 +272,4 @@ def test_the_library_is_imported_from_store() -> None:
 
     assert store.MessageStore is MessageStore
     with pytest.raises(AttributeError):
-        _ = store.Nothing
+        _ = store.Nothing  # type: ignore[attr-defined]

@@ -1,0 +1,208 @@
+"""What changes a store at rest, whole or broken: the mending half of MessageStore."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rmqctl.formats.errors import RmqctlError, UsageError
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.readable_store import ReadableStore
+from rmqctl.store.store_files import StoreFiles
+
+if TYPE_CHECKING:
+    from rmqctl.store.clean import CleanOptions, CleanReport
+    from rmqctl.store.commitlog.walk import Progress
+    from rmqctl.store.journal.log import Change
+    from rmqctl.store.journal.undo import Agree
+    from rmqctl.store.rebuild import RebuildReport
+    from rmqctl.store.recover.report import RecoverReport
+    from rmqctl.store.repair.repair import RepairReport
+
+
+class ChangeableStore(ReadableStore):
+    """The changes of a store that is open for reading. Each takes the broker's own lock by itself while it lasts,
+    looks at the store anew under it, keeps what it takes out in DIR.rmqctl, and opens the files again at its end.
+
+    Each raises StoreInUseError where a broker or another writer has the store, RefusedError where the store is open for
+    writing here, where an interrupted change waits to be ended, or where a decision is needed; WriteFailedError for an
+    I/O error, after which `undo` or `resume` ends the change; UnsupportedError for queues in a RocksDB. After an error
+    the store can be looked at as before.
+
+    `dry_run`: only plan, and say what would change. `keeps`: keep what goes; without it there is no undo. `arguments`:
+    what `rmqctl log` is to show as the command line. `agree`: called with the number of messages that are going to be
+    taken away, under the lock and before anything changes; raise in it what is to stop that.
+    """
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[StoreFiles]:
+        """The files to change; opened anew at the end, because they changed under the objects that describe them."""
+        files = self._files_at_rest()
+        try:
+            yield files
+        except BaseException:
+            with contextlib.suppress(RmqctlError):
+                self._reopen()
+            raise
+        self._reopen()
+
+    def _reopen(self) -> None:
+        old, self.files = self.files, StoreFiles(self.files.root, self.files.config)
+        old.close()
+        self.reader = StoreReader(self.files)
+
+    def recover(
+        self,
+        *,
+        bridge: bool = False,
+        cut: bool = False,
+        full: bool = False,
+        dry_run: bool = False,
+        keeps: bool = True,
+        arguments: list[str] | None = None,
+        progress: Progress | None = None,
+        agree: Agree | None = None,
+    ) -> RecoverReport:
+        """End the log where it is valid, and make queues and index complete for it.
+
+        A torn tail is cut. Damage with good messages behind it is refused, unless `bridge` puts filler messages in its
+        place, wherever it is, or `cut` ends the log there; `full` lets damage anywhere count, not only where a broker
+        would look. UsageError for `bridge` with one of these; otherwise as every change.
+        """
+        if bridge and (cut or full):
+            raise UsageError("`bridge` is for all damage and cuts none", hint="leave out `cut` and `full`, or `bridge`")
+        with self._changing() as files:
+            if bridge:
+                from rmqctl.store.recover.bridge.bridge import recover_bridging
+
+                return recover_bridging(files, dry_run=dry_run, keeps=keeps, arguments=arguments, progress=progress)
+            from rmqctl.store.recover.recover import recover
+
+            return recover(
+                files,
+                cut=cut,
+                full=full,
+                dry_run=dry_run,
+                keeps=keeps,
+                arguments=arguments,
+                progress=progress,
+                agree=agree,
+            )
+
+    def repair(
+        self,
+        *,
+        only: Iterable[str] = (),
+        dry_run: bool = False,
+        keeps: bool = True,
+        arguments: list[str] | None = None,
+        progress: Progress | None = None,
+    ) -> RepairReport:
+        """Check the store and mend what is found; with `only` findings of these codes. What needs a decision is `left`
+        in the report. UsageError for a code that is none."""
+        from rmqctl.store.repair.repair import repair
+
+        only = tuple(only)
+        with self._changing() as files:
+            return repair(files, only=only, dry_run=dry_run, keeps=keeps, arguments=arguments, progress=progress)
+
+    def rebuild(
+        self,
+        *,
+        queues: bool = True,
+        index: bool = True,
+        topics: Sequence[str] | None = None,
+        dry_run: bool = False,
+        keeps: bool = True,
+        arguments: list[str] | None = None,
+        progress: Progress | None = None,
+    ) -> RebuildReport:
+        """Make consume queues (of `topics`, None: of all) and index anew from the commitlog. The report counts damaged
+        spans, which gave no messages. UsageError for `topics` with `index`, which is one for all of them; NotFoundError
+        for a topic without messages."""
+        from rmqctl.store.rebuild import rebuild
+
+        with self._changing() as files:
+            return rebuild(
+                files,
+                queues=queues,
+                index=index,
+                topics=None if topics is None else list(topics),
+                dry_run=dry_run,
+                keeps=keeps,
+                arguments=arguments,
+                progress=progress,
+            )
+
+    def truncate(
+        self,
+        at: int,
+        *,
+        dry_run: bool = False,
+        keeps: bool = True,
+        arguments: list[str] | None = None,
+        progress: Progress | None = None,
+        agree: Agree | None = None,
+    ) -> RecoverReport:
+        """End the log at physical offset `at`, where a record begins or ends; queues, index and checkpoint follow.
+        RefusedError, with the nearest offsets, for any other place."""
+        from rmqctl.store.truncate import truncate
+
+        with self._changing() as files:
+            return truncate(
+                files, at, dry_run=dry_run, keeps=keeps, arguments=arguments, progress=progress, agree=agree
+            )
+
+    def undo(self, change_id: str | None = None, *, dry_run: bool = False, agree: Agree | None = None) -> Change:
+        """Take back the last change, or an interrupted one: every byte, every file, every time.
+
+        `change_id`: the id that the last change must have. NotFoundError if there is none; RefusedError if later ones
+        stand or the store was used since; CorruptError if what it kept is damaged.
+        """
+        from rmqctl.store.journal.undo import undo
+
+        with self._changing() as files:
+            return undo(files.layout, change_id, dry_run=dry_run, agree=agree)
+
+    def resume(self, *, dry_run: bool = False, agree: Agree | None = None) -> Change:
+        """Finish the change that was interrupted. NotFoundError if there is none; RefusedError if the store was used
+        since (`give_up` is the way out); CorruptError."""
+        from rmqctl.store.journal.undo import resume
+
+        with self._changing() as files:
+            return resume(files.layout, dry_run=dry_run, agree=agree)
+
+    def give_up(self, *, dry_run: bool = False) -> Change:
+        """End the change that was interrupted where it stands: neither finish it nor take it back. What it took out is
+        kept; `recover` makes the store whole then. NotFoundError if there is none."""
+        from rmqctl.store.journal.give_up import give_up
+
+        with self._changing() as files:
+            return give_up(files.layout, dry_run=dry_run)
+
+    def forget(self, chosen: Iterable[Change]) -> int:
+        """Remove for good what these changes kept, and return the bytes freed; no undo from then on. RefusedError for
+        one that was interrupted."""
+        from rmqctl.store.journal.forget import forget
+
+        return forget(self.files.layout, chosen)
+
+    def clean(
+        self,
+        options: CleanOptions | None = None,
+        *,
+        now: int | None = None,
+        dry_run: bool = False,
+        arguments: list[str] | None = None,
+    ) -> CleanReport:
+        """Remove expired files for good, by the store's configuration unless `options` are given: see
+        rmqctl.store.clean. `now` in ms. RefusedError for a store that was not closed cleanly.
+
+        A file that a reader of this store holds (an iterator that is in the middle of it) is refused: a later call
+        removes it once it is released, or when destroyMapedFileIntervalForcibly (120 s) is over since the first one.
+        Then the reader gets RemovedError.
+        """
+        from rmqctl.store.clean import clean
+
+        return clean(self.files, options, now=now, dry_run=dry_run, arguments=arguments)

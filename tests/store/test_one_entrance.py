@@ -1,0 +1,205 @@
+"""MessageStore is the one entrance: what each mode may, on whole and broken stores, and that verbs go through it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from rmqctl.store import (
+    CorruptError,
+    Message,
+    MessageStore,
+    NotFoundError,
+    RefusedError,
+    StoreConfig,
+    StoreInUseError,
+    Target,
+    UsageError,
+)
+from rmqctl.store.files.lock import lock_holder
+from tests.goldens import golden
+from tests.processes import run
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = StoreConfig(mapped_file_size_commit_log=1 << 16, max_hash_slot_num=100, max_index_num=400)
+
+AT_REST: dict[str, Callable[[MessageStore], object]] = {
+    "recover": lambda store: store.recover(),
+    "repair": lambda store: store.repair(),
+    "rebuild": lambda store: store.rebuild(),
+    "truncate": lambda store: store.truncate(0),
+    "undo": lambda store: store.undo(),
+    "resume": lambda store: store.resume(),
+    "give_up": lambda store: store.give_up(),
+    "check": lambda store: store.check(),
+    "predict": lambda store: store.predict(),
+    "snapshot": lambda store: store.snapshot(store.files.root.parent / "copy"),
+    "list_files": lambda store: list(store.list_files()),
+}
+
+# what the class calls for the verbs of the command line
+VERBS = {
+    "rmqctl.store.recover.recover.recover",
+    "rmqctl.store.recover.bridge.bridge.recover_bridging",
+    "rmqctl.store.repair.repair.repair",
+    "rmqctl.store.rebuild.rebuild",
+    "rmqctl.store.truncate.truncate",
+    "rmqctl.store.journal.undo.undo",
+    "rmqctl.store.journal.undo.resume",
+    "rmqctl.store.journal.give_up.give_up",
+    "rmqctl.store.journal.forget.forget",
+    "rmqctl.store.journal.log.changes",
+    "rmqctl.store.journal.log.find_change",
+    "rmqctl.store.journal.log.last_standing",
+    "rmqctl.store.clean.clean",
+    "rmqctl.store.snapshot.snapshot.take_snapshot",
+    "rmqctl.store.snapshot.snapshot.verify_snapshot",
+    "rmqctl.store.salvage.salvage.salvage",
+    "rmqctl.store.predict.predict",
+    "rmqctl.store.check.check.check",
+    "rmqctl.store.dump.dump_file.dump_file",
+    "rmqctl.store.info.summary.info",
+    "rmqctl.store.info.summary.topic_rows",
+    "rmqctl.store.info.summary.queue_rows",
+    "rmqctl.store.info.summary.file_rows",
+    "rmqctl.store.scan.scan.Scan",
+}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    root = tmp_path / "store"
+    with MessageStore.open(root, "rw", SMALL, create=True) as store:
+        store.put_many([Message("Topic", b"%d" % number) for number in range(10)])
+    return root
+
+
+@pytest.mark.parametrize("name", AT_REST)
+def test_what_is_for_a_store_at_rest_is_refused_while_it_is_written_to(name: str, written: Path) -> None:
+    with MessageStore.open(written, "rw") as store:
+        with pytest.raises(RefusedError, match="open for writing"):
+            AT_REST[name](store)
+        assert store.put(Message("Topic", b"more")).queue_offset == 10
+
+
+def test_no_look_gives_the_lock_away(written: Path) -> None:
+    with MessageStore.open(written, "rw") as store:
+        with pytest.raises(StoreInUseError, match="holds the lock"):
+            MessageStore.dump(written / "lock", raw=True)
+        store.info()
+        assert [row["topic"] for row in store.topics()] == ["Topic"]
+        code = (
+            f"import fcntl, os\nlock = os.open({str(written / 'lock')!r}, os.O_RDWR)\n"
+            "try:\n    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)\nexcept OSError:\n    print('held')"
+        )
+        ended = run([sys.executable, "-c", code])
+        assert ended.stdout == "held\n"
+    assert lock_holder(written / "lock") is None
+
+
+@pytest.mark.parametrize("name", ["crash", "torn-zero", "gap"])
+def test_a_broken_store_is_reached_without_mode_and_mended(name: str, tmp_path: Path) -> None:
+    root = golden(name, tmp_path)
+    with pytest.raises(RefusedError):
+        MessageStore.open(root, "rw").close()
+    with MessageStore.open(root) as store:
+        assert store.info()["commitlog"]["messages"] > 0
+        assert store.predict().broker == "5.3.3"
+        before = [finding.code for finding in store.check() if finding.severity.is_alarm]
+        report = store.recover(bridge=True)
+        assert report.journal is not None
+        # the same object goes on with what is there now
+        assert store.last_change() == store.changes()[-1]
+        assert [finding.code for finding in store.check() if finding.severity.is_alarm] == []
+        store.undo()
+        assert [finding.code for finding in store.check() if finding.severity.is_alarm] == before
+
+
+def test_after_an_error_the_store_can_be_looked_at_as_before(written: Path) -> None:
+    with MessageStore.open(written) as store:
+        asked: list[int] = []
+
+        def stop(messages: int) -> None:
+            asked.append(messages)
+            raise KeyError("no")
+
+        last = store.get("Topic", 0, 9).messages[0].physical_offset
+        with pytest.raises(KeyError):
+            store.truncate(last, agree=stop)
+        assert asked == [1]
+        assert store.get("Topic", 0, 9).messages[0].body == b"9"
+        with pytest.raises(NotFoundError):
+            store.undo()
+        with pytest.raises(UsageError, match="cuts none"):
+            store.recover(bridge=True, cut=True)
+        assert len(list(store.messages())) == 10
+
+
+def test_a_change_takes_the_lock_by_itself(written: Path) -> None:
+    with MessageStore.open(written) as store, MessageStore.open(written, "rw"):
+        with pytest.raises(StoreInUseError):
+            store.truncate(0)
+        assert len(list(store.messages())) == 10
+    with MessageStore.open(written) as store:
+        assert store.truncate(0).messages_cut == 10
+        assert list(store.messages()) == []
+        assert lock_holder(written / "lock") is None
+
+
+def test_damage_is_raised_or_told(written: Path) -> None:
+    log = written / "commitlog" / "00000000000000000000"
+    data = bytearray(log.read_bytes())
+    data[data.index(b"Topic") - 2] ^= 1  # the body, before the length of the topic
+    log.write_bytes(data)
+    damage: list[CorruptError] = []
+    with MessageStore.open(written) as store:
+        with pytest.raises(CorruptError):
+            list(store.messages())
+        assert len(list(store.messages(on_damage=damage.append))) == 9
+        assert [error.physical_offset for error in damage] == [0]
+
+
+def test_exports_say_what_they_need(written: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from rmqctl.messages.message_lines import MessageLines
+
+    with MessageStore.open(written) as store:
+        with pytest.raises(UsageError, match="make lines"):
+            store.export(tmp_path / "all.jsonl")
+        with pytest.raises(UsageError, match="no parquet"):
+            store.export(tmp_path / "all.parquet", lines=MessageLines(["topic"], is_json=True))
+        with pytest.raises(UsageError, match="says no format"):
+            store.export(tmp_path / "all")
+        with pytest.raises(RefusedError, match="in the store"):
+            store.export(Target(written / "all.parquet", "parquet"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+
+
+def test_a_writer_cleans_by_its_own_clock(written: Path) -> None:
+    with MessageStore.open(written, "rw") as store:
+        with pytest.raises(UsageError, match="own clock"):
+            store.clean(now=0)
+        assert store.clean(dry_run=True).removed == []
+
+
+def imported(paths: Iterable[Path]) -> dict[str, str]:
+    """Every name that modules import, inside functions too -> one of the modules that do."""
+    found: dict[str, str] = {}
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                found |= {f"{node.module}.{alias.name}": path.name for alias in node.names}
+    return found
+
+
+def test_verbs_go_through_the_class() -> None:
+    modules = [*(ROOT / "rmqctl").glob("*.py"), *(ROOT / "rmqctl").glob("*/*.py")]
+    ours = imported(path for path in modules if path.resolve() == path)
+    assert "rmqctl.opening.open_store" in ours
+    assert {name: path for name, path in ours.items() if name in VERBS} == {}
+    # a name that is no more would guard nothing
+    assert sorted(VERBS - imported((ROOT / "store").glob("*_store.py")).keys()) == []
