@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError
@@ -18,6 +18,7 @@ from rmqctl.network.remoting.services import Processor, Tell
 from rmqctl.store.read.frames import message_at
 
 _TICK_SECONDS = 5.0
+_LARGEST_PORT = 65535
 
 
 class Ready(NamedTuple):
@@ -60,12 +61,22 @@ async def serve(
         name_server.port = at[1]
         await _listen_where_ids_point(broker, brokers, own, tell)
         on_ready(Ready(host_and_port(at), host_and_port(own)))
-        ticking = asyncio.create_task(_tick(broker, name_server))
-        await ended()
-        ticking.cancel()
+        await _until(ended(), _tick(broker, name_server))
     finally:
         await name_servers.close()
         await brokers.close()
+
+
+async def _until(ended: Awaitable[Any], ticking: Coroutine[Any, Any, None]) -> None:
+    """Tick until the end; what goes wrong with it is raised at once."""
+    tasks = [asyncio.ensure_future(ended), asyncio.create_task(ticking)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _tick(broker: Broker, name_server: NameServer) -> None:
@@ -78,7 +89,7 @@ async def _tick(broker: Broker, name_server: NameServer) -> None:
 async def _listen_where_ids_point(broker: Broker, server: RemotingServer, own: Address, tell: Tell) -> None:
     """Clients look a message up at the address inside its offset id: be there too, if that opens no new door."""
     host = last_store_host(broker)
-    if host is None:
+    if host is None or not 0 < host.port <= _LARGEST_PORT:
         return
     pointed_at = _address_of(host)
     if pointed_at == own or (pointed_at[1] == own[1] and own[0] in ("0.0.0.0", "::")):

@@ -47,7 +47,9 @@ def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
     if flags & _COMMIT_OFFSET:
         committed = fields.long(request, "commitOffset")
         broker.offsets.commit(group, topic_name, queue_id, committed)
-    if answer.code == ResponseCode.PULL_NOT_FOUND and flags & _SUSPEND:
+    # a hole in the queue says where it goes on: nothing is to be waited for there
+    is_end = answer.fields["nextBeginOffset"] == str(fields.long(request, "queueOffset"))
+    if answer.code == ResponseCode.PULL_NOT_FOUND and is_end and flags & _SUSPEND:
         wait = min(max(fields.long(request, "suspendTimeoutMillis"), 0), _LONGEST_WAIT_MS)
         return Suspended(wait / 1000, (topic_name, queue_id), lambda: _read(broker, request, topic, tags, settings))
     return answer

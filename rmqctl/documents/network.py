@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
@@ -15,8 +16,8 @@ _SERVED = """\
 
 Generated from the tables of services by `make docs`.
 
-`rmqctl serve -s STORE` is a name server and a broker in one process. Unmodified clients of RocketMQ pull the messages of
-the store from it and mqadmin looks at it; Java clients of 5.3.3 and 4.9.8 are part of the tests
+`rmqctl serve -s STORE` is a name server and a broker in one process. Unmodified clients of RocketMQ pull the store's
+messages from it and mqadmin looks at it; Java clients of 5.3.3 and 4.9.8 are part of the tests
 (`tests/interop/test_served.py`).
 
 ## What it is, and what it is not
@@ -27,8 +28,8 @@ the store from it and mqadmin looks at it; Java clients of 5.3.3 and 4.9.8 are p
 - It shows the store as it was when `serve` began. What another process writes into it meanwhile is not seen.
 - Topics are those of `topics.json` and those that only the consume queues know. A queue that has files is readable even
   if its topic is configured with fewer. Every group that is known has its `%RETRY%` topic, in memory.
-- Frames leave as they lie in the commitlog. Each is held against its size, place, CRC and queue first: a damaged message
-  is passed over, as a filtered one is, and told on stderr; asked for by its offset, it is called damaged, not absent.
+- Frames leave as they lie in the commitlog. Each is held against its size, place, CRC and queue first: a damaged one is
+  passed over, as a filtered one is, and told on stderr; asked for by its offset, it is called damaged, not absent.
 - A call gives at most 32 messages and 256 KiB, wherever in the log they are.
 - Offsets that groups commit are kept in memory until `serve` ends. A group without an offset is told so (22), and its
   own policy says where it begins; a RocketMQ broker says 0 instead as long as the first message is in memory.
@@ -80,14 +81,14 @@ def network_document() -> str:
         "",
         *_table(BROKER_SERVICES),
         "",
-        "The broker sends its clients 40 (NOTIFY_CONSUMER_IDS_CHANGED) when a member of their group comes or goes. Every",
-        "other request is answered with 3 (REQUEST_CODE_NOT_SUPPORTED).",
+        "The broker sends its clients 40 (NOTIFY_CONSUMER_IDS_CHANGED) when a member of their group comes or goes.",
+        "Every other request is answered with 3 (REQUEST_CODE_NOT_SUPPORTED).",
         "",
     ]
     return "\n".join(lines)
 
 
-def _table(services: Mapping[int, Service[object]]) -> Iterator[str]:
+def _table(services: Mapping[int, Service[Any]]) -> Iterator[str]:
     yield "| code | request | answer |"
     yield "|---|---|---|"
     for code, service in sorted(services.items()):

@@ -8,7 +8,9 @@ import pytest
 
 from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.codes import ResponseCode as Response
+from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.store_files import StoreFiles
 from tests import goldens, opened
 from tests.network.callers import Asking, frames, heartbeat, pulling
 
@@ -43,6 +45,24 @@ def test_a_whole_queue_comes_pull_by_pull(asking: Asking, reader: StoreReader) -
         found += frames(answer.body)
         offset = int(answer.fields["nextBeginOffset"])
     assert [one[1] for one in found] == list(range(30))
+
+
+@pytest.mark.parametrize(
+    "name", ["features", "v4-clean", "innerbatch", "lmq", "cqext", "gap", "torn-zero", "longtopic"]
+)
+def test_every_queue_of_every_kind_comes_as_the_reader_has_it(name: str) -> None:
+    asking, reader = Asking(opened.store_path(name)), opened.reader(name)
+    queues = reader.queues()
+    assert queues
+    for queue in queues:
+        offset = queue.min_offset(reader.files.log.min_offset)
+        while offset < queue.max_offset:
+            expected = reader.get(queue.topic, queue.queue_id, offset)
+            answer = asking.ask(Request.PULL_MESSAGE, **pulling(queue.topic, queue.queue_id, offset))
+            assert [one[2] for one in frames(answer.body)] == [one.physical_offset for one in expected.messages]
+            assert answer.code == (0 if expected.messages else {"OFFSET_FOUND_NULL": 19}.get(expected.status, 20))
+            assert int(answer.fields["nextBeginOffset"]) == expected.next_offset > offset
+            offset = expected.next_offset
 
 
 def test_tags_are_matched_by_request_and_by_heartbeat(asking: Asking, reader: StoreReader) -> None:
@@ -112,6 +132,19 @@ def test_an_end_of_a_queue_is_waited_at_if_the_client_bears_it(asking: Asking) -
         Request.PULL_MESSAGE, **pulling("Events", 3, 30, sysFlag=6, suspendTimeoutMillis=1 << 40)
     )
     assert longest.seconds == 30
+
+
+def test_a_hole_in_a_queue_is_not_waited_at(tmp_path: Path) -> None:
+    store = goldens.golden("clean", tmp_path)
+    reader = StoreReader(StoreFiles(store))
+    queue = next(queue for queue in reader.queues() if isinstance(queue, ConsumeQueue) and len(queue.files.files) > 2)
+    gone = queue.files.files[1]
+    gone.path.unlink()
+    answer = Asking(store).ask(
+        Request.PULL_MESSAGE, **pulling(queue.topic, queue.queue_id, gone.start_offset // 20, sysFlag=6)
+    )
+    assert (answer.code, answer.remark) == (19, "OFFSET_FOUND_NULL")
+    assert answer.fields["nextBeginOffset"] == str(gone.end_offset // 20)
 
 
 def test_damaged_messages_are_passed_over_and_told(tmp_path: Path) -> None:
