@@ -15,6 +15,8 @@ from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import Caller, RequestError, Tell
 from rmqctl.network.topic_config import TopicConfig
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.read.get import GetResult, QueueView, get_messages, no_queue
+from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
@@ -52,6 +54,8 @@ class Broker:
         self.clients = ClientManager()
         self.locks = QueueLocks()
         self.topics.add_retry_topics({*self.groups.names(), *self.offsets.groups()})
+        # finding out what belongs to a queue takes as long as reading a message of it
+        self._views: dict[tuple[str, int], QueueView] = {}
         self._told: set[tuple[str, int]] = set()
         self.log_end = self._find_log_end()
 
@@ -76,6 +80,16 @@ class Broker:
     def queue(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
         """The queue; None if it has no files, or nobody knows its topic."""
         return self.files.queues.find(topic, queue_id) if self.topics.find(topic) is not None else None
+
+    def frames(self, topic: str, queue_id: int, offset: int, limit: int, tags: TagFilter) -> GetResult:
+        """Messages of a queue from `offset` on with their frames as they are stored; see get_messages."""
+        view = self._views.get((topic, queue_id))
+        if view is None:
+            queue = self.queue(topic, queue_id)
+            if queue is None:
+                return no_queue()
+            view = self._views[topic, queue_id] = self.reader.view(queue)
+        return get_messages(view, offset, limit, tags, frames=True)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Smallest and next offset of a queue, 0 and 0 if there is none."""

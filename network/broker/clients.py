@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.fastjson import bean, integer_of, objects, text_of
-from rmqctl.network.remoting.services import Caller, oneway
+from rmqctl.network.remoting.services import Caller, RequestError, oneway
 
 EXPIRED_AFTER_MS = 120_000
 """Without a heartbeat for so long a client is gone (CHANNEL_EXPIRED_TIMEOUT)."""
@@ -128,7 +128,9 @@ class ClientManager:
     # ---- coming and going
 
     def heard(self, caller: Caller, heartbeat: Heartbeat, language: str, version: int, now: int) -> None:
-        """A client says what it is and wants; the others of a group that changes are told so."""
+        """A client says what it is and wants; the others of a group that changes are told so. RequestError where more
+        are there already than are remembered."""
+        self._require_room(caller, heartbeat)
         channel = Channel(heartbeat.client_id, language, version, now)
         for name in heartbeat.producers:
             self._add(self._producers.setdefault(name, {}), caller, channel)
@@ -146,11 +148,18 @@ class ClientManager:
             if is_new or has_changed:
                 self._notify(name)
 
+    def _require_room(self, caller: Caller, heartbeat: Heartbeat) -> None:
+        groups = (self._consumers.get(text_of(consumer, "groupName")) for consumer in heartbeat.consumers)
+        known = [self._producers.get(name, {}) for name in heartbeat.producers]
+        known += [{} if group is None else group.channels for group in groups]
+        if self._memberships + sum(caller not in channels for channels in known) > _MOST_MEMBERSHIPS:
+            raise RequestError(
+                ResponseCode.SYSTEM_BUSY, f"no more than {_MOST_MEMBERSHIPS} memberships of groups are remembered"
+            )
+
     def _add(self, channels: dict[Caller, Channel], caller: Caller, channel: Channel) -> bool:
         """Note a member; whether it is a new one."""
         is_new = caller not in channels
-        if is_new and self._memberships >= _MOST_MEMBERSHIPS:
-            return False
         self._memberships += is_new
         channels[caller] = channel
         return is_new

@@ -112,7 +112,7 @@ def _read(
     group, queue_id = fields.text(request, "consumerGroup"), fields.integer(request, "queueId")
     offset = fields.long(request, "queueOffset")
     limit = min(max(fields.integer(request, "maxMsgNums"), 1), DEFAULT_LIMIT)
-    result = broker.reader.get_frames(topic.name, queue_id, offset, limit, tags)
+    result = broker.frames(topic.name, queue_id, offset, limit, tags)
     for unit in result.damaged:
         broker.tell_once(
             (f"{topic.name}@{queue_id}", unit.queue_offset), f"a message is passed over, it is damaged: {unit.error}"

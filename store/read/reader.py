@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rmqctl.store.queues.unit import QueueUnit
     from rmqctl.store.read.get import GetResult, QueueView
     from rmqctl.store.read.key_query import QueryResult
-    from rmqctl.store.read.message_filter import TagFilter
     from rmqctl.store.read.selection import OnDamage, Order, Selection
 
 # the same numbers as in rmqctl.store.read.get and rmqctl.store.read.key_query, which are imported where they are needed
@@ -58,15 +57,6 @@ class StoreReader:
         if queue is None:
             return no_queue()
         return get_messages(self.view(queue), offset, limit, tag_filter, max_bytes)
-
-    def get_frames(self, topic: str, queue_id: int, offset: int, limit: int, tag_filter: TagFilter) -> GetResult:
-        """The same with the messages' frames as they are stored, for those who pass them on."""
-        from rmqctl.store.read.get import get_messages, no_queue
-
-        queue = self.files.queues.find(topic, queue_id)
-        if queue is None:
-            return no_queue()
-        return get_messages(self.view(queue), offset, limit, tag_filter, frames=True)
 
     def view(self, queue: AnyConsumeQueue) -> QueueView:
         """`queue` with its ext queue and all that is needed to read its messages."""

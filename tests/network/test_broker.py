@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.network.broker import clients
 from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.codes import ResponseCode as Response
 from rmqctl.network.remoting.command import ONEWAY_FLAG
@@ -122,6 +123,16 @@ def test_a_silent_client_is_sent_away(asking: Asking) -> None:
     asking.broker.tick()
     assert asking.ask(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g").code == 1
     assert asking.ask(Request.GET_CONSUMER_CONNECTION_LIST, consumerGroup="g").code == 206
+
+
+def test_no_more_clients_are_remembered_than_fit(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "_MOST_MEMBERSHIPS", 3)
+    one, two = Peer("127.0.0.1:1"), Peer("127.0.0.1:2")
+    assert asking.ask(Request.HEART_BEAT, heartbeat("c1", "g", Events="*"), peer=one).code == 0
+    assert asking.ask(Request.HEART_BEAT, heartbeat("c2", "g", Events="*"), peer=two).code == Response.SYSTEM_BUSY
+    assert asking.ask(Request.HEART_BEAT, heartbeat("c1", "g", Events="*"), peer=one).code == 0
+    asking.broker.lost(one)
+    assert asking.ask(Request.HEART_BEAT, heartbeat("c2", "g", Events="*"), peer=two).code == 0
 
 
 def test_connections_are_shown(asking: Asking) -> None:
