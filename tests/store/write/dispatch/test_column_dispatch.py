@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -106,7 +105,7 @@ def test_messages_do_not_wait_for_kernels(tmp_path: Path, monkeypatch: pytest.Mo
     try:
         with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
             assert store._writer is not None
-            follower: Any = store._writer._follower
+            follower = store._writer._follower
             store.put(message())
             store.wait_for_dispatch()
             assert column_loading.loading().is_alive()
@@ -115,7 +114,7 @@ def test_messages_do_not_wait_for_kernels(tmp_path: Path, monkeypatch: pytest.Mo
             column_loading.loading().join()
             store.put(message())
             store.wait_for_dispatch()
-            assert follower._columns is not None
+            assert store._writer._follower._columns is not None
             queue = store.files.queues.find("TopicA", 0)
             assert queue is not None
             assert queue.max_offset == 2
