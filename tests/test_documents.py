@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -135,3 +136,17 @@ def test_every_session_of_the_readme_says_its_store() -> None:
 def test_sessions_of_the_readme_print_what_they_say(session: Session, tmp_path: Path) -> None:
     for (command, said), printed in zip(session.steps, held(session, tmp_path), strict=True):
         assert steady(printed) == steady(said), command
+
+
+@pytest.mark.jvm
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
+
+    cells = json.loads((ROOT / "docs/notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    assert f'"{STORE}"' in code
+    (tmp_path / "notebook.py").write_text(code.replace(f'"{STORE}"', repr(str(golden("clean", tmp_path)))))
+    environment = {**os.environ, "JAVA_HOME": str(java_home_for_spark(find_java(), tmp_path))}
+    ended = run([sys.executable, "notebook.py"], cwd=tmp_path, env=environment)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "|topic-with-dash" in ended.stdout
