@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -19,6 +20,8 @@ from tests.test_tidy import FLOORS, HOUSE, module_name, modules
 DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("tests/*/README.md")])
 ARCHITECTURE = ROOT / "docs/architecture.md"
 TOPS = (*FLOORS, "tests", "bench", "docs", "pyspark_rocketmq")
+# its examples of what breaks a rule are of files that there need not be
+OF_EXAMPLES = ("tests/test_tidy_rules.py",)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -28,6 +31,22 @@ def test_paths_lead_somewhere(document: Path) -> None:
     named |= {match for match in re.findall(r"`([a-z_]+/[a-z_/]*)`", text) if match.partition("/")[0] in TOPS}
     folders = (ROOT, document.parent)
     assert sorted(name for name in named if not any((folder / name).exists() for folder in folders)) == []
+
+
+def test_paths_in_sources_lead_somewhere() -> None:
+    stale = []
+    for path, (source, _) in modules().items():
+        if path not in OF_EXAMPLES:
+            named = re.findall(rf"(?<![\w/])(?:{'|'.join(TOPS)})/[a-z_0-9/]+\.(?:py|c|h|md)\b", source)
+            stale += [f"{path}: {name}" for name in named if not (ROOT / name).exists()]
+    assert stale == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_modules_go_by_their_whole_name(document: Path) -> None:
+    rooms = {room.split("/")[1] for room in rooms_told() if "/" in room}
+    pattern = rf"(?<![\w./])(?:{'|'.join(FLOORS[:-1])})\.(?:{'|'.join(sorted(rooms))})\b(?!\()[\w.]*"
+    assert re.findall(pattern, document.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -135,3 +154,13 @@ def test_every_session_of_the_readme_says_its_store() -> None:
 def test_sessions_of_the_readme_print_what_they_say(session: Session, tmp_path: Path) -> None:
     for (command, said), printed in zip(session.steps, held(session, tmp_path), strict=True):
         assert steady(printed) == steady(said), command
+
+
+def test_imports_of_the_notebook_work() -> None:
+    cells = json.loads((ROOT / "docs/notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    lines = re.findall(r"^(?:from|import) .*$", code, re.MULTILINE)
+    assert any("rmqctl." in line for line in lines)
+    assert not [line for line in lines if line.split()[1].partition(".")[0] in FLOORS[:-1]]
+    for line in lines:
+        exec(line, {})

@@ -15,6 +15,7 @@ from typing import Any
 import click
 import pytest
 
+from rmqctl import exit_codes
 from rmqctl.formats.errors import (
     CorruptError,
     NotAStoreError,
@@ -29,6 +30,7 @@ from rmqctl.formats.errors import (
 )
 from rmqctl.main import GROUPS, VERBS, Verb, VerbGroup, cli, main
 from rmqctl.reports.outcome import concluded
+from rmqctl.store.extras import how_to_add
 from tests import processes
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +131,19 @@ def test_a_bug_says_so(capsys: pytest.CaptureFixture[str]) -> None:
         "rmqctl: unexpected ValueError: topic \\x1b]0;evil\\x07\n"
         f"  This is a bug in rmqctl {version('rmqctl')}; RMQCTL_DEBUG=1 shows where it comes from.\n"
     )
+
+
+@pytest.mark.parametrize("module", ["pyarrow", "numba.core", "pyspark.sql"])
+def test_a_missing_extra_is_named_and_no_bug(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(ModuleNotFoundError(f"No module named {module!r}", name=module)) == exit_codes.REFUSED
+    package = module.partition(".")[0]
+    said = f"rmqctl: this needs {package}, which is not installed here\n  {how_to_add(module)}\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_missing_module_of_no_extra_is_a_bug() -> None:
+    assert run(ModuleNotFoundError("No module named 'rmqctl.nothing'", name="rmqctl.nothing")) == exit_codes.BUG
+    assert run(ModuleNotFoundError("no name")) == exit_codes.BUG
 
 
 def test_the_traceback_on_request(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
