@@ -9,9 +9,19 @@ import click
 
 from rmqctl.confirm import confirm_messages, confirm_without_journal
 from rmqctl.formats.errors import UsageError
-from rmqctl.options import StoreLocation, dry_run_option, no_journal_option, output_options, store_options, yes_option
+from rmqctl.options import (
+    StoreLocation,
+    dry_run_option,
+    journal_option,
+    no_journal_option,
+    output_options,
+    store_options,
+    yes_option,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rmqctl.output.output import Output
 
 
@@ -37,6 +47,7 @@ where there is no terminal it needs --yes."""
 @click.option("--full", is_flag=True, help="Let damage anywhere count, not only in the files a broker would check.")
 @dry_run_option
 @no_journal_option
+@journal_option
 @yes_option
 @output_options
 def recover(
@@ -48,6 +59,7 @@ def recover(
     full: bool,
     dry_run: bool,
     no_journal: bool,
+    journal_in: Path | None,
     yes: bool,
 ) -> int:
     """Mend a store after a crash.
@@ -66,7 +78,7 @@ def recover(
     if bridge and (cut or full):
         raise UsageError("--bridge is for all damage and cuts none", hint="leave out --cut and --full, or --bridge")
     if not dry_run:
-        confirm_without_journal(no_journal, yes)
+        confirm_without_journal(no_journal, yes, journal_in)
     keeps, arguments = not no_journal, sys.argv[1:]
     with open_store(store) as files:
         if dry_run:
@@ -75,7 +87,12 @@ def recover(
         with progress("reading the commitlog", total, "bytes") as bar:
             if bridge:
                 report = recover_bridging(
-                    files, dry_run=dry_run, keeps=keeps, arguments=arguments, progress=bar.advance
+                    files,
+                    dry_run=dry_run,
+                    keeps=keeps,
+                    arguments=arguments,
+                    journal_in=journal_in,
+                    progress=bar.advance,
                 )
             else:
                 report = recover_store(
@@ -85,6 +102,7 @@ def recover(
                     dry_run=dry_run,
                     keeps=keeps,
                     arguments=arguments,
+                    journal_in=journal_in,
                     progress=bar.advance,
                     agree=confirm_messages(yes, bar),
                 )

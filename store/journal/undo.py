@@ -13,6 +13,7 @@ from rmqctl.store.files.lock import take_lock
 from rmqctl.store.files.reading import named
 from rmqctl.store.journal.begun import begun
 from rmqctl.store.journal.carry_out import carry_out
+from rmqctl.store.journal.elsewhere import is_pointer, tell_begun
 from rmqctl.store.journal.entry import Entry, tree_items
 from rmqctl.store.journal.folder import (
     ABANDONED,
@@ -36,6 +37,7 @@ from rmqctl.store.journal.log import (
     Change,
     changes,
     find_change,
+    known_folders,
     last_standing,
     to_mend_error,
     unmend,
@@ -72,9 +74,11 @@ def undo(
             _ask(agree, journal, "messages_made")
             with begun(_AGAIN, layout.root):
                 unmend(layout, int(journal.head["started"]))
+                tell_begun(layout, folder, True)
                 write_state(folder, UNDOING)
                 roll_back(folder, journal.entries)
                 write_state(folder, UNDONE)
+                tell_begun(layout, folder, False)
     finally:
         lock.release()
     return change._replace(state=UNDONE)
@@ -126,11 +130,13 @@ def resume(layout: StoreLayout, *, dry_run: bool = False, agree: Agree | None = 
                 roll_back(folder, journal.entries)
                 if change.state == UNDOING:
                     write_state(folder, UNDONE)
+                    tell_begun(layout, folder, False)
                     return change._replace(state=UNDONE)
                 for entry in journal.entries:
                     _require_staged(journal, entry)
                 carry_out(folder, journal.entries, journal.moment_ns, journal.times)
                 write_state(folder, APPLIED, marks=marks_with_lock(journal.layout))
+                tell_begun(layout, folder, False)
     finally:
         lock.release()
     return change._replace(state=APPLIED)
@@ -139,6 +145,8 @@ def resume(layout: StoreLayout, *, dry_run: bool = False, agree: Agree | None = 
 def _to_resume(layout: StoreLayout) -> tuple[Change, Path]:
     pending = [change for change in changes(layout) if change.is_unfinished]
     if not pending:
+        for path in filter(is_pointer, known_folders(layout)):
+            read_state(path)  # why it cannot be reached
         raise NotFoundError("no change was interrupted", file=layout.root, hint="`rmqctl log` lists the changes")
     change = pending[-1]
     if change.state in TO_MEND:
