@@ -30,8 +30,8 @@ class CleanOptions:
 
     `scheduled`: the broker's own rule, which waits for its hour or a full disk, and takes young files too from a disk
     that is nearly full. Otherwise somebody asked for it: age alone counts, unless `at_once` takes that away as well.
-    `accept_gaps`: files missing in the middle of the commitlog are known to be gone for good. `crashed`: a store that was
-    not closed cleanly is cleaned too, as far as that is safe: expired commitlog files that its recovery does not need.
+    `accept_gaps`: files missing in the middle of the commitlog are known to be gone for good. `crashed`: a store that
+    was not closed cleanly is cleaned too, as far as that is safe: of expired commitlog files that no recovery needs.
     """
 
     reserved_time: int = 72 * HOUR_MS

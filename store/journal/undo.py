@@ -13,7 +13,7 @@ from rmqctl.store.files.lock import take_lock
 from rmqctl.store.files.reading import named
 from rmqctl.store.journal.begun import begun
 from rmqctl.store.journal.carry_out import carry_out
-from rmqctl.store.journal.elsewhere import is_pointer, tell_begun
+from rmqctl.store.journal.elsewhere import tell_begun
 from rmqctl.store.journal.entry import Entry, tree_items
 from rmqctl.store.journal.folder import (
     ABANDONED,
@@ -37,9 +37,9 @@ from rmqctl.store.journal.log import (
     Change,
     changes,
     find_change,
-    known_folders,
     last_standing,
     to_mend_error,
+    unfinished,
     unmend,
     way_out,
 )
@@ -145,8 +145,7 @@ def resume(layout: StoreLayout, *, dry_run: bool = False, agree: Agree | None = 
 def _to_resume(layout: StoreLayout) -> tuple[Change, Path]:
     pending = [change for change in changes(layout) if change.is_unfinished]
     if not pending:
-        for path in filter(is_pointer, known_folders(layout)):
-            read_state(path)  # why it cannot be reached
+        unfinished(layout)  # raises where that cannot be known
         raise NotFoundError("no change was interrupted", file=layout.root, hint="`rmqctl log` lists the changes")
     change = pending[-1]
     if change.state in TO_MEND:
