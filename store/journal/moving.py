@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from rmqctl.store.files import io
+from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 from rmqctl.store.files.trees import flush_tree, remove_any
 
 _MOVING, _GONE = ".rmqctl-moving", ".rmqctl-gone"
@@ -17,7 +18,8 @@ def move(source: Path, target: Path) -> None:
     if io.rename_within(source, target):
         return
     temporary = coming(target)
-    io.copy_file(source, temporary)
+    # with its holes: most of the last commitlog file is one, and neither disk has room for it
+    io.copy_file(source, temporary, lambda one, other: copy_sparsely(one, other, one.stat().st_size, Sharing.AUTO))
     flush_tree(temporary)
     io.rename(temporary, target)
     io.flush_directory(target.parent)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own with the crashed golden, its first files expired, and not a page left."""
     path = tmp_path / "disk"
     path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", path]
+    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(path)]
     mounted = subprocess.run(command, capture_output=True, timeout=20, check=False)
     if mounted.returncode:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode(errors='replace').strip()}")
@@ -49,7 +50,7 @@ def free(disk: Path, pages: int) -> None:
     os.truncate(disk / "filler", (disk / "filler").stat().st_size - pages * 4096)
 
 
-def same(before: dict[str, object], after: dict[str, object]) -> bool:
+def same(before: dict[str, Any], after: dict[str, Any]) -> bool:
     return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} <= {".", "lock"}
 
 
@@ -75,14 +76,17 @@ def test_a_full_disk_names_the_ways_out_and_clean_needs_no_room(full_disk: Path)
 
 
 def test_a_journal_on_another_disk_leaves_room_for_the_store(full_disk: Path, tmp_path: Path) -> None:
+    """What is cleared of one file of 256 KiB has no place on the disk, where 120 KiB are free."""
     store, other = full_disk / "crash", tmp_path / "other"
     other.mkdir()
     before = tree_state(store)
-    planned = run("recover", "-s", store, "--dry-run", "--json").objects[0]["operations"]
-    come = sum(row["bytes"] for row in planned if row["operation"] in ("create", "install", "resize"))
-    free(full_disk, come // 4096 + len(planned) + 8)
-    assert run("recover", "-s", store).code == 6
-    done = run("recover", "-s", store, "--journal", other, "--json")
+    at = run("cat", "-s", store, "--json", "-n", "9").objects[8]["physical_offset"]
+    assert at < 50_000
+    free(full_disk, 30)
+    refused = run("truncate", "-s", store, "--at", at, "--yes")
+    assert (refused.code, "--journal" in refused.err) == (6, True)
+    assert same(before, tree_state(store))
+    done = run("truncate", "-s", store, "--at", at, "--yes", "--journal", other, "--json")
     assert done.code == 0, done.err
     folder = Path(done.objects[0]["journal"])
     assert folder.parent == other / "crash.rmqctl"
