@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
-from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.output.progress import aside
 
 
-def confirm_without_journal(no_journal: bool, yes: bool) -> None:
-    """Before a change of which nothing is kept. click.Abort if the person at the terminal does not want it."""
+def confirm_without_journal(no_journal: bool, yes: bool, journal_in: Path | None = None) -> None:
+    """Before a change of which nothing is kept. click.Abort if the person at the terminal does not want it; UsageError
+    where it is said as well what is to be kept in."""
+    if no_journal and journal_in is not None:
+        raise UsageError("--no-journal keeps nothing, and --journal says where", hint="leave one of them out")
     if no_journal and not confirm("Without a journal this cannot be undone. Go on?", yes=yes):
         raise click.Abort
 

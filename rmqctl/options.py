@@ -122,6 +122,13 @@ yes_option = Flag("-y", "--yes", is_flag=True, help="Do not ask.")
 no_journal_option = Flag(
     "--no-journal", "no_journal", is_flag=True, help="Keep nothing of what is removed: no undo, and its space is free."
 )
+journal_option = Flag(
+    "--journal",
+    "journal_in",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep what goes below DIR, which may be on another disk, instead of beside the store.",
+)
 dry_run_option = Flag("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 
 _store_option = Flag(

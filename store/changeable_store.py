@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import RmqctlError, UsageError
@@ -31,7 +32,8 @@ class ChangeableStore(ReadableStore):
     the store can be looked at as before.
 
     `dry_run`: only plan, and say what would change. `keeps`: keep what goes; without it there is no undo. `arguments`:
-    what `rmqctl log` is to show as the command line. `agree`: called with the number of messages that are going to be
+    what `rmqctl log` is to show as the command line. `journal_in`: the directory that keeps what goes, for one on
+    another disk; None for beside the store. `agree`: called with the number of messages that are going to be
     taken away, under the lock and before anything changes; raise in it what is to stop that.
     """
 
@@ -61,6 +63,7 @@ class ChangeableStore(ReadableStore):
         dry_run: bool = False,
         keeps: bool = True,
         arguments: list[str] | None = None,
+        journal_in: Path | None = None,
         progress: Progress | None = None,
         agree: Agree | None = None,
     ) -> RecoverReport:
@@ -76,7 +79,9 @@ class ChangeableStore(ReadableStore):
             if bridge:
                 from rmqctl.store.recover.bridge.bridge import recover_bridging
 
-                return recover_bridging(files, dry_run=dry_run, keeps=keeps, arguments=arguments, progress=progress)
+                return recover_bridging(
+                    files, dry_run=dry_run, keeps=keeps, arguments=arguments, journal_in=journal_in, progress=progress
+                )
             from rmqctl.store.recover.recover import recover
 
             return recover(
@@ -86,6 +91,7 @@ class ChangeableStore(ReadableStore):
                 dry_run=dry_run,
                 keeps=keeps,
                 arguments=arguments,
+                journal_in=journal_in,
                 progress=progress,
                 agree=agree,
             )
@@ -97,6 +103,7 @@ class ChangeableStore(ReadableStore):
         dry_run: bool = False,
         keeps: bool = True,
         arguments: list[str] | None = None,
+        journal_in: Path | None = None,
         progress: Progress | None = None,
     ) -> RepairReport:
         """Check the store and mend what is found; with `only` findings of these codes. What needs a decision is `left`
@@ -105,7 +112,15 @@ class ChangeableStore(ReadableStore):
 
         only = tuple(only)
         with self._changing() as files:
-            return repair(files, only=only, dry_run=dry_run, keeps=keeps, arguments=arguments, progress=progress)
+            return repair(
+                files,
+                only=only,
+                dry_run=dry_run,
+                keeps=keeps,
+                arguments=arguments,
+                journal_in=journal_in,
+                progress=progress,
+            )
 
     def rebuild(
         self,
@@ -116,6 +131,7 @@ class ChangeableStore(ReadableStore):
         dry_run: bool = False,
         keeps: bool = True,
         arguments: list[str] | None = None,
+        journal_in: Path | None = None,
         progress: Progress | None = None,
     ) -> RebuildReport:
         """Make consume queues (of `topics`, None: of all) and index anew from the commitlog. The report counts damaged
@@ -132,6 +148,7 @@ class ChangeableStore(ReadableStore):
                 dry_run=dry_run,
                 keeps=keeps,
                 arguments=arguments,
+                journal_in=journal_in,
                 progress=progress,
             )
 
@@ -142,6 +159,7 @@ class ChangeableStore(ReadableStore):
         dry_run: bool = False,
         keeps: bool = True,
         arguments: list[str] | None = None,
+        journal_in: Path | None = None,
         progress: Progress | None = None,
         agree: Agree | None = None,
     ) -> RecoverReport:
@@ -151,7 +169,14 @@ class ChangeableStore(ReadableStore):
 
         with self._changing() as files:
             return truncate(
-                files, at, dry_run=dry_run, keeps=keeps, arguments=arguments, progress=progress, agree=agree
+                files,
+                at,
+                dry_run=dry_run,
+                keeps=keeps,
+                arguments=arguments,
+                journal_in=journal_in,
+                progress=progress,
+                agree=agree,
             )
 
     def undo(self, change_id: str | None = None, *, dry_run: bool = False, agree: Agree | None = None) -> Change:

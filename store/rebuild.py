@@ -11,12 +11,9 @@ from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import topic_directory
-from rmqctl.store.files.reading import named
-from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
+from rmqctl.store.journal.frame import Terms, changing
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
-from rmqctl.store.journal.plan import Install, MoveAway, Plan, describe
-from rmqctl.store.journal.taken import taken
+from rmqctl.store.journal.plan import Install, MoveAway, Plan
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, rocksdb_error
@@ -167,6 +164,7 @@ def rebuild(
     dry_run: bool = False,
     keeps: bool = True,
     arguments: list[str] | None = None,
+    journal_in: Path | None = None,
     progress: Progress | None = None,
     work: RebuildWork | None = None,
 ) -> RebuildReport:
@@ -177,32 +175,23 @@ def rebuild(
     be, shows only where the units of a queue come together. Damage in the log is passed over and counted.
     UsageError, NotFoundError for a topic without messages, RefusedError without a log, StoreInUseError.
     """
-    work = work or _rebuild
     if topics and index:
         raise UsageError("the index holds the keys of all topics", hint="use --queues with -t, or leave -t out")
     if queues and has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
-    plan = Plan()
-    if dry_run:
-        with named(files.root):
-            refuse_unfinished(files.layout, mends=True)
-            _require_log(files)
-            keep_interrupted_sizes(files)
-            report = _rebuild(files, None, plan, queues, index, topics, progress)
-            report.operations = [describe(operation, files.root) for operation in plan.operations]
-        return report
-    with taken(files, mends=True) as store:
-        _require_log(store)
-        journal = Journal(store.layout, "rebuild", arguments, keeps=keeps, sizes=store.sizes())
-        with journal.planning():
-            report = work(store, journal, plan, queues, index, topics, progress)
-        report.operations = [describe(operation, store.root) for operation in plan.operations]
-        journal.apply(plan)
-        report.journal = journal.kept_in
-        is_all = queues and index
-        end_interrupted(
-            store.layout, lambda head: head["verb"] == "rebuild" and (is_all or head["arguments"] == arguments)
-        )
+    is_all = queues and index
+
+    def ends(head: dict[str, Any]) -> bool:
+        return head["verb"] == "rebuild" and (is_all or head["arguments"] == arguments)
+
+    with changing(files, "rebuild", Terms(dry_run, keeps, arguments, journal_in), ends) as change:
+        _require_log(change.files)
+        if change.journal is None or work is None:
+            report = _rebuild(change.files, change.journal, change.plan, queues, index, topics, progress)
+        else:
+            report = work(change.files, change.journal, change.plan, queues, index, topics, progress)
+        report.operations = change.rows()
+    report.journal = change.kept_in
     return report
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.columns.batch import ColumnRecord, MessageColumns
 from rmqctl.store.columns.parallel import walk_parallel
 from rmqctl.store.commitlog.walk import Blank, Empty, Progress, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.journal.frame import Change, Terms
 from rmqctl.store.journal.undo import Agree
 from rmqctl.store.recover.recover import recover_with
 from rmqctl.store.recover.report import Goal, RecoverReport
@@ -22,6 +24,7 @@ def truncate(
     dry_run: bool = False,
     keeps: bool = True,
     arguments: list[str] | None = None,
+    journal_in: Path | None = None,
     progress: Progress | None = None,
     agree: Agree | None = None,
 ) -> RecoverReport:
@@ -34,11 +37,11 @@ def truncate(
     UnsupportedError for RocksDB queues.
     """
 
-    def goal(store: StoreFiles, _: object) -> Goal:
-        require_boundary(store.log, at)
-        return Goal(at=at, messages_cut=count_messages(store.log, at))
+    def goal(change: Change) -> Goal:
+        require_boundary(change.files.log, at)
+        return Goal(at=at, messages_cut=count_messages(change.files.log, at))
 
-    return recover_with(files, goal, "truncate", dry_run, keeps, arguments, progress, agree)
+    return recover_with(files, goal, "truncate", Terms(dry_run, keeps, arguments, journal_in), progress, agree)
 
 
 def require_boundary(log: MappedFileQueue, at: int) -> None:

@@ -39,7 +39,7 @@ HOUSE = tuple(
     rmqctl.store.index rmqctl.store.compiled rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read
     rmqctl.store.scan rmqctl.store.export rmqctl.store.dump rmqctl.store.survey
     rmqctl.store.journal.plan rmqctl.store.journal.moving rmqctl.store.journal.reach rmqctl.store.journal.entry
-    rmqctl.store.journal.folder rmqctl.store.journal.use rmqctl.store.journal
+    rmqctl.store.journal.elsewhere rmqctl.store.journal.folder rmqctl.store.journal.use rmqctl.store.journal
     rmqctl.store.info rmqctl.store.clean
     rmqctl.store.recover.mend rmqctl.store.recover rmqctl.store.rebuild rmqctl.store.truncate
     rmqctl.store.check.catalogue rmqctl.store.check.cross rmqctl.store.check.log rmqctl.store.check.state

@@ -54,6 +54,7 @@ def rebuild_with(
     dry_run: bool = False,
     keeps: bool = True,
     arguments: list[str] | None = None,
+    journal_in: Path | None = None,
     split_size: int = SPLIT_SIZE,
     progress: Progress | None = None,
 ) -> RebuildReport:
@@ -70,6 +71,7 @@ def rebuild_with(
         dry_run=dry_run,
         keeps=keeps,
         arguments=arguments,
+        journal_in=journal_in,
         progress=progress,
         work=work,
     )

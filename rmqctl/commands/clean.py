@@ -71,6 +71,11 @@ _KEPT = {
     help="How long a reader in this process may hold a file back.  [default: 120s]",
 )
 @click.option("--accept-gaps", is_flag=True, help="Files missing inside the commitlog are gone for good.")
+@click.option(
+    "--crashed",
+    is_flag=True,
+    help="Even of a store that was not closed cleanly: then only expired commitlog files that `recover` does not need.",
+)
 @click.option("--now", "at", type=TIME, metavar="TIME", help="With --dry-run: as if it were this time.")
 @dry_run_option
 @yes_option
@@ -86,6 +91,7 @@ def clean(
     disk_ratio: int | None,
     interval_forcibly: int | None,
     accept_gaps: bool,
+    crashed: bool,
     at: int | None,
     dry_run: bool,
     yes: bool,
@@ -96,6 +102,9 @@ def clean(
     always kept. Then queue and index files that only point before the commitlog's new beginning are removed as well.
     It says how many messages that takes away and asks, on a terminal; elsewhere it needs --yes. Defaults are those of
     -c broker.conf, else the broker's. Without --scheduled neither the hour nor the disks matter.
+
+    A store that was not closed cleanly has to be recovered first. Where its disk is too full for that, --crashed frees
+    space without needing any: queues and index stay, and a later `rmqctl clean` takes their files.
     """
     if not scheduled and (delete_when is not None or disk_ratio is not None):
         raise UsageError("--delete-when and --disk-ratio belong to the broker's own rule", hint="add --scheduled")
@@ -114,6 +123,7 @@ def clean(
         at_once=at_once,
         scheduled=scheduled,
         accept_gaps=accept_gaps,
+        crashed=crashed,
         **{name: value for name, value in given.items() if value is not None},
     )
     now = now_ms() if at is None else at

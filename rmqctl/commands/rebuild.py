@@ -15,6 +15,7 @@ from rmqctl.formats.wording import counted
 from rmqctl.options import (
     StoreLocation,
     dry_run_option,
+    journal_option,
     no_journal_option,
     output_options,
     store_options,
@@ -25,6 +26,7 @@ from rmqctl.spark_options import SparkChoice, spark_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from rmqctl.output.output import Output
     from rmqctl.store.rebuild import RebuildReport
@@ -47,6 +49,7 @@ Exit code 1 if spans of the log are damaged: their messages got no queue slot.""
 @spark_options
 @dry_run_option
 @no_journal_option
+@journal_option
 @yes_option
 @output_options
 def rebuild(
@@ -58,6 +61,7 @@ def rebuild(
     topic: tuple[str, ...],
     dry_run: bool,
     no_journal: bool,
+    journal_in: Path | None,
     yes: bool,
 ) -> int:
     """Make consume queues and index anew from the commitlog.
@@ -74,7 +78,7 @@ def rebuild(
     if index and topic:
         raise click.UsageError("the index holds the keys of all topics: --index takes no -t")
     if not dry_run:
-        confirm_without_journal(no_journal, yes)
+        confirm_without_journal(no_journal, yes, journal_in)
     both = not queues and not index and not topic
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
@@ -94,6 +98,7 @@ def rebuild(
                 dry_run=dry_run,
                 keeps=not no_journal,
                 arguments=sys.argv[1:],
+                journal_in=journal_in,
                 progress=bar.advance,
             )
     record = report_row(report)

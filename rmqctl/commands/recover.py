@@ -13,6 +13,7 @@ from rmqctl.options import (
     QueueFileSize,
     StoreLocation,
     dry_run_option,
+    journal_option,
     no_journal_option,
     output_options,
     store_options,
@@ -20,6 +21,8 @@ from rmqctl.options import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rmqctl.output.output import Output
 
 
@@ -52,6 +55,7 @@ where there is no terminal it needs --yes."""
 )
 @dry_run_option
 @no_journal_option
+@journal_option
 @yes_option
 @output_options
 def recover(
@@ -64,6 +68,7 @@ def recover(
     queue_file_size: int | None,
     dry_run: bool,
     no_journal: bool,
+    journal_in: Path | None,
     yes: bool,
 ) -> int:
     """Make a store whole after a crash.
@@ -81,7 +86,7 @@ def recover(
     if bridge and (cut or full):
         raise UsageError("--bridge is for all damage and cuts none", hint="leave out --cut and --full, or --bridge")
     if not dry_run:
-        confirm_without_journal(no_journal, yes)
+        confirm_without_journal(no_journal, yes, journal_in)
     with open_store(store) as opened:
         decide_queue_file_size(opened.files, queue_file_size)
         if dry_run:
@@ -95,6 +100,7 @@ def recover(
                 dry_run=dry_run,
                 keeps=not no_journal,
                 arguments=sys.argv[1:],
+                journal_in=journal_in,
                 progress=bar.advance,
                 agree=confirm_messages(yes),
             )

@@ -9,10 +9,20 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.confirm import confirm_without_journal
-from rmqctl.options import StoreLocation, dry_run_option, no_journal_option, output_options, store_options, yes_option
+from rmqctl.options import (
+    StoreLocation,
+    dry_run_option,
+    journal_option,
+    no_journal_option,
+    output_options,
+    store_options,
+    yes_option,
+)
 from rmqctl.reports.recover_output import SHOWN_BRIDGES, print_operations, undo_advice
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rmqctl.output.output import Output
     from rmqctl.store.repair.repair import RepairReport
 
@@ -34,10 +44,18 @@ Exit code 0: no error or warning is left. 1: some are, which need a decision or 
 @click.option("--only", multiple=True, metavar="CODE", help="Only findings of this code; may be repeated.")
 @dry_run_option
 @no_journal_option
+@journal_option
 @yes_option
 @output_options
 def repair(
-    store: StoreLocation, output: Output, *, only: tuple[str, ...], dry_run: bool, no_journal: bool, yes: bool
+    store: StoreLocation,
+    output: Output,
+    *,
+    only: tuple[str, ...],
+    dry_run: bool,
+    no_journal: bool,
+    journal_in: Path | None,
+    yes: bool,
 ) -> int:
     """Check a store, and fix what is found.
 
@@ -50,7 +68,7 @@ def repair(
     from rmqctl.output.progress import progress
 
     if not dry_run:
-        confirm_without_journal(no_journal, yes)
+        confirm_without_journal(no_journal, yes, journal_in)
     with open_store(store) as opened:
         if dry_run:
             tell_if_open(opened)
@@ -61,6 +79,7 @@ def repair(
                 dry_run=dry_run,
                 keeps=not no_journal,
                 arguments=sys.argv[1:],
+                journal_in=journal_in,
                 progress=bar.advance,
             )
     _print(report, output, store, no_journal)

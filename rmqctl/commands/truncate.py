@@ -12,6 +12,7 @@ from rmqctl.options import (
     OFFSET,
     StoreLocation,
     dry_run_option,
+    journal_option,
     no_journal_option,
     output_options,
     store_options,
@@ -19,6 +20,8 @@ from rmqctl.options import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rmqctl.output.output import Output
 
 
@@ -36,9 +39,19 @@ terminal to ask at, if messages would go."""
 @click.option("--at", type=OFFSET, required=True, metavar="OFFSET", help="Physical offset where the log is to end.")
 @dry_run_option
 @no_journal_option
+@journal_option
 @yes_option
 @output_options
-def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no_journal: bool, yes: bool) -> int:
+def truncate(
+    store: StoreLocation,
+    output: Output,
+    *,
+    at: int,
+    dry_run: bool,
+    no_journal: bool,
+    journal_in: Path | None,
+    yes: bool,
+) -> int:
     """End the commitlog at OFFSET, where a message begins or ends.
 
     All messages from there on go: it says how many and asks, on a terminal; elsewhere it needs --yes. Queues, index
@@ -50,7 +63,7 @@ def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no
     from rmqctl.reports.recover_output import print_report
 
     if not dry_run:
-        confirm_without_journal(no_journal, yes)
+        confirm_without_journal(no_journal, yes, journal_in)
     with open_store(store) as opened:
         if dry_run:
             tell_if_open(opened)
@@ -61,6 +74,7 @@ def truncate(store: StoreLocation, output: Output, *, at: int, dry_run: bool, no
                 dry_run=dry_run,
                 keeps=not no_journal,
                 arguments=sys.argv[1:],
+                journal_in=journal_in,
                 progress=bar.advance,
                 agree=confirm_messages(yes),
             )

@@ -24,6 +24,7 @@ _STOPPED = {exit_codes.INTERRUPTED: "interrupted", exit_codes.TERMINATED: "termi
 class Terminated(KeyboardInterrupt):
     """SIGTERM: for everybody but a prompt, which Ctrl-C does not end, the same as Ctrl-C."""
 
+
 _REFUSALS = {
     errno.EIO,
     errno.ENXIO,

@@ -11,7 +11,15 @@ from rmqctl.formats.errors import RefusedError, WriteFailedError
 from rmqctl.store.clean.decision import Because, FileDecision
 from rmqctl.store.clean.followers import ext_of, judge_ext, judge_index, judge_queue
 from rmqctl.store.clean.options import CleanOptions, DiskUsage, Order, decide, options_from_config
-from rmqctl.store.clean.plan import judge_commitlog, measure_usage, notes_on, plan_clean, refuse_unknowable
+from rmqctl.store.clean.plan import (
+    cleans_crashed,
+    judge_commitlog,
+    measure_usage,
+    needed_by_recovery,
+    notes_on,
+    plan_clean,
+    refuse_unknowable,
+)
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import LARGEST_OFFSET
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -102,6 +110,9 @@ class Cleaner:
         """
         files, options = self.files, self.options
         refuse_unknowable(files, options)
+        is_crashed = cleans_crashed(files, options)
+        if is_crashed:
+            needed_from = min(needed_from, needed_by_recovery(files))
         now = time.time_ns() // 1_000_000 if now is None else now
         usage = usage or measure_usage(files, options)
         order = decide(options, now, usage)
@@ -111,9 +122,11 @@ class Cleaner:
         commitlog = self._remove_from(files.log, commitlog, options.forced_after)
         if self._retry_hanging_first() and first is not None and first not in files.log.files:
             commitlog[0] = commitlog[0]._replace(because=Because.EXPIRED, detail="was held by a reader before")
-        followers = self._follow(files.log.min_offset)
+        # they point into a log whose end is not known yet
+        followers = [] if is_crashed else self._follow(files.log.min_offset)
         decisions = [*commitlog, *followers]
-        return CleanReport(order, usage, before, files.log.min_offset, decisions, notes_on(files), False)
+        notes = notes_on(files, is_crashed=is_crashed)
+        return CleanReport(order, usage, before, files.log.min_offset, decisions, notes, False)
 
     def _remove_from(
         self, queue: MappedFileQueue, decisions: list[FileDecision], forced_after: int
@@ -230,7 +243,7 @@ def clean(
             refuse_unfinished(files.layout)
             plan = plan_clean(files, options, now=now, usage=usage)
             notes = plan.notes
-            if files.has_abort() and files.log.is_shared:
+            if files.has_abort() and files.log.is_shared and not options.crashed:
                 notes = [
                     *notes,
                     "`abort` exists: the store is open or was not closed cleanly, so it would not be cleaned",
@@ -243,9 +256,12 @@ def clean(
         try:
             # under the lock, and in the same files: others may have changed the store, and readers hold some of them
             files.look_again()
-            if files.has_abort():
+            if files.has_abort() and not options.crashed:
                 raise RefusedError(
-                    "the store was not closed cleanly", file=files.layout.abort, hint="run `rmqctl recover` first"
+                    "the store was not closed cleanly",
+                    file=files.layout.abort,
+                    hint="run `rmqctl recover` first; if its disk is too full for that, `rmqctl clean --crashed` "
+                    "removes expired files at the beginning of the log",
                 )
             # nobody else uses the store while we hold its lock, so there is nobody to leave pauses for
             return clean_locked(Cleaner(files, options, sleep=lambda _: None), now, usage, arguments=arguments)

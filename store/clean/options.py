@@ -30,7 +30,8 @@ class CleanOptions:
 
     `scheduled`: the broker's own rule, which waits for its hour or a full disk, and takes young files too from a disk
     that is nearly full. Otherwise somebody asked for it: age alone counts, unless `at_once` takes that away as well.
-    `accept_gaps`: files missing in the middle of the commitlog are known to be gone for good.
+    `accept_gaps`: files missing in the middle of the commitlog are known to be gone for good. `crashed`: a store that
+    was not closed cleanly is cleaned too, as far as that is safe: of expired commitlog files that no recovery needs.
     """
 
     reserved_time: int = 72 * HOUR_MS
@@ -38,6 +39,7 @@ class CleanOptions:
     at_once: bool = False
     scheduled: bool = False
     accept_gaps: bool = False
+    crashed: bool = False
     delete_when: str = "04"
     forced_after: int = 120_000
     retry_hanging_after: int = 120_000
@@ -53,6 +55,11 @@ class CleanOptions:
         """UsageError for values no rule can be made of."""
         if self.reserved_time < 0:
             raise UsageError("files cannot be kept for a negative time")
+        if self.crashed and (self.at_once or self.scheduled):
+            raise UsageError(
+                "of a store that was not closed cleanly only expired files go",
+                hint="leave out --at-once and --scheduled",
+            )
         if self.batch_maximum < 1:
             raise UsageError("the number of files to delete in one run must be at least 1")
         self.hours()

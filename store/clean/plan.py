@@ -15,6 +15,7 @@ from rmqctl.store.files.layout import LARGEST_OFFSET
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_survey import start_after_crash
 
 
 class CleanPlan(NamedTuple):
@@ -44,11 +45,24 @@ def plan_clean(
     refuse_unknowable(files, options)
     usage = usage or measure_usage(files, options)
     order = decide(options, now, usage)
-    commitlog = judge_commitlog(files, options, order, now, reference_now)
+    is_crashed = cleans_crashed(files, options)
+    needed_from = needed_by_recovery(files) if is_crashed else LARGEST_OFFSET
+    commitlog = judge_commitlog(files, options, order, now, reference_now, needed_from)
     after = min_offset_after(files.log, commitlog)
-    return CleanPlan(
-        order, usage, files.log.min_offset, after, commitlog, list(judge_followers(files, after)), notes_on(files)
-    )
+    followers = [] if is_crashed else list(judge_followers(files, after))
+    notes = notes_on(files, is_crashed=is_crashed)
+    return CleanPlan(order, usage, files.log.min_offset, after, commitlog, followers, notes)
+
+
+def cleans_crashed(files: StoreFiles, options: CleanOptions) -> bool:
+    """Whether the store was not closed cleanly, and is to be cleaned all the same as far as that is safe."""
+    return options.crashed and files.has_abort()
+
+
+def needed_by_recovery(files: StoreFiles) -> int:
+    """Physical offset from which on a recovery after a crash needs the log: what lies before is covered by the
+    checkpoint, so it was on disk, and nothing that follows stands or falls by it."""
+    return start_after_crash(files.log, files.checkpoint())
 
 
 def measure_usage(files: StoreFiles, options: CleanOptions) -> DiskUsage:
@@ -86,9 +100,14 @@ def refuse_unknowable(files: StoreFiles, options: CleanOptions) -> None:
             )
 
 
-def notes_on(files: StoreFiles) -> list[str]:
+def notes_on(files: StoreFiles, *, is_crashed: bool = False) -> list[str]:
     """What a person should know besides the list of files."""
     notes = [f"{problem.path}: {problem.detail}" for problem in files.log.problems]
+    if is_crashed:
+        notes.append(
+            "the store was not closed cleanly: queues and index stay as they are; run `rmqctl recover`, then "
+            "`rmqctl clean` again"
+        )
     if has_rocksdb_queues(files.layout):
         notes.append("the consume queues are in a RocksDB: the broker's compaction drops their stale units")
     if not files.log.files:
@@ -106,12 +125,14 @@ def judge_commitlog(
 ) -> list[FileDecision]:
     """Every commitlog file, oldest first (MappedFileQueue#deleteExpiredFileByTime).
 
-    What reaches behind `needed_from` stays: a store that is open for writing has yet to flush and dispatch it.
+    What reaches behind `needed_from` stays: a store that is open for writing has yet to flush and dispatch it, and one
+    that was not closed cleanly is recovered from there.
     """
     log = files.log
     last = last_with_data(log.files, files.descriptors)
     decisions: list[FileDecision] = []
     stop = None if order.deletes else Because.NOT_DUE
+    why_needed = "a recovery reads it" if options.crashed else "not yet flushed and dispatched"
     for position, file in enumerate(log.files):
         age = now - modified_ms(file.path)
         detail = f"last modified {_span(age)} ago, kept for {_span(options.reserved_time)}"
@@ -120,7 +141,7 @@ def judge_commitlog(
         elif stop is not None:
             because, detail = stop, ""
         elif file.end_offset > needed_from:
-            because, stop, detail = Because.STILL_USED, Because.BEHIND, "not yet flushed and dispatched"
+            because, stop, detail = Because.STILL_USED, Because.BEHIND, why_needed
         elif not order.at_once and age < options.reserved_time:
             because, stop = Because.YOUNG, Because.BEHIND
         elif not file.reference.would_end(options.forced_after, reference_now):

@@ -204,16 +204,26 @@ def set_modified(path: Path, modified_ns: int) -> None:
         os.utime(path, ns=(path.stat().st_atime_ns, modified_ns))
 
 
-def copy_file(source: Path, target: Path) -> None:
-    """Copy content, times and owners of a file, or of a directory with everything in it; links stay links."""
+def copy_file(source: Path, target: Path, copy_bytes: Callable[[Path, Path], object]) -> None:
+    """Copy content, times and owners of a file, or of a directory with everything in it; links stay links.
+
+    `copy_bytes(source, target)` copies what is in a regular file to a new one.
+    """
     import shutil
+
+    def copy(one: str | Path, other: str | Path) -> None:
+        if Path(one).is_symlink() or not Path(one).is_file():
+            shutil.copy2(one, other, follow_symlinks=False)
+            return
+        copy_bytes(Path(one), Path(other))
+        shutil.copystat(one, other)
 
     with _changing("copy", target):
         make_directories(target.parent)
         if source.is_dir() and not source.is_symlink():
-            shutil.copytree(source, target, symlinks=True)
+            shutil.copytree(source, target, symlinks=True, copy_function=copy)
         else:
-            shutil.copy2(source, target, follow_symlinks=False)
+            copy(source, target)
         if os.geteuid() == 0:  # nobody else can
             for path in [source, *(source.rglob("*") if target.is_dir() else ())]:
                 os.lchown(target / path.relative_to(source), path.lstat().st_uid, path.lstat().st_gid)

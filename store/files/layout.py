@@ -9,6 +9,8 @@ from rmqctl.formats.errors import UsageError
 
 FILE_NAME_DIGITS = 20
 LARGEST_OFFSET = (1 << 63) - 1
+KEPT = ".rmqctl"
+"""What the folder beside a store ends with that holds what changes took out of it."""
 
 
 def file_name(start_offset: int) -> str:
@@ -112,4 +114,4 @@ class StoreLayout:
         Links are followed: whatever name a store is used by, its changes are found.
         """
         root = Path(os.path.realpath(self.root))
-        return root.with_name(root.name + ".rmqctl")
+        return root.with_name(root.name + KEPT)

@@ -13,7 +13,7 @@ from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 from rmqctl.store.files.trees import flush_tree, remove_any
 from rmqctl.store.journal.entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, MOVE, RESIZE, WRITE, Entry
 from rmqctl.store.journal.folder import AFTER
-from rmqctl.store.journal.moving import move
+from rmqctl.store.journal.moving import coming, move
 
 _ZEROS = bytes(CHUNK)
 SINGLE = "single"
@@ -55,19 +55,16 @@ def carry_out(
 def make_single(folder: Path, path: Path) -> None:
     """Give a file with several names (a snapshot by hard links) bytes of its own: the others keep theirs.
 
-    `folder`: of the journal. WriteFailedError if it is on another disk.
+    `folder`: of the journal, where the copy is made; where that is on another disk it is made beside the file, as a
+    move would.
     """
     path = Path(os.path.realpath(path))  # the link stays
     if path.stat().st_nlink == 1:
         return
-    if path.stat().st_dev != folder.stat().st_dev:
-        raise WriteFailedError(
-            "has a second name, such as in a snapshot, and is on another disk than the journal: nothing was changed",
-            file=path,
-            hint="put a copy of the file in its place, then run the command again",
-        )
     directory_time = path.parent.stat().st_mtime_ns
     copy = folder / SINGLE
+    if path.stat().st_dev != folder.stat().st_dev:
+        copy = coming(path)
     if copy.exists():
         io.remove(copy)
     copy_sparsely(path, copy, path.stat().st_size, Sharing.AUTO)

@@ -22,6 +22,7 @@ from rmqctl.formats.errors import CorruptError, RefusedError, StoreInUseError, U
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.trees import remove_any
+from rmqctl.store.journal.elsewhere import is_pointer, pointed, target_of
 from rmqctl.store.journal.entry import Entry, Item, file_sha256, from_json
 from rmqctl.store.journal.reach import reach_of, remembered_layout
 
@@ -72,7 +73,9 @@ def write_journal(folder: Path, head: dict[str, Any], operations: list[dict[str,
 def write_state(folder: Path, state: str, **more: Any) -> None:
     """Say how far the change has come; durable when this returns."""
     now = time.time_ns() // 1_000_000
-    io.write_whole(folder / STATE, json.dumps({**more, "state": state, "time": now}).encode("ascii"))
+    # of a journal that cannot be reached the file that stands in its place says it
+    path = folder if is_pointer(folder) else folder / STATE
+    io.write_whole(path, json.dumps({**more, "state": state, "time": now}).encode("ascii"))
 
 
 def remove_folder(folder: Path) -> None:
@@ -83,7 +86,7 @@ def remove_folder(folder: Path) -> None:
         remove_any(gone)
     io.rename(folder, gone)
     io.flush_directory(folder.parent)
-    io.remove_tree(gone)
+    remove_any(gone)
     io.flush_directory(folder.parent)
 
 
@@ -96,7 +99,14 @@ def remove_if_empty(kept: Path) -> None:
 
 def read_state(folder: Path) -> dict[str, Any]:
     """{"state": …, "time": ms, …}; ABANDONED where a command ended before it had decided to change anything. Of an
-    INTERRUPTED, GIVEN_UP or MENDED change the head is there as well."""
+    INTERRUPTED, GIVEN_UP or MENDED change the head is there as well. CorruptError; UnreadableError where it is on a
+    disk that is not there."""
+    if is_pointer(folder):
+        found = pointed(folder)
+        if found.get("state") not in (GIVEN_UP, MENDED):
+            target_of(folder)
+            raise CorruptError("could not be reached just now", file=folder, hint="run the command again")
+        return found
     if not (folder / STATE).exists():
         return {"state": PREPARED if (folder / JOURNAL).is_file() else ABANDONED, "time": 0}
     found = _object(folder / STATE)
@@ -112,6 +122,8 @@ _LOOK = "the files that were kept lie beside it in before.bin and moved/"
 
 def read_head(folder: Path) -> dict[str, Any]:
     """journal.json without a look at its hash: for lists."""
+    if is_pointer(folder):
+        target_of(folder)
     return _object(folder / JOURNAL)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.journal.elsewhere import no_longer_point_to
 from rmqctl.store.journal.folder import (
     APPLIED,
     GONE,
@@ -49,6 +50,9 @@ def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
                 row = change._asdict() | {"state": FORGOTTEN if state == APPLIED else state, "started": change.time}
                 note(layout, row)
             remove_folder(folder)
+            no_longer_point_to(layout, folder)
+            if folder.parent != layout.kept:
+                remove_if_empty(folder.parent)
         freed += change.kept_bytes
     _remove_leftovers(layout)
     remove_if_empty(layout.kept)

@@ -10,7 +10,7 @@ import os
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError
+from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import take_lock
 from rmqctl.store.journal.folder import (
@@ -24,7 +24,7 @@ from rmqctl.store.journal.folder import (
     read_state,
     write_state,
 )
-from rmqctl.store.journal.log import Change, folders, listed, to_mend_error
+from rmqctl.store.journal.log import Change, known_folders, listed, to_mend_error
 from rmqctl.store.journal.moving import clear_interrupted
 
 _KEPT = ("id", "verb", "arguments", "started", "paths", "bytes", "version")
@@ -50,10 +50,10 @@ def give_up(layout: StoreLayout, *, dry_run: bool = False) -> Change:
 
 
 def _to_give_up(layout: StoreLayout) -> Path:
-    for folder in reversed(folders(layout)):
+    for folder in reversed(known_folders(layout)):
         try:
             state = read_state(folder)["state"]
-        except CorruptError:
+        except (CorruptError, UnreadableError):
             return folder
         if state in TO_MEND:
             raise to_mend_error(layout, listed(folder))

@@ -19,6 +19,7 @@ from rmqctl.store.files.reading import named
 from rmqctl.store.files.trees import flush_tree
 from rmqctl.store.journal.begun import begun, joined_hints
 from rmqctl.store.journal.carry_out import carry_out
+from rmqctl.store.journal.elsewhere import is_pointer, no_longer_point_to, place_for, point_to, tell_begun
 from rmqctl.store.journal.entry import IN_PLACE, Entry, new_entry, to_json, to_text
 from rmqctl.store.journal.folder import (
     AFTER,
@@ -60,15 +61,23 @@ class Journal:
         *,
         keeps: bool = True,
         sizes: Mapping[str, int] | None = None,
+        journal_in: Path | None = None,
     ) -> None:
-        """`sizes`: of the files that will be made, see `interrupted_sizes`."""
+        """`sizes`: of the files that will be made, see `interrupted_sizes`. `journal_in`: see `place_for`."""
         self.layout = layout
         self.keeps = keeps
-        self._head = new_head(layout, verb, arguments)
+        place = place_for(layout, journal_in)
+        self._head = new_head(layout, verb, arguments, place)
         self._sizes = dict(sizes or {})
         self._moment_ns = int(self._head["moment_ns"])
-        self.folder = layout.kept / str(self._head["id"])
+        self.folder = place / str(self._head["id"])
+        self._is_beside = place == layout.kept
         self._after = Blob(self.folder / AFTER)
+
+    def begin(self) -> None:
+        """Take a place on another disk, if that is where the journal is to be: better to know before planning."""
+        if not self._is_beside and not is_pointer(self.layout.kept / self.folder.name):
+            point_to(self.layout, self.folder)
 
     @property
     def kept_in(self) -> str | None:
@@ -91,7 +100,9 @@ class Journal:
         self._after.close()
         if self.folder.is_dir():
             remove_folder(self.folder)
-        remove_if_empty(self.layout.kept)
+        no_longer_point_to(self.layout, self.folder)
+        for kept in dict.fromkeys((self.folder.parent, self.layout.kept)):
+            remove_if_empty(kept)
 
     def apply(self, plan: Plan) -> None:
         """Prepare, carry out, verify. After an error the journal stays `prepared`; Ctrl-C takes the change back.
@@ -99,6 +110,7 @@ class Journal:
         UnreadableError or WriteFailedError where nothing had begun; once it had, WriteFailedError with a hint.
         """
         with self.planning():
+            self.begin()
             io.make_directories(self.folder)
         if not self.keeps:
             self._apply_for_good(plan)
@@ -112,8 +124,10 @@ class Journal:
                 write_state(self.folder, UNDOING)
                 roll_back(self.folder, entries)
                 write_state(self.folder, UNDONE)
+                tell_begun(self.layout, self.folder, False)
                 raise
             write_state(self.folder, APPLIED, marks=marks_with_lock(self.layout))
+            tell_begun(self.layout, self.folder, False)
 
     @contextmanager
     def planning(self) -> Iterator[None]:
@@ -148,6 +162,7 @@ class Journal:
         files = {BEFORE: before.sha256, AFTER: after.sha256}
         head = {**self._head, "files": files, **_extent(plan, entries), **self._surroundings(entries), "marks": marks}
         head["times"] = {to_text(path, self.layout.root): time_ns for path, time_ns in plan.times.items()}
+        tell_begun(self.layout, self.folder, True)
         write_journal(self.folder, head, [to_json(entry, self.layout.root) for entry in entries])
         return entries
 

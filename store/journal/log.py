@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.journal.begun import joined_hints
+from rmqctl.store.journal.elsewhere import folder_of, is_known_complete, is_pointer
 from rmqctl.store.journal.folder import (
     ABANDONED,
     FORMAT,
@@ -82,13 +84,15 @@ def unfinished_change(layout: StoreLayout) -> str | None:
 
 
 def unfinished(layout: StoreLayout) -> list[tuple[Path, dict[str, Any]]]:
-    """The folders of all such changes and their states, the last first. CorruptError where a state is damaged."""
+    """The folders of all such changes and their states, the last first. CorruptError where a state is damaged,
+    UnreadableError where it is on a disk that is not there."""
     found = []
-    for folder in reversed(folders(layout)):
+    for folder in reversed(known_folders(layout)):
         try:
             state = read_state(folder)
-        except CorruptError as error:
-            error.hint = f"nobody knows whether this change is complete: look; {way_out(layout)}"
+        except (CorruptError, UnreadableError) as error:
+            known = error.hint if is_pointer(folder) else None
+            error.hint = joined_hints(known, f"nobody knows whether this change is complete: look; {way_out(layout)}")
             raise
         if state["state"] in UNFINISHED:
             found.append((folder, state))
@@ -154,7 +158,7 @@ def end_interrupted(layout: StoreLayout, which: Callable[[dict[str, Any]], bool]
 def unmend(layout: StoreLayout, since_ms: int) -> None:
     """What mended the store, begun at that time, is going to be taken back: changes that were given up and counted as
     mended by it have to be mended again. Only under the store's lock."""
-    for folder in folders(layout):
+    for folder in known_folders(layout):
         state = read_state(folder)
         if state["state"] == MENDED and state["time"] >= since_ms:
             write_state(folder, **{**state, "state": GIVEN_UP})
@@ -171,13 +175,15 @@ def find_change(layout: StoreLayout, wanted: str) -> Change:
     return found[0]
 
 
-def new_head(layout: StoreLayout, verb: str, arguments: list[str] | None) -> dict[str, Any]:
-    """What is noted of a change that begins now. Its id is `<time>-<verb>`."""
+def new_head(layout: StoreLayout, verb: str, arguments: list[str] | None, place: Path | None = None) -> dict[str, Any]:
+    """What is noted of a change that begins now. Its id is `<time>-<verb>`, that of no other one beside the store or in
+    `place`."""
     from importlib.metadata import PackageNotFoundError, version
 
     moment_ns = time.time_ns()
     moment = moment_ns // 1_000_000
-    while (layout.kept / (name := f"{_stamp(moment)}-{verb}")).exists():  # two within one millisecond
+    places = (layout.kept, place or layout.kept)
+    while any((one / f"{_stamp(moment)}-{verb}").exists() for one in places):  # two within one millisecond
         moment += 1
     try:
         ours = version("rmqctl")
@@ -186,7 +192,7 @@ def new_head(layout: StoreLayout, verb: str, arguments: list[str] | None) -> dic
     return {
         "format": FORMAT,
         "version": ours,
-        "id": name,
+        "id": f"{_stamp(moment)}-{verb}",
         "verb": verb,
         "arguments": arguments or [],
         "store": str(layout.root.resolve()),
@@ -205,7 +211,8 @@ def is_id(name: str) -> bool:
 
 
 def folders(layout: StoreLayout) -> list[Path]:
-    """The folders of all changes that have one, the oldest first."""
+    """The folders of all changes that have one, the oldest first; a file for one that cannot be reached (see
+    `elsewhere`)."""
     try:
         names = sorted(os.listdir(layout.kept))
     except FileNotFoundError:
@@ -213,8 +220,13 @@ def folders(layout: StoreLayout) -> list[Path]:
     except OSError as error:  # whether a change is unfinished cannot be known then
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.kept) from error
     # nothing else is ever looked at, let alone removed
-    folders = [layout.kept / name for name in names if is_id(name)]
-    return [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
+    found = [layout.kept / name for name in names if is_id(name)]
+    return [folder_of(path) for path in found if is_pointer(path) or (path.is_dir() and not path.is_symlink())]
+
+
+def known_folders(layout: StoreLayout) -> list[Path]:
+    """The same without those on a disk that is not there, where it is known that the store is not half changed."""
+    return [folder for folder in folders(layout) if not is_known_complete(folder)]
 
 
 def listed(folder: Path) -> Change:

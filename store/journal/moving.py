@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from rmqctl.store.files import io
+from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 from rmqctl.store.files.trees import flush_tree, remove_any
 
 _MOVING, _GONE = ".rmqctl-moving", ".rmqctl-gone"
@@ -16,13 +17,19 @@ def move(source: Path, target: Path) -> None:
     io.make_directories(target.parent)
     if io.rename_within(source, target):
         return
-    temporary = _beside(target, _MOVING)
-    io.copy_file(source, temporary)
+    temporary = coming(target)
+    # with its holes: most of the last commitlog file is one, and neither disk has room for it
+    io.copy_file(source, temporary, lambda one, other: copy_sparsely(one, other, one.stat().st_size, Sharing.AUTO))
     flush_tree(temporary)
     io.rename(temporary, target)
     io.flush_directory(target.parent)
     discard(source)
     io.flush_directory(source.parent)
+
+
+def coming(path: Path) -> Path:
+    """Where the copy of a file or directory is made that is on its way to `path` from another file system."""
+    return _beside(path, _MOVING)
 
 
 def discard(path: Path) -> None:
@@ -39,7 +46,7 @@ def is_leftover(path: Path) -> bool:
 
 def clear_interrupted(path: Path) -> None:
     """Remove what a move to or from `path` left beside it when the process was killed."""
-    for name in (_beside(path, _MOVING), _beside(path, _GONE)):
+    for name in (coming(path), _beside(path, _GONE)):
         if os.path.lexists(name):
             remove_any(name)
 

@@ -85,6 +85,13 @@ class Plan:
         """Add one operation at the end."""
         self.operations.append(operation)
 
+    def add_all(self, other: Plan) -> None:
+        """Add all that `other` does."""
+        self.operations += other.operations
+        self.times |= other.times
+        self.messages_gone += other.messages_gone
+        self.messages_made += other.messages_made
+
     def __bool__(self) -> bool:
         return bool(self.operations)
 

@@ -85,6 +85,7 @@ def _restore(folder: Path, path: Path, changes: list[Entry]) -> None:
     size, mtime_ns = changes[0].size, changes[0].mtime_ns
     assert size is not None
     assert mtime_ns is not None
+    clear_interrupted(Path(os.path.realpath(path)))
     # a snapshot by hard links may have been taken since
     make_single(folder, path)
     if path.stat().st_size != size:

@@ -13,6 +13,7 @@ from rmqctl.store.files.lock import take_lock
 from rmqctl.store.files.reading import named
 from rmqctl.store.journal.begun import begun
 from rmqctl.store.journal.carry_out import carry_out
+from rmqctl.store.journal.elsewhere import tell_begun
 from rmqctl.store.journal.entry import Entry, tree_items
 from rmqctl.store.journal.folder import (
     ABANDONED,
@@ -72,9 +73,11 @@ def undo(
             _ask(agree, journal, "messages_made")
             with begun(_AGAIN, layout.root):
                 unmend(layout, int(journal.head["started"]))
+                tell_begun(layout, folder, True)
                 write_state(folder, UNDOING)
                 roll_back(folder, journal.entries)
                 write_state(folder, UNDONE)
+                tell_begun(layout, folder, False)
     finally:
         lock.release()
     return change._replace(state=UNDONE)
@@ -127,11 +130,13 @@ def resume(layout: StoreLayout, *, dry_run: bool = False, agree: Agree | None = 
                 roll_back(folder, journal.entries)
                 if change.state == UNDOING:
                     write_state(folder, UNDONE)
+                    tell_begun(layout, folder, False)
                     return change._replace(state=UNDONE)
                 for entry in journal.entries:
                     _require_staged(journal, entry)
                 carry_out(folder, journal.entries, journal.moment_ns, journal.times)
                 write_state(folder, APPLIED, marks=marks_with_lock(journal.layout))
+                tell_begun(layout, folder, False)
     finally:
         lock.release()
     return change._replace(state=APPLIED)

@@ -11,16 +11,10 @@ from pathlib import Path
 
 from rmqctl.formats.errors import RemovedError, UnreadableError
 from rmqctl.store.commitlog.walk import Progress
-from rmqctl.store.files.blob import only_counted
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.reading import named
-from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
-from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
-from rmqctl.store.journal.taken import taken
+from rmqctl.store.journal.frame import Change, Terms, changing
 from rmqctl.store.journal.undo import Agree
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
-from rmqctl.store.recover.mend.queue_files import Spill
 from rmqctl.store.recover.recovery import Recovery
 from rmqctl.store.recover.report import Goal, RecoverReport
 from rmqctl.store.store_files import StoreFiles
@@ -36,6 +30,7 @@ def recover(
     dry_run: bool = False,
     keeps: bool = True,
     arguments: list[str] | None = None,
+    journal_in: Path | None = None,
     progress: Progress | None = None,
     agree: Agree | None = None,
 ) -> RecoverReport:
@@ -46,41 +41,30 @@ def recover(
     the store's lock and before anything changes, where messages are going to be taken away.
     RefusedError where a decision is needed; StoreInUseError; UnsupportedError for RocksDB queues.
     """
-    return recover_with(files, lambda *_: Goal(cut, full), "recover", dry_run, keeps, arguments, progress, agree)
+    terms = Terms(dry_run, keeps, arguments, journal_in)
+    return recover_with(files, lambda _: Goal(cut, full), "recover", terms, progress, agree)
 
 
 def recover_with(
     files: StoreFiles,
-    goal: Callable[[StoreFiles, Spill], Goal],
+    goal: Callable[[Change], Goal],
     verb: str,
-    dry_run: bool,
-    keeps: bool,
-    arguments: list[str] | None,
+    terms: Terms,
     progress: Progress | None,
     agree: Agree | None = None,
 ) -> RecoverReport:
-    """Plan, journal, apply, verify: what `recover` does, for any goal. `goal` is called when the store is locked; it
-    gets the store to look at, and what takes the bytes of its plan."""
+    """Plan, journal, apply, verify: what `recover` does, for any goal. `goal` is asked under the store's lock, and
+    gets the change to plan."""
     if has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
-    if dry_run:
-        with named(files.root), _naming_rebuild(files.layout):
-            refuse_unfinished(files.layout, mends=True)
-            keep_interrupted_sizes(files)
-            return Recovery(files, None, goal(files, only_counted)).plan(progress)
-    with taken(files, mends=True) as store:
-        journal = Journal(store.layout, verb, arguments, keeps=keeps, sizes=store.sizes())
-        with _naming_rebuild(store.layout), journal.planning():
-            recovery = Recovery(store, journal, goal(store, journal.spill))
-            report = recovery.plan(progress)
-            if agree is not None and report.messages_cut:
-                agree(report.messages_cut)
-        if recovery.operations:
-            journal.apply(recovery.operations)
-            report.journal = journal.kept_in
-        else:
-            journal.discard()
-        end_interrupted(store.layout)
+    with changing(files, verb, terms) as change, _naming_rebuild(files.layout):
+        recovery = Recovery(change, goal(change))
+        report = recovery.plan(progress)
+        change.plan = recovery.operations
+        report.operations = change.rows()
+        if agree is not None and report.messages_cut and not change.is_dry:
+            agree(report.messages_cut)
+    report.journal = change.kept_in
     return report
 
 

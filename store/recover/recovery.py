@@ -9,18 +9,16 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.wording import counted
 from rmqctl.store.checkpoint import Checkpoint, checkpoint_bytes
 from rmqctl.store.commitlog.walk import Progress
-from rmqctl.store.files.blob import only_counted
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
-from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange, describe
+from rmqctl.store.journal.frame import Change
+from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
 from rmqctl.store.recover.mend.gone import Gone
 from rmqctl.store.recover.mend.index_mend import IndexRecovery
 from rmqctl.store.recover.mend.queue_files import plan_empty_ext
 from rmqctl.store.recover.mend.queues import QueuesMend
-from rmqctl.store.recover.report import Bridges, Goal, RecoverReport, damage_row, inside_damage
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.recover.report import Bridges, Goal, Part, RecoverReport, damage_row, inside_damage
 from rmqctl.store.survey.log_runs import Digest, Run, route
 from rmqctl.store.survey.log_survey import LogSurvey, new_survey, start_after_clean_stop, start_after_crash
 from rmqctl.store.survey.run_survey import survey_runs
@@ -44,12 +42,13 @@ def folders_inside(log: MappedFileQueue) -> list[Path]:
 
 
 class Recovery:
-    """One recovery: survey, then the plan in the order log, queues, index, checkpoint, abort."""
+    """One recovery: survey, then `operations`, the plan of the goal's parts in the order log, queues, index,
+    checkpoint, abort."""
 
-    def __init__(self, files: StoreFiles, journal: Journal | None, goal: Goal) -> None:
-        self.files = files
-        self.log = files.log
-        self.journal = journal
+    def __init__(self, change: Change, goal: Goal) -> None:
+        self.files = change.files
+        self.log = change.files.log
+        self.change = change
         self.goal = goal
         self.bridges = goal.bridges or Bridges()
         self.operations = Plan(list(self.bridges.operations.operations))
@@ -69,8 +68,9 @@ class Recovery:
         survey = new_survey(self.log, start)
         # where fillers will stand nothing is gone: units and entries are what the fillers imply
         is_gone = Gone(self.log.min_offset, survey if self.goal.bridges is None else new_survey(self.log, start))
-        spill = only_counted if self.journal is None else self.journal.spill
-        queues = QueuesMend(self.files.queues, self.files.descriptors, is_gone, spill)
+        queues = None
+        if Part.QUEUES in self.goal.parts:
+            queues = QueuesMend(self.files.queues, self.files.descriptors, is_gone, self.change.spill)
         index = self._index_recovery(is_gone)
         try:
             return self._plan(survey, queues, index, progress)
@@ -80,7 +80,7 @@ class Recovery:
     def _plan(
         self,
         survey: LogSurvey,
-        queues: QueuesMend,
+        queues: QueuesMend | None,
         index: IndexRecovery,
         progress: Progress | None,
     ) -> RecoverReport:
@@ -98,11 +98,13 @@ class Recovery:
 
         def add(run: Run) -> None:
             nonlocal unplaceable
-            route(run, self.log, levels, queues)
+            if queues is not None:
+                route(run, self.log, levels, queues)
             unplaceable += run.unplaceable
             index.add(run)
 
-        survey_runs(survey, self.log, Digest(levels), on_run, tolerant=self.goal.is_tolerant, progress=progress)
+        digest = Digest(levels, queues=queues is not None, keys=bool(self.goal.parts & {Part.INDEX, Part.CHECKPOINT}))
+        survey_runs(survey, self.log, digest, on_run, tolerant=self.goal.is_tolerant, progress=progress)
         for run in fillers:  # only a blank frame follows
             add(run)
         if survey.has_damage_inside and not self.goal.cut:
@@ -113,25 +115,26 @@ class Recovery:
             survey.start_offset,
             survey.end_offset,
             survey.messages,
-            dry_run=self.journal is None,
+            dry_run=self.change.is_dry,
         )
         report.damaged = [damage_row(span) for span in survey.tolerated if self.goal.bridges is None]
         report.bridged = self.bridges.rows
         report.left = [str(path) for path in folders_inside(self.log)]
         report.messages_cut = survey.behind_messages if self.goal.at is None else self.goal.messages_cut
-        report.truncated_bytes = self._end_log(survey)
-        queues.finish(self.operations)
-        plan_empty_ext(self.files.queues, self.operations)
-        report.queues_changed, report.units_added = queues.changed, queues.added
-        report.units_removed, report.slot_conflicts = queues.removed, queues.conflicts
         report.unplaceable_messages = unplaceable
-        report.index_files_rebuilt = self._mend_index(index, survey.start_offset)
+        if Part.LOG in self.goal.parts:
+            report.truncated_bytes = self._end_log(survey)
+        if queues is not None:
+            self._mend_queues(queues, report)
+        if Part.INDEX in self.goal.parts:
+            report.index_files_rebuilt = self._mend_index(index, survey.start_offset)
         if self.operations or crashed or checkpoint is None or self.goal.new_checkpoint:
-            self._finish(survey, checkpoint, index.full_file_end_timestamp, crashed)
+            if Part.CHECKPOINT in self.goal.parts:
+                self._renew_checkpoint(survey, checkpoint, index.full_file_end_timestamp)
+            self._move_abort()
         self._keep_times()
         self.operations.messages_gone = report.messages_cut
         self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
-        report.operations = [describe(operation, self.files.root) for operation in self.operations.operations]
         return report
 
     def _keep_times(self) -> None:
@@ -147,10 +150,8 @@ class Recovery:
                 self.operations.times[path] = times[following[0]]
 
     def _index_recovery(self, is_gone: Gone) -> IndexRecovery:
-        journal = self.journal
-        directory = None if journal is None else lambda: journal.staging
-        is_wanted = self.files.config.message_index_enable
-        return IndexRecovery(self.files.index_to_mend, self.files.descriptors, is_gone, directory, is_wanted)
+        is_wanted = self.files.config.message_index_enable and Part.INDEX in self.goal.parts
+        return IndexRecovery(self.files.index_to_mend, self.files.descriptors, is_gone, self.change.staging, is_wanted)
 
     def _end_log(self, survey: LogSurvey) -> int:
         """Plan that nothing stands behind the end; returns the bytes (other than zeros) that go."""
@@ -181,6 +182,12 @@ class Recovery:
         for path in self.log.empty_files().values():
             self.operations.add(MoveAway(path))
 
+    def _mend_queues(self, queues: QueuesMend, report: RecoverReport) -> None:
+        queues.finish(self.operations)
+        plan_empty_ext(self.files.queues, self.operations)
+        report.queues_changed, report.units_added = queues.changed, queues.added
+        report.units_removed, report.slot_conflicts = queues.removed, queues.conflicts
+
     def _mend_index(self, index: IndexRecovery, start: int) -> int:
         """Plan new index files if the present ones are not complete and sound; returns how many."""
         service = self.files.index_to_mend
@@ -200,8 +207,8 @@ class Recovery:
             self.operations.add(Install(path, target, index.geometry.file_size))
         return len(targets)
 
-    def _finish(self, survey: LogSurvey, checkpoint: Checkpoint | None, index_timestamp: int, crashed: bool) -> None:
-        """Checkpoint as after a clean stop with everything flushed; no abort file."""
+    def _renew_checkpoint(self, survey: LogSurvey, checkpoint: Checkpoint | None, index_timestamp: int) -> None:
+        """Plan the checkpoint as after a clean stop with everything flushed."""
         wanted = (checkpoint or Checkpoint())._replace(
             physic_msg_timestamp=survey.last_store_timestamp,
             logics_msg_timestamp=survey.last_store_timestamp,
@@ -216,7 +223,9 @@ class Recovery:
             self.operations.add(Resize(path, len(data)))
         if checkpoint != wanted:
             self.operations.add(WriteRange(path, 0, data))
-        if crashed:
+
+    def _move_abort(self) -> None:
+        if Part.LOG in self.goal.parts and self.files.has_abort():
             self.operations.add(MoveAway(self.files.layout.abort))
 
     def _without_log(self, cut: bool, crashed: bool) -> RecoverReport:
@@ -231,7 +240,7 @@ class Recovery:
                 hint="bring the commitlog back, or give its place with -c broker.conf (storePathCommitLog); "
                 "`--cut` starts over with an empty store and keeps the queues beside it",
             )
-        report = RecoverReport(not crashed, None, 0, 0, 0, dry_run=self.journal is None)
+        report = RecoverReport(not crashed, None, 0, 0, 0, dry_run=self.change.is_dry)
         self._move_empty_files()
         plan_empty_ext(self.files.queues, self.operations)
         # with their topic folders: a broker loads an empty folder as a queue and tidies it up itself
@@ -241,7 +250,5 @@ class Recovery:
             self.operations.add(MoveAway(index_file.path))
         report.queues_changed = sum(bool(queue.files.files) for queue in queues)
         report.units_removed = units
-        if crashed:
-            self.operations.add(MoveAway(self.files.layout.abort))
-        report.operations = [describe(operation, self.files.root) for operation in self.operations.operations]
+        self._move_abort()
         return report

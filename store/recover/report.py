@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,12 +70,24 @@ class Bridges:
         return run
 
 
+class Part(enum.Enum):
+    """What a recovery can put right, each by itself. LOG: its end and its files, and that no `abort` is left."""
+
+    LOG = "log"
+    QUEUES = "queues"
+    INDEX = "index"
+    CHECKPOINT = "checkpoint"
+
+
+ALL_PARTS = frozenset(Part)
+
+
 class Goal(NamedTuple):
     """What a recovery is to do about damage with good messages behind it (refuse, unless one of these says else).
 
     `cut`: end the log there; `full`: wherever it is; `at`: end the log at this offset, whatever there is before it;
     `bridges`: replace it; `leave`: leave it. `new_checkpoint`: write the checkpoint even where nothing else changes.
-    `messages_cut`: good messages behind `at`.
+    `messages_cut`: good messages behind `at`. `parts`: what it plans; what it leaves out stays as it is.
     """
 
     cut: bool = False
@@ -84,6 +97,7 @@ class Goal(NamedTuple):
     leave: bool = False
     new_checkpoint: bool = False
     messages_cut: int = 0
+    parts: frozenset[Part] = ALL_PARTS
 
     @property
     def is_tolerant(self) -> bool:

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterable
 
 from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.recover.report import Part
 
 
 class Mend(enum.Enum):
@@ -21,7 +22,13 @@ class Mend(enum.Enum):
     CHECKSUM = "checksum"
 
 
-RECOVERY = frozenset({Mend.LOG, Mend.QUEUES, Mend.INDEX, Mend.CHECKPOINT})
+RECOVERY = {
+    Mend.LOG: Part.LOG,
+    Mend.QUEUES: Part.QUEUES,
+    Mend.INDEX: Part.INDEX,
+    Mend.CHECKPOINT: Part.CHECKPOINT,
+}
+"""The mends that one recovery makes, and which of its parts each is."""
 _BY_CODE = {
     "RMQ-FILE-001": Mend.MOVE_AWAY,
     "RMQ-FILE-007": Mend.MOVE_AWAY,

@@ -13,17 +13,12 @@ from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.commitlog.walk import Progress
-from rmqctl.store.files.blob import only_counted
-from rmqctl.store.files.reading import named
-from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
-from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
-from rmqctl.store.journal.plan import MoveAway, Operation, Plan, describe
-from rmqctl.store.journal.taken import taken
+from rmqctl.store.journal.frame import Change, Terms, changing
+from rmqctl.store.journal.plan import MoveAway
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from rmqctl.store.recover.bridge.bridge import plan_bridges
 from rmqctl.store.recover.recovery import Recovery
-from rmqctl.store.recover.report import Bridges, Goal, RecoverReport
+from rmqctl.store.recover.report import ALL_PARTS, Bridges, Goal, Part, RecoverReport
 from rmqctl.store.repair.checksum_mend import mend_checksum
 from rmqctl.store.repair.config_mends import mend_config, mend_offsets
 from rmqctl.store.repair.mends import RECOVERY, Mend, is_chosen, mend_of
@@ -57,6 +52,7 @@ def repair(
     dry_run: bool = False,
     keeps: bool = True,
     arguments: list[str] | None = None,
+    journal_in: Path | None = None,
     progress: Progress | None = None,
 ) -> RepairReport:
     """Check the store opened as `files`, which is stale afterwards, and mend what is found; with `only`
@@ -68,39 +64,28 @@ def repair(
     unknown = sorted(set(only) - set(CATALOGUE))
     if unknown:
         raise UsageError(f"{unknown[0]} is no code of a finding", hint="docs/findings.md lists them")
-    if dry_run:
-        with named(files.root):
-            refuse_unfinished(files.layout, mends=True)
-            keep_interrupted_sizes(files)
-            return _Repair(files, None, only).plan(list(check(files, progress=progress)), progress)
-    with taken(files, mends=True) as store:
-        findings = list(check(store, progress=progress))
-        journal = Journal(store.layout, "repair", arguments, keeps=keeps, sizes=store.sizes())
-        repairing = _Repair(store, journal, only)
-        with journal.planning():
-            report = repairing.plan(findings, progress)
-        if repairing.operations:
-            journal.apply(repairing.operations)
-            report.journal = journal.kept_in
-        else:
-            journal.discard()
-        if not repairing.only:
-            end_interrupted(store.layout)
+    chosen = frozenset(only)
+    # with `only` some findings are left: then no interrupted change is made good by this one
+    with changing(files, "repair", Terms(dry_run, keeps, arguments, journal_in), lambda head: not chosen) as change:
+        findings = list(check(change.files, progress=progress))
+        report = _Repair(change, chosen).plan(findings, progress)
+        report.operations = change.rows()
+    report.journal = change.kept_in
     return report
 
 
 class _Repair:
     """One repair: findings, then the plan in the order strays, recovery, config files."""
 
-    def __init__(self, files: StoreFiles, journal: Journal | None, only: Iterable[str]) -> None:
-        self.files = files
-        self.journal = journal
-        self.only = frozenset(only)
-        self.operations = Plan()
+    def __init__(self, change: Change, only: frozenset[str]) -> None:
+        self.files = change.files
+        self.change = change
+        self.only = only
+        self.operations = change.plan
 
     def plan(self, findings: list[Finding], progress: Progress | None) -> RepairReport:
         """Decide everything; nothing of the store is touched."""
-        report = RepairReport(dry_run=self.journal is None)
+        report = RepairReport(dry_run=self.change.is_dry)
         chosen: list[Finding] = []
         # a recovery would put filler in the place of messages that only need their checksum: that is for the next run
         is_first = any(mend_of(one) is Mend.CHECKSUM and is_chosen(one, self.only) for one in findings)
@@ -123,7 +108,7 @@ class _Repair:
             if mend_of(finding) is Mend.CHECKSUM:
                 mend_checksum(self.files, finding, self.operations)
                 self.operations.messages_made += 1
-        staging = None if self.journal is None else lambda: self.journal.staging  # type: ignore[union-attr]
+        staging = self.change.staging
         for finding in chosen:
             if mend_of(finding) is Mend.CONFIG:
                 mend_config(finding, self.operations, staging)
@@ -131,7 +116,6 @@ class _Repair:
         if codes:
             mend_offsets(self.files, codes, self.operations, staging)
         report.mended = dict(sorted(Counter(finding.code for finding in chosen).items()))
-        report.operations = [describe(operation, self.files.root) for operation in self.operations.operations]
         return report
 
     def _recover(
@@ -144,25 +128,21 @@ class _Repair:
     ) -> None:
         """The part of the plan that one recovery makes, as far as it is wanted."""
         # without a stray file a store may need nothing else; but its recovery must not stumble over it
-        wanted = mends & RECOVERY
-        if not wanted:
+        parts = frozenset(RECOVERY[mend] for mend in mends if mend in RECOVERY)
+        if not parts:
             return
         if has_rocksdb_queues(self.files.layout):
             raise rocksdb_error(self.files.layout)
         self._forget(gone)
-        spill = only_counted if self.journal is None else self.journal.spill
         bridges: Bridges | None = None
         if any("--bridge" in (finding.fix or "") for finding in chosen):
-            bridges = plan_bridges(self.files, spill, progress)
-        goal = Goal(bridges=bridges, leave=Mend.LOG not in wanted, new_checkpoint=Mend.CHECKPOINT in wanted)
-        recovery = Recovery(self.files, self.journal, goal)
-        done = recovery.plan(progress)
-        for operation in recovery.operations.operations:
-            if Mend.LOG in wanted or self._belongs(operation, wanted):
-                self.operations.add(operation)
-        self.operations.times |= recovery.operations.times
-        self.operations.messages_made += recovery.operations.messages_made
-        _copy(done, report)
+            bridges = plan_bridges(self.files, self.change.spill, progress)
+        # what lies in the log decides what all else has to hold
+        leave, new_checkpoint = Part.LOG not in parts, Part.CHECKPOINT in parts
+        goal = Goal(bridges=bridges, leave=leave, new_checkpoint=new_checkpoint, parts=parts if leave else ALL_PARTS)
+        recovery = Recovery(self.change, goal)
+        _copy(recovery.plan(progress), report)
+        self.operations.add_all(recovery.operations)
 
     def _forget(self, gone: list[Path]) -> None:
         """What is moved away is nothing to refuse any more."""
@@ -170,15 +150,6 @@ class _Repair:
         log.problems = [problem for problem in log.problems if problem.path not in gone]
         for queue in self.files.queues.all():
             queue.files.problems = [problem for problem in queue.files.problems if problem.path not in gone]
-
-    def _belongs(self, operation: Operation, wanted: set[Mend | None]) -> bool:
-        layout = self.files.layout
-        places = {
-            Mend.QUEUES: (layout.consumequeue, layout.batchconsumequeue, layout.consumequeue_ext),
-            Mend.INDEX: (layout.index,),
-            Mend.CHECKPOINT: (layout.checkpoint,),
-        }
-        return any(operation.path.is_relative_to(place) for mend in wanted if mend in places for place in places[mend])
 
 
 def _copy(done: RecoverReport, report: RepairReport) -> None:

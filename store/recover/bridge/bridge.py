@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.reading import end_of_nonzero
+from rmqctl.store.journal.frame import Change, Terms
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Resize, WriteRange
 from rmqctl.store.recover.bridge.filler import (
     BLANK_SIZE,
@@ -50,6 +52,7 @@ def recover_bridging(
     dry_run: bool = False,
     keeps: bool = True,
     arguments: list[str] | None = None,
+    journal_in: Path | None = None,
     progress: Progress | None = None,
 ) -> RecoverReport:
     """`recover`, but damage with good records behind it is replaced by fillers, wherever in the log it is.
@@ -57,10 +60,10 @@ def recover_bridging(
     The report's `bridged` has a row for each span. RefusedError where that cannot be; otherwise as `recover`.
     """
 
-    def goal(store: StoreFiles, spill: Spill) -> Goal:
-        return Goal(bridges=plan_bridges(store, spill, progress))
+    def goal(change: Change) -> Goal:
+        return Goal(bridges=plan_bridges(change.files, change.spill, progress))
 
-    return recover_with(files, goal, "recover", dry_run, keeps, arguments, progress)
+    return recover_with(files, goal, "recover", Terms(dry_run, keeps, arguments, journal_in), progress)
 
 
 def plan_bridges(files: StoreFiles, spill: Spill, progress: Progress | None = None) -> Bridges:

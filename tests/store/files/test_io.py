@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_every_change_is_observed(tmp_path: Path, seen: list[tuple[str, str, int
         ("fsync", lambda: io.flush_file(file)),
         ("fsync", lambda: io.flush_directory(file.parent)),
         ("link", lambda: io.link(file, file.with_name("link"))),
-        ("copy mkdir", lambda: io.copy_file(file, other)),
+        ("copy mkdir", lambda: io.copy_file(file, other, shutil.copy2)),
         ("rename rename-to", lambda: io.rename(other, other.with_name("renamed"))),
         ("move rename-to", lambda: move(other.with_name("renamed"), other)),
         ("remove", lambda: io.remove(other)),
@@ -87,7 +88,7 @@ def test_the_observer_is_told_before_the_change(tmp_path: Path, monkeypatch: pyt
         lambda: io.truncate(file, 0),
         lambda: io.rename(file, tmp_path / "new"),
         lambda: move(file, tmp_path / "new"),
-        lambda: io.copy_file(file, tmp_path / "new"),
+        lambda: io.copy_file(file, tmp_path / "new", shutil.copy2),
         lambda: io.link(file, tmp_path / "new"),
         lambda: io.share_blocks(0, 0, file),
         lambda: io.remove(file),

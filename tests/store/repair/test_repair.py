@@ -71,9 +71,29 @@ def test_only_one_kind(golden_store: GoldenStore) -> None:
     report = run(store, "crc-flip-old", *codes)
     assert set(report.mended) == codes
     assert report.bridged == []
+    assert (report.queues_changed, report.truncated_bytes, report.index_files_rebuilt) == (1, 0, 0)
     changed = {path for path, state in tree_state(store).items() if before.get(path) != state}
     assert {path for path in changed if not path.startswith("consumequeue")} <= {".", "lock"}
     assert not codes & alarms(store, "crc-flip-old")
+
+
+def test_what_is_left_is_not_reported_as_changed(golden_store: GoldenStore) -> None:
+    """The index alone is mended: units that a queue lacks are neither planned nor counted."""
+    store = golden_store("clean")
+    for path in (store / "consumequeue" / "TopicTest" / "1").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    for path in (store / "index").iterdir():
+        path.write_bytes(path.read_bytes()[:40] + bytes(path.stat().st_size - 40))
+    codes = {code for code in alarms(store, "clean") if code.startswith("RMQ-IDX")}
+    assert codes
+    queues = tree_state(store / "consumequeue")
+    report = run(store, "clean", *codes)
+    assert set(report.mended) == codes
+    assert report.index_files_rebuilt > 0
+    assert (report.queues_changed, report.units_added, report.units_removed) == (0, 0, 0)
+    assert all(row["path"].startswith("index") for row in report.operations)
+    assert tree_state(store / "consumequeue") == queues
+    assert not codes & alarms(store, "clean")
 
 
 CONFIG = '{"dataVersion":{"counter":1},"offsetTable":{"TopicTest@G":{0:5,1:99999},"TBW102@G":{0:1}}}'

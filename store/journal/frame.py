@@ -1,0 +1,119 @@
+"""The frame of every change that mends a store: lock, journal, plan, apply, end, release; or a dry run of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqctl.formats.errors import DiskFullError
+from rmqctl.store.files.blob import Spilled, only_counted
+from rmqctl.store.files.reading import named
+from rmqctl.store.journal.begun import joined_hints
+from rmqctl.store.journal.folder import JOURNAL, STATE
+from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
+from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
+from rmqctl.store.journal.plan import Plan, describe
+from rmqctl.store.journal.taken import taken
+from rmqctl.store.store_files import StoreFiles
+
+_CLEAN = "`rmqctl clean --crashed` removes expired files even of a store that was not closed cleanly"
+Ends = Callable[[dict[str, Any]], bool]
+"""Whether a change ends an interrupted one that kept nothing or was given up, by that one's head."""
+
+
+class Terms(NamedTuple):
+    """How a change is to be made. `keeps`: what goes is kept in a journal, else there is no undo. `arguments`: the
+    command line, for the list of changes. `journal_in`: the directory that the journal goes to, None for beside the
+    store."""
+
+    dry_run: bool = False
+    keeps: bool = True
+    arguments: list[str] | None = None
+    journal_in: Path | None = None
+
+
+@dataclass(slots=True)
+class Change:
+    """A change that is being planned. `files`: the store to decide by; `plan`: what is to be done, empty at first.
+
+    `journal` is None in a dry run. `kept_in`: the folder that keeps what went, once the change is done.
+    """
+
+    files: StoreFiles
+    journal: Journal | None = None
+    plan: Plan = field(default_factory=Plan)
+    kept_in: str | None = None
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether the plan is only to be shown."""
+        return self.journal is None
+
+    def spill(self, data: bytes) -> Spilled:
+        """Take bytes that the plan is going to write, so that they need not be kept in memory."""
+        return only_counted(data) if self.journal is None else self.journal.spill(data)
+
+    @property
+    def staging(self) -> Callable[[], Path] | None:
+        """What gives the folder for files that the plan installs; None in a dry run."""
+        journal = self.journal
+        return None if journal is None else lambda: journal.staging
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The plan for a report, before it is carried out."""
+        return [describe(operation, self.files.root) for operation in self.plan.operations]
+
+
+@contextmanager
+def changing(files: StoreFiles, verb: str, terms: Terms, ends: Ends = lambda head: True) -> Iterator[Change]:
+    """A change of the store of `files` (which is stale afterwards) by the command `verb`.
+
+    The block plans, by what it gets: the store opened anew under its lock, and a plan to fill. Nothing of the store is
+    touched in it, and where it fails nothing is left. After it the plan is carried out, and interrupted changes of
+    which `ends` says so are over: the store has been mended. A plan of nothing leaves no journal. In a dry run nothing
+    is locked, and nothing follows.
+
+    StoreInUseError; RefusedError where another change waits for undo or resume; and as Journal.apply.
+    """
+    if terms.dry_run:
+        with named(files.root):
+            refuse_unfinished(files.layout, mends=True)
+            keep_interrupted_sizes(files)
+            yield Change(files)
+        return
+    with taken(files, mends=True) as store:
+        journal = Journal(
+            store.layout,
+            verb,
+            terms.arguments,
+            keeps=terms.keeps,
+            sizes=store.sizes(),
+            journal_in=terms.journal_in,
+        )
+        change = Change(store, journal)
+        with _naming_other_disks(journal, terms):
+            with journal.planning():
+                journal.begin()
+                yield change
+            if change.plan:
+                journal.apply(change.plan)
+                change.kept_in = journal.kept_in
+            else:
+                journal.discard()
+        end_interrupted(store.layout, ends)
+
+
+@contextmanager
+def _naming_other_disks(journal: Journal, terms: Terms) -> Iterator[None]:
+    """Where there was no room for the journal, and so nothing of the store was changed: say what else can be done."""
+    try:
+        yield
+    except DiskFullError as error:
+        if not (journal.folder / JOURNAL).is_file() and not (journal.folder / STATE).is_file():
+            elsewhere = "another DIR" if terms.journal_in is not None else "DIR on another disk"
+            error.hint = joined_hints(error.hint, f"`--journal` with {elsewhere} keeps there what goes", _CLEAN)
+        raise

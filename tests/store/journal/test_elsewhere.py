@@ -1,0 +1,231 @@
+"""A journal on another disk than its store: found again, taken back to the byte, and missed where it is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
+from rmqctl.store.files import lock
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.journal.forget import forget
+from rmqctl.store.journal.give_up import give_up
+from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished, unfinished
+from rmqctl.store.journal.undo import resume, undo
+from tests.goldens import tree_state
+from tests.store.files.crashing import crashed, recorded
+from tests.store.journal.changing import content, expected, plan_of_everything, small_store
+
+
+def started(folder: Path) -> tuple[StoreLayout, Path]:
+    folder.mkdir()
+    layout, disk = small_store(folder), folder / "disk"
+    disk.mkdir()
+    return layout, disk
+
+
+def change(layout: StoreLayout, disk: Path) -> Journal:
+    journal = Journal(layout, "test", journal_in=disk)
+    with journal.planning():
+        journal.begin()
+        plan = plan_of_everything(layout, journal)
+    journal.apply(plan)
+    return journal
+
+
+def killed(folder: Path, part: float) -> tuple[StoreLayout, Path]:
+    """A change with its journal elsewhere that came so far."""
+    total = len(recorded(lambda: change(*started(folder / "whole"))))
+    layout, disk = started(folder / "killed")
+    assert crashed(lambda: change(layout, disk), int(total * part))
+    lock._held.clear()  # the process is gone, and with it its lock
+    return layout, disk
+
+
+def test_it_is_found_taken_back_and_forgotten(tmp_path: Path) -> None:
+    layout, disk = started(tmp_path / "a")
+    before, files = tree_state(layout.root), content(layout.root)
+    folder = change(layout, disk).folder
+    assert folder.parent == disk / "store.rmqctl"
+    assert content(layout.root) == expected(files)
+    assert [path.name for path in layout.kept.iterdir()] == [folder.name]
+    assert (layout.kept / folder.name).is_file()
+    [found] = changes(layout)
+    assert (found.state, found.folder) == ("applied", str(folder))
+    refuse_unfinished(layout)
+    undo(layout)
+    assert tree_state(layout.root) == before
+    forget(layout, changes(layout))
+    assert list(disk.iterdir()) == []
+    assert [path.name for path in layout.kept.iterdir()] == ["history.jsonl"]
+
+
+def test_a_plan_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    layout, disk = started(tmp_path / "a")
+    before = tree_state(tmp_path / "a")
+    journal = Journal(layout, "test", journal_in=disk)
+    journal.begin()
+    journal.spill(b"x")
+    with pytest.raises(UnreadableError), journal.planning():
+        (tmp_path / "nothing").read_bytes()
+    after = tree_state(tmp_path / "a")
+    assert before.keys() == after.keys()
+
+
+@pytest.mark.parametrize("ending", [undo, resume])
+def test_killed_anywhere_it_ends_in_one_of_the_two_states(tmp_path: Path, ending: object) -> None:
+    (tmp_path / "t").mkdir()
+    total = len(recorded(lambda: change(*started(tmp_path / "t" / "whole"))))
+    for number in range(3, total, 23):
+        layout, disk = started(tmp_path / "t" / str(number))
+        before, files = tree_state(layout.root), content(layout.root)
+        assert crashed(lambda layout=layout, disk=disk: change(layout, disk), number)  # type: ignore[misc]
+        lock._held.clear()
+        if unfinished(layout):
+            ending(layout)  # type: ignore[operator]
+            state = [one.state for one in changes(layout)]
+            assert state == (["undone"] if ending is undo else ["applied"])
+            assert (tree_state(layout.root) == before) == (ending is undo)
+        assert content(layout.root) in (files, expected(files))
+        refuse_unfinished(layout)
+
+
+def test_a_half_done_change_whose_disk_is_gone(tmp_path: Path) -> None:
+    """Nobody takes the store for a whole one; with the disk it can be taken back, or it is given up."""
+    layout, disk = killed(tmp_path, 0.6)
+    before = content(layout.root)
+    disk.rename(tmp_path / "unplugged")
+    for ask in (lambda: refuse_unfinished(layout, mends=True), lambda: undo(layout), lambda: resume(layout)):
+        with pytest.raises(UnreadableError, match="the journal of this change is in") as missing:
+            ask()
+        assert "mounted" in str(missing.value.hint)
+        assert "--give-up" in str(missing.value.hint)
+    assert content(layout.root) == before
+    copy = tmp_path / "copy"
+    shutil.copytree(layout.kept, copy)
+    assert give_up(layout).state == "given-up"
+    with pytest.raises(RefusedError, match="given up"):
+        refuse_unfinished(layout)
+    (tmp_path / "unplugged").rename(disk)
+    assert [one.state for one in changes(layout)] == ["given-up"]
+    end_interrupted(layout)
+    refuse_unfinished(layout)
+    assert [one.state for one in changes(layout)] == ["mended"]
+    # had it not been given up
+    shutil.rmtree(layout.kept)
+    copy.rename(layout.kept)
+    undo(layout)
+
+
+def test_a_complete_change_whose_disk_is_gone(tmp_path: Path) -> None:
+    layout, disk = started(tmp_path / "a")
+    change(layout, disk)
+    disk.rename(tmp_path / "unplugged")
+    refuse_unfinished(layout)
+    assert [one.state for one in changes(layout)] == ["damaged"]
+    with pytest.raises(UnreadableError, match="the journal of this change is in"):
+        undo(layout)
+    with pytest.raises(NotFoundError):
+        give_up(layout)
+    forget(layout, changes(layout))
+    assert changes(layout) == []
+
+
+def _of_somebody_else(pointer: Path, folder: Path) -> None:
+    os.chown(pointer, 12345, 12345)
+
+
+def _of_another_store(pointer: Path, folder: Path) -> None:
+    pointer.write_text(json.dumps(json.loads(pointer.read_text()) | {"store": "/other"}))
+
+
+def _nonsense(pointer: Path, folder: Path) -> None:
+    pointer.write_bytes(b"\0" * 100)
+
+
+def _to_another_name(pointer: Path, folder: Path) -> None:
+    pointer.write_text(json.dumps(json.loads(pointer.read_text()) | {"folder": "/etc"}))
+
+
+def _to_a_link(pointer: Path, folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to(folder.with_name("elsewhere"))
+
+
+def _folder_of_somebody_else(pointer: Path, folder: Path) -> None:
+    os.chown(folder, 12345, 12345)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [_of_somebody_else, _of_another_store, _nonsense, _to_another_name, _to_a_link, _folder_of_somebody_else],
+    ids=lambda what: what.__name__.strip("_"),
+)
+def test_what_leads_elsewhere_is_not_believed(tmp_path: Path, what: object) -> None:
+    if "somebody" in what.__name__ and os.geteuid() != 0:  # type: ignore[attr-defined]
+        pytest.skip("only root can give a file away")
+    layout, disk = killed(tmp_path, 0.6)
+    [pointer] = layout.kept.iterdir()
+    before = content(layout.root)
+    what(pointer, disk / "store.rmqctl" / pointer.name)  # type: ignore[operator]
+    for ask in (lambda: refuse_unfinished(layout), lambda: undo(layout), lambda: resume(layout)):
+        with pytest.raises((CorruptError, UnreadableError)):
+            ask()
+    assert content(layout.root) == before
+
+
+def test_a_copy_of_a_store_does_not_take_what_the_other_one_kept(tmp_path: Path) -> None:
+    layout, disk = started(tmp_path / "a")
+    folder = change(layout, disk).folder
+    kept = content(folder)
+    copy = tmp_path / "b"
+    copy.mkdir()
+    shutil.copytree(layout.root, copy / "store")
+    shutil.copytree(layout.kept, copy / "store.rmqctl")
+    with pytest.raises(CorruptError, match="another store"):
+        undo(StoreLayout(copy / "store", (copy / "store" / "commitlog",)))
+    assert content(folder) == kept
+
+
+def test_places_that_are_refused(tmp_path: Path) -> None:
+    layout, _ = started(tmp_path / "a")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    link = tmp_path / "link"
+    link.mkdir()
+    (link / "store.rmqctl").symlink_to(outside)
+    for place in (tmp_path / "nothing", layout.root / "commitlog", layout.root, link):
+        with pytest.raises(RmqctlError) as refused:
+            Journal(layout, "test", journal_in=place)
+        assert isinstance(refused.value, NotFoundError if place.name == "nothing" else RefusedError)
+    assert list(outside.iterdir()) == []
+    # the directory that the store is in is no other place
+    assert Journal(layout, "test", journal_in=layout.root.parent).folder.parent == layout.kept
+
+
+def test_holes_and_second_names_where_the_journal_is_on_another_disk(tmp_path: Path) -> None:
+    other = Path("/dev/shm")
+    if not os.access(other, os.W_OK) or other.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system to write to")
+    layout, _ = started(tmp_path / "a")
+    log = layout.root / "commitlog" / "0"
+    os.link(log, tmp_path / "snapshot")
+    os.truncate(layout.root / "abort", 50_000_000)  # it is moved, and is a hole
+    before, files = tree_state(layout.root), content(layout.root)
+    disk = other / f"rmqctl-test-{os.getpid()}"
+    disk.mkdir()
+    try:
+        change(layout, disk)
+        assert content(layout.root) == expected(files)
+        assert sum(path.stat().st_blocks for path in disk.rglob("abort")) < 100
+        assert (tmp_path / "snapshot").read_bytes() == files["commitlog/0"]
+        undo(layout)
+        assert tree_state(layout.root) == before
+        assert (layout.root / "abort").stat().st_blocks < 100
+    finally:
+        shutil.rmtree(disk)
