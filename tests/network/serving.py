@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.processes import start
+
 SECONDS = 60
 ANY = "127.0.0.1:0"
 
@@ -36,9 +38,7 @@ class Served:
 def serving(store: Path, *options: str) -> Iterator[Served]:
     """`rmqctl serve` over `store` at free ports; killed in the end if it was not told to."""
     command = [sys.executable, "-m", "rmqctl", "serve", "-s", str(store), "--listen", ANY, "--namesrv", ANY, "--json"]
-    with subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    with start([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             ready, _, _ = select.select([process.stdout], [], [], SECONDS)

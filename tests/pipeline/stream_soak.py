@@ -18,6 +18,7 @@ from pathlib import Path
 from rmqctl.pipeline.spark.session import spark_session
 from rmqctl.store.message_store import MessageStore
 from tests.pipeline.source.test_stream_changed import Query, Writing
+from tests.processes import start
 from tests.store.write.writing import SMALL
 
 _PATIENCE = 240
@@ -43,7 +44,7 @@ def _commits(folder: Path) -> int:
 def _killed_in_mid_batch(folder: Path, dice: random.Random) -> int:
     """Run a driver until it has committed something, and kill it and its JVM; returns how many batches it did."""
     before = _commits(folder)
-    process = subprocess.Popen(_command(folder, "run"), start_new_session=True)
+    process = start(_command(folder, "run"))
     try:
         deadline = time.monotonic() + _PATIENCE
         while _commits(folder) <= before + 1 and time.monotonic() < deadline:

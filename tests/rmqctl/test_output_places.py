@@ -17,6 +17,7 @@ from rmqctl import exit_codes
 from rmqctl.store.check.scrub import default_path
 from tests.goldens import GoldenStore, tree_state
 from tests.opened import store_path
+from tests.processes import start
 from tests.rmqctl.looking import run
 
 _STORE = "v4-clean"
@@ -134,7 +135,7 @@ def test_standard_output(tmp_path: Path) -> None:
 
 
 def test_what_killed_processes_left_is_named(golden_store: GoldenStore, tmp_path: Path) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    gone = start([sys.executable, "-c", "pass"])
     gone.wait(timeout=30)
     store = golden_store(_STORE)
     for name in ("old", "new"):

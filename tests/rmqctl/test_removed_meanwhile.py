@@ -24,6 +24,7 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import Selection
 from rmqctl.store.store_files import StoreFiles
+from tests.processes import start
 from tests.rmqctl.looking import Done, run
 from tests.store.write.writing import FILE_SIZE, SMALL, message
 
@@ -220,7 +221,7 @@ def test_another_process_cleans_and_rolls_while_a_slow_reader_prints(order: str,
     """The reader waits for its pipe, which holds far less than it has to print."""
     with MessageStore.open(store, "rw", SMALL) as writer:
         command = [sys.executable, "-m", "rmqctl", "cat", "-s", str(store), "--json", "--order", order]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        with start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
             try:
                 assert reader.stdout is not None
                 lines = [reader.stdout.readline()]

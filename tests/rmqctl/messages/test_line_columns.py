@@ -16,7 +16,7 @@ pytest.importorskip("numba")
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
-from rmqctl.messages import line_columns, line_pieces
+from rmqctl.messages import line_pieces
 from rmqctl.messages.line_columns import LineColumns, columns_of_lines, reader_of_lines
 from rmqctl.messages.message_input import message_from_line
 from rmqctl.store.compiled.available import NO_NUMBA
@@ -193,7 +193,6 @@ def test_nothing_is_compiled_for_few_lines(tmp_path: Path, monkeypatch: pytest.M
 
 def test_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NO_NUMBA, "1")
-    monkeypatch.setattr(line_columns, "_load", line_columns._load.__wrapped__)
     assert reader_of_lines() is None
     monkeypatch.setattr(line_pieces, "_PLAIN_BYTES", 0)
     [piece] = line_pieces.pieces_of_lines(io.BytesIO(b'{"topic": "T", "body": "x"}\n'), as_stored=False)

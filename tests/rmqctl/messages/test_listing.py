@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import start
+
 pytest.importorskip("pyarrow")
 
 from bench.stores import write_store
@@ -97,7 +99,7 @@ def test_an_offset_deep_in_a_large_file(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     store = write_store(tmp_path, "large", PLAIN_BYTES + (1 << 20))
     command = [sys.executable, "-m", "rmqctl", "cat", "-s", str(store.path), "--json"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with start(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stderr is not None

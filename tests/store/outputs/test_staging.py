@@ -12,12 +12,13 @@ import pytest
 from rmqctl.store.files import io
 from rmqctl.store.outputs import staging
 from rmqctl.store.outputs.staging import clear_left_behind, in_work, left_behind, staged_directory, staging_of
+from tests.processes import start
 
 
 @pytest.fixture
 def gone() -> int:
     """The id of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", "pass"])
+    process = start([sys.executable, "-c", "pass"])
     process.wait(timeout=30)
     return process.pid
 
@@ -59,7 +60,7 @@ def test_of_living_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_when_this_process_began() -> None:
     started = staging._started(os.getpid())
     assert started is not None
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as later:
+    with start([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as later:
         try:
             then = staging._started(later.pid)
             assert then is not None
