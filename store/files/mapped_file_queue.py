@@ -78,14 +78,14 @@ class MappedFileQueue:
         return MappedFile(path, int(path.name), size, self.descriptors, self._look_for_removed)
 
     def _list(self, problems: list[FileProblem]) -> list[tuple[Path, int]]:
-        """Files with their sizes. Listed again if some were removed meanwhile: others may be, too."""
+        """Files with their sizes, in order. Listed again if some were removed meanwhile: others may be, too."""
         for _ in range(_LISTINGS):
             noted: list[FileProblem] = []
             found, is_whole = self._list_once(noted)
             if is_whole:
                 break
         problems += noted
-        return found
+        return sorted(found, key=lambda item: item[0].name)
 
     def _list_once(self, problems: list[FileProblem]) -> tuple[list[tuple[Path, int]], bool]:
         found: list[tuple[Path, int]] = []
