@@ -161,9 +161,9 @@ def test_the_table_of_keys_says_what_the_code_does() -> None:
             assert not used, key
         elif key.counts_for == config_keys.PREDICT:
             assert used, key
-            assert all(module.startswith("store/check/predict/") for module in used), (key, used)
+            assert all(module.startswith("store/predict/") for module in used), (key, used)
         elif name not in ("storepathrootdir", "storepathcommitlog"):  # StoreConfig.layout
-            assert [module for module in used if not module.startswith("store/check/predict/")], key
+            assert [module for module in used if not module.startswith("store/predict/")], key
 
 
 def test_defaults_of_keys_without_effect_are_those_of_the_configuration() -> None:
