@@ -108,7 +108,7 @@ WRITER = """
     from pathlib import Path
     from rmqctl.formats.message import Message
     from rmqctl.store.message_store import MessageStore
-    from tests.store.writing import SMALL
+    from tests.store.write.writing import SMALL
 
     with MessageStore.open(Path(sys.argv[1]), "rw", SMALL, create=True) as store:
         number, told = 0, Path(sys.argv[2])

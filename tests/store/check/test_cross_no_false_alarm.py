@@ -50,7 +50,7 @@ from rmqctl.formats.message import Message
 from rmqctl.store.survey.log_runs import Digest, Run
 from rmqctl.store.survey.log_survey import new_survey
 from rmqctl.store.message_store import MessageStore
-from tests.store.writing import SMALL
+from tests.store.write.writing import SMALL
 
 with MessageStore.open(Path(sys.argv[1]), "rw", SMALL, create=True) as store:
     number, told = 0, Path(sys.argv[2])

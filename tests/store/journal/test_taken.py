@@ -116,7 +116,7 @@ from pathlib import Path
 from rmqctl.formats.errors import StoreInUseError
 from rmqctl.formats.message import Message
 from rmqctl.store.message_store import MessageStore
-from tests.store.writing import SMALL
+from tests.store.write.writing import SMALL
 
 root, name = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)

@@ -73,7 +73,7 @@ import time
 from pathlib import Path
 from rmqctl.formats.message import Message
 from rmqctl.store.message_store import MessageStore
-from tests.store.writing import SMALL
+from tests.store.write.writing import SMALL
 
 with MessageStore.open(Path(sys.argv[1]), "rw", SMALL, create=True) as store:
     for number in range(100_000):

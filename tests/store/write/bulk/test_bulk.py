@@ -321,7 +321,7 @@ def test_a_kill_in_the_middle_loses_nothing_that_was_answered(tmp_path: Path) ->
         from rmqctl.formats.message import Message
         from rmqctl.store.message_store import MessageStore
         from rmqctl.store.write import writer
-        from tests.store.writing import SMALL
+        from tests.store.write.writing import SMALL
         writer._BULK_FROM, writer._BULK_AFTER = 1, 0
         store = MessageStore.open(sys.argv[1], "rw", SMALL, create=True)
         while True:
