@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RmqctlError
+from rmqctl.store.clean import CleanOptions, clean
 from rmqctl.store.files import lock
 from rmqctl.store.journal.forget import forget
 from rmqctl.store.journal.give_up import give_up
@@ -33,11 +34,16 @@ def _with_files(verb: Callable[[StoreFiles], object]) -> Step:
     return work
 
 
-def _broken(root: Path) -> None:
-    """30 messages; the process was killed, and a queue file is missing."""
+def _whole(root: Path) -> None:
+    """40 messages in three files of the log."""
     with MessageStore.open(root, "rw", SMALL, create=True) as store:
-        for one in range(30):
-            store.put(message(100, properties={"KEYS": f"k{one}"}))
+        for one in range(40):
+            store.put(message(4000, properties={"KEYS": f"k{one}"}))
+
+
+def _broken(root: Path) -> None:
+    """The process was killed, and a queue file is missing."""
+    _whole(root)
     (root / "abort").write_text("1")
     next((root / "consumequeue").rglob("0" * 20)).unlink()
 
@@ -48,8 +54,11 @@ def _recovered(root: Path) -> None:
 
 
 def _interrupted(root: Path) -> None:
+    beside = root.with_name("whole")
+    _broken(beside)
+    operations = len(recorded(lambda: _with_files(recover)(beside)))
     _broken(root)
-    assert crashed(lambda: _with_files(recover)(root), 25)
+    assert crashed(lambda: _with_files(recover)(root), operations * 3 // 4)
     lock._held.clear()
     assert unfinished_change(StoreFiles(root, SMALL).layout)
 
@@ -59,12 +68,26 @@ def _forget(root: Path) -> None:
     forget(layout, changes(layout))
 
 
+def _append(root: Path) -> None:
+    with MessageStore.open(root, "rw", SMALL) as store:
+        for _ in range(20):  # into a further file
+            store.put(message(4000))
+        store.flush()
+
+
+def _clean(root: Path) -> None:
+    with StoreFiles(root, SMALL) as files:
+        clean(files, CleanOptions(pause=0, at_once=True))
+
+
 VERBS: dict[str, tuple[Callable[[Path], None], Step]] = {
     "recover": (_broken, _with_files(recover)),
     "rebuild --no-journal": (_broken, _with_files(lambda files: rebuild(files, keeps=False))),
     "undo": (_recovered, lambda root: undo(StoreFiles(root, SMALL).layout)),
     "resume": (_interrupted, lambda root: resume(StoreFiles(root, SMALL).layout)),
     "log --prune": (_recovered, _forget),
+    "append": (_whole, _append),
+    "clean": (_whole, _clean),
 }
 
 
@@ -86,6 +109,13 @@ def _recovery_through_a_link(root: Path) -> None:
         _with_files(recover)(link)
 
 
+def _cleaned(root: Path) -> None:
+    """What a broker's cleaner does first: the oldest file of the log goes."""
+    oldest, *others = sorted((root / "commitlog").iterdir())
+    if others:
+        oldest.unlink()
+
+
 def _undone(root: Path) -> None:
     with contextlib.suppress(RmqctlError):
         undo(StoreFiles(root, SMALL).layout)
@@ -104,7 +134,7 @@ def _end(root: Path) -> None:
 
 
 @pytest.mark.parametrize("share", shares(6))
-@pytest.mark.parametrize("between", [_nobody, _append_through_a_link, _recovery_through_a_link, _undone])
+@pytest.mark.parametrize("between", [_nobody, _append_through_a_link, _recovery_through_a_link, _cleaned, _undone])
 @pytest.mark.parametrize("name", VERBS)
 def test_nothing_stored_is_lost(name: str, between: Step, share: slice, tmp_path: Path) -> None:
     prepare, verb = VERBS[name]
@@ -120,7 +150,7 @@ def test_nothing_stored_is_lost(name: str, between: Step, share: slice, tmp_path
         lock._held.clear()
         between(root)
         stored = [one.body for one in stored_messages(root, SMALL)]
-        assert len(stored) >= 30
+        assert len(stored) >= 5
         _end(root)
         assert [one.body for one in stored_messages(root, SMALL)] == stored
         MessageStore.open(root, "rw", SMALL, full_check=True).close()
