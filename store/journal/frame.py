@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import DiskFullError
 from rmqctl.store.files.blob import Spilled, only_counted
 from rmqctl.store.files.reading import named
-from rmqctl.store.journal.begun import joined_hints
+from rmqctl.store.journal.begun import begun, joined_hints
 from rmqctl.store.journal.folder import JOURNAL, STATE
 from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
 from rmqctl.store.journal.journal import Journal
@@ -21,6 +21,7 @@ from rmqctl.store.journal.taken import taken
 from rmqctl.store.store_files import StoreFiles
 
 _CLEAN = "`rmqctl clean --crashed` removes expired files even of a store that was not closed cleanly"
+_DONE = "the change itself is complete: `rmqctl log` lists it, and running the command again ends what is left"
 Ends = Callable[[dict[str, Any]], bool]
 """Whether a change ends an interrupted one that kept nothing or was given up, by that one's head."""
 
@@ -104,7 +105,8 @@ def changing(files: StoreFiles, verb: str, terms: Terms, ends: Ends = lambda hea
                 change.kept_in = journal.kept_in
             else:
                 journal.discard()
-        end_interrupted(store.layout, ends)
+        with begun(_DONE, store.root):
+            end_interrupted(store.layout, ends)
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def test_as_stored_needs_time_and_host_of_every_row(tmp_path: Path) -> None:
     done = run("append", "-s", tmp_path / "store", "--create", "--from", path, "--as-stored")
     assert done.code == exit_codes.USAGE
     assert "row 2: --as-stored needs store_timestamp and store_host" in done.err
-    assert "1 bad rows" in done.err
+    assert "1 bad row:" in done.err
     assert run("append", "-s", tmp_path / "store", "--from", path, "--as-stored", "--keep-going").code == 2
     assert [row["store_timestamp"] for row in stored(tmp_path / "store")] == [5, 6]
     del columns["store_host"]

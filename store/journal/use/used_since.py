@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from rmqctl.formats.errors import RefusedError, RmqctlError
+from rmqctl.formats.errors import RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.journal.entry import (
     CREATE,
     IN_PLACE,
@@ -66,6 +66,10 @@ def _refuse_marks(journal: Journalled, marks: Marks, *, is_all: bool) -> None:
         if is_all or not any(path.is_relative_to(top) for top in changed):
             if not is_all and is_leftover(path):
                 continue
+            now, before = found.get(name), marks.get(name)
+            if now is not None and before is not None and now == before[: len(now)]:
+                # nobody is known to have written to it: what it ends with cannot be told
+                raise UnreadableError("cannot be read", file=path, hint="check the disk (dmesg), then try again")
             raise _changed(journal, path)
 
 
