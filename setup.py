@@ -15,7 +15,7 @@ from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent
 SOURCES = ("store/write/fast/fast_path.c", "formats/layouts.h")
-FLOORS = ("formats", "store", "pipeline")
+FLOORS = ("formats", "store", "network", "pipeline")
 HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 # so that code of another source is not taken (store/write/fast/extension.py)

@@ -20,7 +20,7 @@ from rmqctl.store.extras import FAST, SPARK, how_to_add
 from tests.goldens import GoldenStore
 from tests.processes import ROOT, run
 
-FLOORS = ("formats", "store", "pipeline")
+FLOORS = ("formats", "store", "network", "pipeline")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MINUTES = 900.0
 OK, NOTHING, REFUSED = exit_codes.OK, exit_codes.DAMAGE_OR_NOTHING, exit_codes.REFUSED
