@@ -32,7 +32,7 @@ help:
 # compiled here, because an environment may keep Python from caching what it compiles (PYTHONDONTWRITEBYTECODE), and so
 # that no command has to wait for its kernels: some 10 seconds, once
 install: $(STAMP)
-	@$(BIN)/python -m compileall -q $(wildcard formats store pipeline rmqctl)
+	@$(BIN)/python -m compileall -q $(wildcard formats store network pipeline rmqctl)
 	@$(BIN)/python -m rmqctl.warm_up
 
 # editable_mode=compat: a plain path entry, where the default is an import hook that every start of rmqctl waits for

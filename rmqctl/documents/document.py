@@ -54,7 +54,7 @@ def _help(command: click.Command, name: str) -> str:
 
 def _load_everything() -> None:
     """Import every module that defines an error: classes are found by looking at what is loaded."""
-    for top in ("formats", "store", "pipeline", "rmqctl"):
+    for top in ("formats", "store", "network", "pipeline", "rmqctl"):
         for path in sorted((ROOT / top).rglob("*.py")):
             if 'code = "RMQ-E-' in path.read_text(encoding="utf-8"):
                 parts = path.relative_to(ROOT).with_suffix("").parts
