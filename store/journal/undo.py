@@ -39,6 +39,7 @@ from rmqctl.store.journal.log import (
     find_change,
     last_standing,
     to_mend_error,
+    unfinished,
     unmend,
     way_out,
 )
@@ -147,6 +148,7 @@ def _to_resume(layout: StoreLayout) -> tuple[Change, Path]:
         found = changes(layout)
     pending = [change for change in found if change.is_unfinished]
     if not pending:
+        unfinished(layout)  # raises where that cannot be known
         for damaged in (change for change in found if change.state == DAMAGED):
             raise CorruptError("its state cannot be read", file=damaged.folder, hint=way_out(layout))
         raise NotFoundError("no change was interrupted", file=layout.root, hint="`rmqctl log` lists the changes")
