@@ -18,7 +18,7 @@ from rmqctl import exit_codes
 from rmqctl.main import VERBS
 from rmqctl.store.extras import FAST, SPARK, how_to_add
 from tests.goldens import GoldenStore
-from tests.processes import ROOT, run
+from tests.processes import ROOT, run, start
 
 FLOORS = ("formats", "store", "network", "pipeline")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -180,7 +180,7 @@ def test_a_wheel_has_one_name_and_the_one_that_spark_looks_for(bare: Path) -> No
 def test_every_verb_works_with_the_base_alone_or_names_what_it_needs(
     bare: Path, golden_store: GoldenStore, tmp_path: Path
 ) -> None:
-    assert {call.arguments.split()[0] for call in CALLS} == set(VERBS)
+    assert {call.arguments.split()[0] for call in CALLS} | {"serve"} == set(VERBS)
     store = golden_store("clean")
     for call in CALLS:
         if call.lacks and "--from" in call.arguments:
@@ -191,6 +191,12 @@ def test_every_verb_works_with_the_base_alone_or_names_what_it_needs(
         assert "bug" not in ended.stderr
         assert "Traceback" not in ended.stderr
         assert call.lacks in ended.stderr, f"{call.arguments}: {ended.stderr}"
+    at = ["--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0"]
+    with start([bare / "bin/rmqctl", "serve", "-s", store, *at], stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        assert "read-only" in served.stdout.readline()
+        served.terminate()
+        assert served.wait(60) == 0
 
 
 @pytest.mark.thorough

@@ -37,7 +37,9 @@ class Served:
 @contextlib.contextmanager
 def serving(store: Path, *options: str) -> Iterator[Served]:
     """`rmqctl serve` over `store` at free ports; killed in the end if it was not told to."""
-    command = [sys.executable, "-m", "rmqctl", "serve", "-s", str(store), "--listen", ANY, "--namesrv", ANY, "--json"]
+    command = [sys.executable, "-m", "rmqctl", "serve", "-s", str(store), "--json"]
+    for name in ("--listen", "--namesrv"):
+        command += [] if name in options else [name, ANY]
     with start([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -55,6 +55,8 @@ class IndexMend:
                 entries = _entries(file)
                 if not _is_sound(file, entries, self._descriptors):
                     return False
+                if not self._has_times(file, entries.tolist(), is_gone):
+                    return False
                 pieces.append(entries)
         except CorruptError:
             return False
@@ -64,6 +66,20 @@ class IndexMend:
             [numpy.array(self._offsets, dtype=numpy.int64), numpy.array(self._hashes, dtype=numpy.int64)]
         )
         return bool(numpy.array_equal(_distinct(kept), _distinct(wanted)))
+
+    def _has_times(self, file: IndexFile, entries: list[tuple[int, ...]], is_gone: Callable[[int], bool]) -> bool:
+        """Whether entries of messages that are there say how many seconds those came after the file's begin; the first
+        one of a further file counts from the end of the file before."""
+        times = dict(zip(self._offsets, self._timestamps, strict=True))
+        begin = file.header.begin_timestamp
+        counted = entries if file is self._service.files[0] else entries[1:]
+        for _, offset, difference, *_ in counted:
+            if is_gone(offset) or offset not in times:
+                continue
+            expected = max(times[offset] - begin, 0) // 1000 if begin > 0 else 0
+            if difference != min(expected, 0x7FFFFFFF):
+                return False
+        return True
 
     def stage(self, directory: Path, geometry: Geometry) -> list[Path]:
         """Write complete index files to `directory`; returns them in order."""
