@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.hashing import key_hash
@@ -67,7 +67,7 @@ class IndexMend:
         )
         return bool(numpy.array_equal(_distinct(kept), _distinct(wanted)))
 
-    def _has_times(self, file: IndexFile, entries: list[tuple[int, ...]], is_gone: Callable[[int], bool]) -> bool:
+    def _has_times(self, file: IndexFile, entries: list[Any], is_gone: Callable[[int], bool]) -> bool:
         """Whether entries of messages that are there say how many seconds those came after the file's begin; the first
         one of a further file counts from the end of the file before."""
         times = dict(zip(self._offsets, self._timestamps, strict=True))
