@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rmqctl.formats.errors import CorruptError, UnreadableError
-from rmqctl.network.broker.topics import NO_VERSION
+from rmqctl.network.broker.config_table import config_table
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.fastjson import bean
 from rmqctl.network.remoting.services import RequestError, Tell
-from rmqctl.store.config_files import read_config
 from rmqctl.store.store_files import StoreFiles
 
 # Validators: letters, digits and % | _ -
@@ -43,21 +41,14 @@ class GroupTable:
 
     def __init__(self, files: StoreFiles, tell: Tell) -> None:
         """A damaged subscriptionGroup.json is told, and its groups are then as if nobody had configured them."""
-        self.data_version: Any = NO_VERSION
-        self._groups: dict[str, dict[str, Any]] = {}
-        try:
-            content = read_config(files.layout.config / "subscriptionGroup.json")
-        except (CorruptError, UnreadableError) as error:
-            tell(f"no settings of consumer groups are known: {error}")
-            content = None
-        if not isinstance(content, dict):
-            return
-        table, version = content.get("subscriptionGroupTable"), content.get("dataVersion")
-        if isinstance(version, dict):
-            self.data_version = version
-        for name, one in table.items() if isinstance(table, dict) else ():
-            if isinstance(name, str) and isinstance(one, dict):
-                self._groups[name] = {**default_group(name), **one}
+        table, self.data_version = config_table(
+            files, "subscriptionGroup.json", "subscriptionGroupTable", tell, "no settings of consumer groups are known"
+        )
+        self._groups: dict[str, dict[str, Any]] = {
+            name: {**default_group(name), **one}
+            for name, one in table.items()
+            if isinstance(name, str) and isinstance(one, dict)
+        }
 
     def find(self, name: str) -> dict[str, Any] | None:
         """Settings of a group; None if nobody has heard of it."""

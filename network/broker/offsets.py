@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rmqctl.formats.errors import CorruptError, UnreadableError
-from rmqctl.network.broker.topics import NO_VERSION
+from rmqctl.network.broker.config_table import config_table
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import RequestError, Tell
-from rmqctl.store.config_files import read_config
 from rmqctl.store.store_files import StoreFiles
 
 _SEPARATOR = "@"
@@ -21,21 +17,13 @@ class ConsumerOffsets:
 
     def __init__(self, files: StoreFiles, tell: Tell) -> None:
         """Starts with what consumerOffset.json holds; if that is damaged it is told, and no group has come anywhere."""
-        self.data_version: Any = NO_VERSION
+        table, self.data_version = config_table(
+            files, "consumerOffset.json", "offsetTable", tell, "no offset of a consumer group is known"
+        )
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
         self._pulled: dict[tuple[str, str, int], int] = {}
         self._committed = 0
-        try:
-            content = read_config(files.layout.config / "consumerOffset.json")
-        except (CorruptError, UnreadableError) as error:
-            tell(f"no offset of a consumer group is known: {error}")
-            content = None
-        if not isinstance(content, dict):
-            return
-        table, version = content.get("offsetTable"), content.get("dataVersion")
-        if isinstance(version, dict):
-            self.data_version = version
-        for key, queues in table.items() if isinstance(table, dict) else ():
+        for key, queues in table.items():
             # three parts are offsets of a broadcasting group, which belong to its clients
             parts = str(key).split(_SEPARATOR)
             if len(parts) == 2 and isinstance(queues, dict):

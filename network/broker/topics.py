@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
 
-from rmqctl.formats.errors import CorruptError, UnreadableError
+from rmqctl.network.broker.config_table import config_table
 from rmqctl.network.remoting.services import Tell
 from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, RETRY_PREFIX, TopicConfig, retry_topic, topic_from_bean
-from rmqctl.store.config_files import read_config
 from rmqctl.store.store_files import StoreFiles
-
-NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}
-"""DataVersion of a table that no file holds."""
 
 _SYSTEM_TOPICS = frozenset(
     "TBW102 SCHEDULE_TOPIC_XXXX BenchmarkTest RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRACE_TOPIC "
@@ -31,24 +26,15 @@ class TopicTable:
     def __init__(self, files: StoreFiles, tell: Tell) -> None:
         """UnsupportedError where the queues cannot be read. A damaged topics.json is told, and its topics are then
         those of the queues."""
-        self.data_version: Any = NO_VERSION
-        self._topics: dict[str, TopicConfig] = {}
-        try:
-            content = read_config(files.layout.config / "topics.json")
-        except (CorruptError, UnreadableError) as error:
-            tell(f"topics are those of the consume queues alone: {error}")
-            content = None
-        if isinstance(content, dict):
-            self._take(content)
+        table, self.data_version = config_table(
+            files, "topics.json", "topicConfigTable", tell, "topics are those of the consume queues alone"
+        )
+        self._topics: dict[str, TopicConfig] = {
+            name: topic_from_bean(name, one)
+            for name, one in table.items()
+            if isinstance(name, str) and isinstance(one, dict)
+        }
         self._widen(files)
-
-    def _take(self, content: dict[Any, Any]) -> None:
-        table, version = content.get("topicConfigTable"), content.get("dataVersion")
-        if isinstance(version, dict):
-            self.data_version = version
-        for name, one in table.items() if isinstance(table, dict) else ():
-            if isinstance(name, str) and isinstance(one, dict):
-                self._topics[name] = topic_from_bean(name, one)
 
     def _widen(self, files: StoreFiles) -> None:
         queues: dict[str, int] = defaultdict(int)
@@ -93,4 +79,4 @@ def is_retry_topic(name: str) -> bool:
     return name.startswith(RETRY_PREFIX)
 
 
-__all__ = ["NO_VERSION", "PERM_READ", "TopicTable", "is_retry_topic", "is_system_topic"]
+__all__ = ["PERM_READ", "TopicTable", "is_retry_topic", "is_system_topic"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import signal
 import subprocess
 import sys
@@ -43,8 +42,7 @@ def serving(store: Path, *options: str) -> Iterator[Served]:
     with start([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            ready, _, _ = select.select([process.stdout], [], [], SECONDS)
-            line = process.stdout.readline() if ready else ""
+            line = process.stdout.readline()  # of a process that hangs: `start` ends it
             if not line:
                 process.kill()
                 raise AssertionError(f"it did not come up: {process.communicate()[1]}")

@@ -6,31 +6,18 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rmqctl.main import main
 from rmqctl.store.files import lock
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.truncate import truncate
 from tests.goldens import GoldenStore, broker_conf, tree_state
+from tests.rmqctl.looking import run
 from tests.rmqctl.test_undo import interrupted, same
 from tests.store.files.crashing import crashed
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*arguments: str | Path) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return command
 
 
 def _printed(text: str, verb: str) -> list[str]:
@@ -38,7 +25,7 @@ def _printed(text: str, verb: str) -> list[str]:
     return next(shlex.split(found)[1:] for found in re.findall("`([^`]+)`", text) if f"rmqctl {verb}" in found)
 
 
-def test_the_way_out_is_named_and_works_as_printed(golden_store: GoldenStore, run: Run) -> None:
+def test_the_way_out_is_named_and_works_as_printed(golden_store: GoldenStore) -> None:
     store = golden_store("crash")
     interrupted(store)
     assert run("undo", "-s", store, "--give-up", "20")[0] == 2
@@ -82,7 +69,7 @@ def _truncate(store: Path) -> None:
         truncate(files, 601709)
 
 
-def test_resume_asks_before_messages_go(golden_store: GoldenStore, run: Run) -> None:
+def test_resume_asks_before_messages_go(golden_store: GoldenStore) -> None:
     store = golden_store("clean")
     before = tree_state(store)
     for end in ("undo", "resume"):
@@ -99,7 +86,7 @@ def test_resume_asks_before_messages_go(golden_store: GoldenStore, run: Run) -> 
     assert same(before, tree_state(store))
 
 
-def test_undo_asks_before_messages_go(golden_store: GoldenStore, run: Run) -> None:
+def test_undo_asks_before_messages_go(golden_store: GoldenStore) -> None:
     store = golden_store("crc-flip-third")
     before = tree_state(store)
     assert run("recover", "-s", store, "--bridge")[0] == 0
@@ -111,7 +98,7 @@ def test_undo_asks_before_messages_go(golden_store: GoldenStore, run: Run) -> No
 
 
 @pytest.mark.parametrize("verb", [("rebuild",), ("recover", "--cut", "--yes"), ("repair", "--yes")])
-def test_the_way_back_works_as_printed(golden_store: GoldenStore, run: Run, verb: tuple[str, ...]) -> None:
+def test_the_way_back_works_as_printed(golden_store: GoldenStore, verb: tuple[str, ...]) -> None:
     """The commitlog stands elsewhere, in two folders; the journal remembers where."""
     store = golden_store("multipath")
     conf = broker_conf("multipath", store.parent)

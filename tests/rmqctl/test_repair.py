@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from rmqctl.main import main
 from tests.goldens import GoldenStore, tree_state
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*arguments: str | Path) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return command
+from tests.rmqctl.looking import run
 
 
 def record(text: str) -> dict[str, Any]:
@@ -31,7 +16,7 @@ def record(text: str) -> dict[str, Any]:
     return found
 
 
-def test_bridge(golden_store: GoldenStore, run: Run) -> None:
+def test_bridge(golden_store: GoldenStore) -> None:
     store = golden_store("crc-flip-third")
     code, _, err = run("recover", "-s", store)
     assert (code, "--bridge" in err) == (5, True)
@@ -56,7 +41,7 @@ def test_bridge(golden_store: GoldenStore, run: Run) -> None:
     assert run("check", "-s", store)[0] == 0
 
 
-def test_truncate(golden_store: GoldenStore, run: Run) -> None:
+def test_truncate(golden_store: GoldenStore) -> None:
     store = golden_store("clean")
     assert run("truncate", "-s", store)[0] == 2
     code, out, err = run("truncate", "-s", store, "--at", "600000")
@@ -78,7 +63,7 @@ def test_truncate(golden_store: GoldenStore, run: Run) -> None:
     assert (code, "--yes" in err) == (5, True)
 
 
-def test_repair(golden_store: GoldenStore, run: Run) -> None:
+def test_repair(golden_store: GoldenStore) -> None:
     store = golden_store("stray-file")
     before = tree_state(store)
     code, out, err = run("repair", "-s", store, "--dry-run")
@@ -97,14 +82,14 @@ def test_repair(golden_store: GoldenStore, run: Run) -> None:
     assert (store / "commitlog" / "notes.txt").exists()
 
 
-def test_what_is_left_ends_with_one(golden_store: GoldenStore, run: Run) -> None:
+def test_what_is_left_ends_with_one(golden_store: GoldenStore) -> None:
     code, out, _ = run("repair", "-s", golden_store("log-gone"))
     assert code == 1
     assert "RMQ-FILE-010" in out
     assert "need a decision" in out
 
 
-def test_codes(golden_store: GoldenStore, run: Run) -> None:
+def test_codes(golden_store: GoldenStore) -> None:
     store = golden_store("crc-flip-old")
     code, _, err = run("repair", "-s", store, "--only", "RMQ-NO-001")
     assert (code, "RMQ-NO-001" in err) == (2, True)
@@ -115,7 +100,7 @@ def test_codes(golden_store: GoldenStore, run: Run) -> None:
     assert len(record(out)["bridged"]) == 1
 
 
-def test_places_that_are_no_store(tmp_path: Path, run: Run) -> None:
+def test_places_that_are_no_store(tmp_path: Path) -> None:
     for verb in (("repair",), ("truncate", "--at", "0"), ("recover", "--bridge")):
         code, _, err = run(verb[0], "-s", tmp_path / "missing", *verb[1:])
         assert (code, str(tmp_path / "missing") in err) == (3, True)

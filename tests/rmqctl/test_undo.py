@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmqctl.main import main
 from rmqctl.store.files.layout import StoreLayout
 from tests.goldens import GoldenStore, tree_state
+from tests.rmqctl.looking import run
 from tests.store.files.crashing import crashed, recorded
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*arguments: str | Path) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return command
 
 
 def rows(text: str) -> list[dict[str, Any]]:
@@ -58,7 +45,7 @@ def interrupted(store: Path, *, part: float = 0.5) -> None:
     lock._held.clear()
 
 
-def test_recover_log_undo(golden_store: GoldenStore, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recover_log_undo(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store = golden_store("crash")
     before = tree_state(store)
     monkeypatch.setattr("sys.argv", ["rmqctl", "recover", "-s", "a b"])
@@ -97,9 +84,7 @@ def test_recover_log_undo(golden_store: GoldenStore, run: Run, monkeypatch: pyte
         ("repair",),
     ],
 )
-def test_every_change_waits_until_an_interrupted_one_is_ended(
-    golden_store: GoldenStore, run: Run, verb: tuple[str, ...]
-) -> None:
+def test_every_change_waits_until_an_interrupted_one_is_ended(golden_store: GoldenStore, verb: tuple[str, ...]) -> None:
     store = golden_store("crash")
     interrupted(store)
     before = tree_state(store.parent)
@@ -111,7 +96,7 @@ def test_every_change_waits_until_an_interrupted_one_is_ended(
     assert same(before, tree_state(store.parent))
 
 
-def test_looking_goes_on_and_says_so(golden_store: GoldenStore, run: Run) -> None:
+def test_looking_goes_on_and_says_so(golden_store: GoldenStore) -> None:
     store = golden_store("crash")
     assert json.loads(run("info", "-s", store, "--json")[1])["unfinished_change"] is None
     interrupted(store)
@@ -136,7 +121,7 @@ def test_the_library_waits_too(golden_store: GoldenStore) -> None:
 
 
 @pytest.mark.parametrize("part", [0.5, 0.7, 0.95])
-def test_interrupted_changes_end_either_way(golden_store: GoldenStore, run: Run, part: float, tmp_path: Path) -> None:
+def test_interrupted_changes_end_either_way(golden_store: GoldenStore, part: float, tmp_path: Path) -> None:
     store = golden_store("crash")
     before = tree_state(store)
     interrupted(store, part=part)
@@ -152,7 +137,7 @@ def test_interrupted_changes_end_either_way(golden_store: GoldenStore, run: Run,
     assert same(before, tree_state(store))
 
 
-def test_an_append_after_a_recovery_bars_its_undo(golden_store: GoldenStore, run: Run) -> None:
+def test_an_append_after_a_recovery_bars_its_undo(golden_store: GoldenStore) -> None:
     store = golden_store("crash")
     run("recover", "-s", store)
     assert run("append", "-s", store, "-t", "TopicTest", "--body", "x")[0] == 0
@@ -164,7 +149,7 @@ def test_an_append_after_a_recovery_bars_its_undo(golden_store: GoldenStore, run
     assert tree_state(store) == before
 
 
-def test_pruning(golden_store: GoldenStore, run: Run) -> None:
+def test_pruning(golden_store: GoldenStore) -> None:
     store = golden_store("crash")
     run("recover", "-s", store)
     code, _, err = run("log", "-s", store, "--prune")
@@ -183,7 +168,7 @@ def test_pruning(golden_store: GoldenStore, run: Run) -> None:
     assert run("log", "-s", store, "nothing")[0] == 1
 
 
-def test_an_unfinished_change_is_not_pruned(golden_store: GoldenStore, run: Run) -> None:
+def test_an_unfinished_change_is_not_pruned(golden_store: GoldenStore) -> None:
     store = golden_store("crash")
     interrupted(store)
     [change] = rows(run("log", "-s", store, "--json")[1])
@@ -193,7 +178,7 @@ def test_an_unfinished_change_is_not_pruned(golden_store: GoldenStore, run: Run)
     assert run("undo", "-s", store)[0] == 0
 
 
-def test_changes_that_keep_nothing_say_so(golden_store: GoldenStore, run: Run) -> None:
+def test_changes_that_keep_nothing_say_so(golden_store: GoldenStore) -> None:
     store = golden_store("crash")
     code, _, err = run("recover", "-s", store, "--no-journal")
     assert (code, "--yes" in err) == (5, True)
@@ -209,7 +194,7 @@ def test_changes_that_keep_nothing_say_so(golden_store: GoldenStore, run: Run) -
     assert (code, "without keeping anything" in err) == (5, True)
 
 
-def test_rebuild_is_undone_with_directories(golden_store: GoldenStore, run: Run) -> None:
+def test_rebuild_is_undone_with_directories(golden_store: GoldenStore) -> None:
     store = golden_store("cq-truncated")
     before = tree_state(store)
     assert run("rebuild", "-s", store)[0] == 0
@@ -217,7 +202,7 @@ def test_rebuild_is_undone_with_directories(golden_store: GoldenStore, run: Run)
     assert same(before, tree_state(store))
 
 
-def test_a_store_that_was_never_changed(golden_store: GoldenStore, run: Run) -> None:
+def test_a_store_that_was_never_changed(golden_store: GoldenStore) -> None:
     store = golden_store("clean")
     before = tree_state(store.parent)
     code, out, err = run("log", "-s", store)
@@ -230,7 +215,7 @@ def test_a_store_that_was_never_changed(golden_store: GoldenStore, run: Run) -> 
         assert run(verb, "-s", store.with_name("missing"))[0] == 3
 
 
-def test_names_from_a_journal_are_sanitised(golden_store: GoldenStore, run: Run) -> None:
+def test_names_from_a_journal_are_sanitised(golden_store: GoldenStore) -> None:
     store = golden_store("clean")
     kept = StoreLayout(store, ()).kept
     kept.mkdir()
@@ -243,7 +228,7 @@ def test_names_from_a_journal_are_sanitised(golden_store: GoldenStore, run: Run)
     assert "\\x1b" in out
 
 
-def test_a_store_named_by_a_dot(golden_store: GoldenStore, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_named_by_a_dot(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store = golden_store("crash")
     before = tree_state(store)
     monkeypatch.chdir(store)
@@ -253,7 +238,7 @@ def test_a_store_named_by_a_dot(golden_store: GoldenStore, run: Run, monkeypatch
     assert same(before, tree_state(store))
 
 
-def test_a_change_without_a_journal_that_was_interrupted(golden_store: GoldenStore, run: Run) -> None:
+def test_a_change_without_a_journal_that_was_interrupted(golden_store: GoldenStore) -> None:
     from rmqctl.store.files import lock
     from rmqctl.store.recover.recover import recover
     from rmqctl.store.store_files import StoreFiles

@@ -1,0 +1,33 @@
+"""One of the broker's configured tables: what a file of config/ says by name, and the version of its data."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rmqctl.formats.errors import CorruptError, UnreadableError
+from rmqctl.network.remoting.services import Tell
+from rmqctl.store.config_files import read_config
+from rmqctl.store.store_files import StoreFiles
+
+NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+"""DataVersion of a table that no file holds."""
+
+
+class ConfigTable(NamedTuple):
+    """`rows`: the table, empty where no file holds one."""
+
+    rows: dict[Any, Any]
+    version: dict[Any, Any]
+
+
+def config_table(files: StoreFiles, file: str, table: str, tell: Tell, without: str) -> ConfigTable:
+    """The field `table` of config/`file`. A damaged file holds none, which is told with what follows: `without`."""
+    try:
+        content = read_config(files.layout.config / file)
+    except (CorruptError, UnreadableError) as error:
+        tell(f"{without}: {error}")
+        content = None
+    if not isinstance(content, dict):
+        return ConfigTable({}, NO_VERSION)
+    rows, version = content.get(table), content.get("dataVersion")
+    return ConfigTable(rows if isinstance(rows, dict) else {}, version if isinstance(version, dict) else NO_VERSION)
