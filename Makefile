@@ -11,7 +11,7 @@ STAMP := $(VENV)/installed.stamp
 # Tests run in several processes; those of a file stay together, because they share what they set up. The limit is the
 # last net under a test that hangs: a busy machine must not come near it.
 WORKERS ?= auto
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --timeout 1800
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --timeout 600 --durations 25
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all lint interop bench docs proof format clean

@@ -11,11 +11,13 @@ from rmqctl.pipeline.splits.splits import SplitEdgeError
 
 _LONGEST = 600
 _FAMILY: dict[str, type[RmqctlError]] = {
-    **{name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, RmqctlError)},
-    SplitEdgeError.__name__: SplitEdgeError,
+    f"{kind.__module__}.{kind.__qualname__}": kind
+    for kind in (SplitEdgeError, *vars(errors).values())
+    if isinstance(kind, type) and issubclass(kind, RmqctlError)
 }
+"""Name of an error of ours as a traceback prints it -> its class."""
 # the last line of a traceback in a Python worker
-_RAISED = re.compile(r"^(?:formats\.errors|pipeline\.splits)\.(\w+): (.*)$", re.MULTILINE)
+_RAISED = re.compile(rf"^({'|'.join(map(re.escape, _FAMILY))}): (.*)$", re.MULTILINE)
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}")
 _PLACE = re.compile(r"\(?line (\d+),? pos(?:ition)? (\d+)\)?")
@@ -61,7 +63,7 @@ def _raised_by_a_task(text: str) -> RmqctlError | None:
     if not found:
         return None
     name, message = found[-1]
-    return _FAMILY.get(name, RmqctlError)(message)
+    return _FAMILY[name](message)
 
 
 def _condition(error: Any) -> str | None:

@@ -79,7 +79,7 @@ class FlushService:
         # told after every commit and flush that there may be more to dispatch
         self.listener: Callable[[], None] = lambda: None
         self._condition = threading.Condition()
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._last_thorough = time.monotonic()
         if self.is_sync:
             self._thread = Background("group-commit", self._group_commit, _GROUP_COMMIT_MS, self._fail)
@@ -153,7 +153,7 @@ class FlushService:
         self._sink.commit()
         self.listener()
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         with self._condition:
             self._error = self._error or error
             self._condition.notify_all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-from rmqctl.formats.errors import RmqctlError
 from rmqctl.store.files import io
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -77,8 +76,8 @@ class Allocator:
                 start_offset = self._wanted
             try:
                 file: MappedFile | None = self._create(start_offset)
-            except RmqctlError:
-                file = None  # `take` tries again and tells
+            except BaseException:  # noqa: BLE001 - `take` waits for it: it tries again, and tells
+                file = None
             with self._condition:
                 self._ready = file
                 if file is None:

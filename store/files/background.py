@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-Failure = Callable[[Exception], None]
+Failure = Callable[[BaseException], None]
 
 
 class Background:
@@ -69,6 +69,6 @@ class Background:
                     self.is_idle = True
                     is_busy = self._step() is True
                 self.is_idle = not is_busy
-            except Exception as error:  # noqa: BLE001 - whatever it is, the store must learn of it
+            except BaseException as error:  # noqa: BLE001 - whatever ends the thread, somebody may wait for it
                 self._on_failure(error)
                 return

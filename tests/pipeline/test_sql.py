@@ -3,6 +3,7 @@ sentence for what is wrong."""
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,7 +212,7 @@ def test_a_split_that_cannot_know_its_edge_makes_it_whole_files(
 
     def edgy(frame: DataFrame) -> pa.Table:
         if sql._options.get("split_size") != "0":
-            error = query_error(PySparkRuntimeError("...\npipeline.splits.SplitEdgeError: at offset 7: a record hides"))
+            error = query_error(PySparkRuntimeError(_told_by_a_worker(SplitEdgeError("at offset 7: a record hides"))))
             assert isinstance(error, SplitEdgeError)
             raise error
         return collected(frame)
@@ -220,10 +221,22 @@ def test_a_split_that_cannot_know_its_edge_makes_it_whole_files(
     assert sql.answer("select count(*) from messages").to_pylist() == [{"count(1)": 2500}]
 
 
+def _told_by_a_worker(error: Exception) -> str:
+    """The end of a traceback, as a Python worker of Spark sends it to the driver."""
+    return "...\n" + "".join(traceback.format_exception(error))
+
+
 def test_errors_that_are_not_the_querys() -> None:
     assert query_error(ValueError("x")) is None
     kept = UnsupportedError("x")
     assert query_error(kept) is kept
+
+
+@pytest.mark.parametrize("kind", [UnsupportedError, CorruptError, SplitEdgeError])
+def test_errors_of_a_worker_keep_their_class(kind: type[RmqctlError]) -> None:
+    error = query_error(PySparkRuntimeError(_told_by_a_worker(kind("a sentence"))))
+    assert type(error) is kind
+    assert str(error) == "a sentence"
 
 
 def test_a_result_that_is_too_large_is_said(spark: SparkSession) -> None:

@@ -13,7 +13,7 @@ class RunningState:
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
         self.is_closed = False
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
 
     @property
     def is_writeable(self) -> bool:
@@ -24,7 +24,7 @@ class RunningState:
         """Have `listener` called when the store fails, so that nobody waits for what will not come."""
         self._listeners.append(listener)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Make the store non-writeable until it was opened anew: after an error of a background service or of an
         fsync nobody knows what is on disk."""
         with self._lock:

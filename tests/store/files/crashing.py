@@ -29,6 +29,7 @@ def recorded(work: Callable[[], object]) -> list[Observed]:
 def crashed(work: Callable[[], object], number: int, *, torn: bool = False) -> bool:
     """Run `work`, killed just before its change of that number, counted from 1: whether it came so far.
 
+    Where a thread of its own is what dies, `work` learns of it by an error of its own, or not at all.
     `torn`: if that change is a write, its first half is done.
     """
     count = 0
@@ -50,8 +51,9 @@ def crashed(work: Callable[[], object], number: int, *, torn: bool = False) -> b
         io.write_at = tear
     try:
         work()
-    except CrashError:
-        return True
+    except (CrashError, Exception):
+        if count < number:
+            raise
     finally:
         io.observer, io.write_at = None, write_at
-    return False
+    return count >= number

@@ -21,6 +21,7 @@ from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.dispatch.running_state import RunningState
 from rmqctl.store.write.topic_types import TopicTypes
 from tests.goldens import GoldenStore
+from tests.store.files.crashing import CrashError
 from tests.store.write.writing import SMALL, message, stored_messages, wait_until
 
 
@@ -136,20 +137,22 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
 # ---- threads and state
 
 
-def test_a_background_step_that_fails_is_told_and_not_repeated() -> None:
-    told: list[Exception] = []
+@pytest.mark.parametrize("kind", [ValueError, MemoryError, SystemExit, CrashError])
+def test_a_background_step_that_fails_is_told_and_not_repeated(kind: type[BaseException]) -> None:
+    """Whatever ends the thread: who waits for what it did would wait for ever."""
+    told: list[BaseException] = []
     steps: list[int] = []
 
     def step() -> None:
         steps.append(1)
-        raise ValueError("no")
+        raise kind("no")
 
     thread = Background("test", step, 1, told.append)
     thread.start()
     wait_until(lambda: bool(told))
     thread.stop()
     assert len(steps) == len(told) == 1
-    assert isinstance(told[0], ValueError)
+    assert isinstance(told[0], kind)
 
 
 def test_a_wake_begins_the_next_step_at_once() -> None:
