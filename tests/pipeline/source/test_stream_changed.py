@@ -138,7 +138,7 @@ def test_each_message_once_through_roll_clean_kill_and_cut(spark: SparkSession, 
     running.processAllAvailable()
     running.stop()
     assert writing.clean() > 0
-    writing.put(20)
+    writing.put(80)  # more than will be cut away
     query.take()
     assert query.read() == Counter(writing.keys.values())
 
