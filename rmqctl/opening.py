@@ -36,16 +36,26 @@ def read_config(location: StoreLocation) -> StoreConfig:
     path = location.config_path
     if path is None:
         return StoreConfig()
-    from rmqctl.output.output import talk
-    from rmqctl.store.compiled.notices import notice, tell_notices
+    from rmqctl.store.compiled.notices import notice
     from rmqctl.store.config_keys import without_effect
 
     properties = read_properties(path)
     config = config_from_properties(properties, str(path))
-    tell_notices(talk)
+    listen()
     for sentence in without_effect(properties, str(path)):
         notice(sentence)
     return config
+
+
+def listen() -> None:
+    """Have told, on stderr, what keeps bulk work back; what has to be compiled is compiled by two processes."""
+    from rmqctl.output.output import talk
+    from rmqctl.store.compiled.available import help_compiling
+    from rmqctl.store.compiled.notices import tell_notices
+    from rmqctl.warm_up import warm_up_elsewhere
+
+    tell_notices(talk)
+    help_compiling(warm_up_elsewhere)
 
 
 def tell_if_open(store: MessageStore) -> None:
@@ -63,11 +73,10 @@ def tell_if_open(store: MessageStore) -> None:
 def open_store(location: StoreLocation) -> MessageStore:
     """The store, opened for reading; NotAStoreError, UnreadableError or UsageError as they come, RefusedError where
     standard output was led into it."""
-    from rmqctl.output.output import refuse_place, talk
-    from rmqctl.store.compiled.notices import tell_notices
+    from rmqctl.output.output import refuse_place
     from rmqctl.store.message_store import MessageStore
 
-    tell_notices(talk)
+    listen()
     # nothing is locked: what changes the store takes its lock by itself
     store = MessageStore.open(location.path, "r", read_config(location))
     refuse_place(store.files.layout)

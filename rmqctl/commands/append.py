@@ -138,13 +138,11 @@ def _one_message(
 
 
 def _open(store: StoreLocation, create: bool) -> MessageStore:
-    from rmqctl.opening import read_config
-    from rmqctl.output.output import talk
+    from rmqctl.opening import listen, read_config
     from rmqctl.output.progress import progress
-    from rmqctl.store.compiled.notices import tell_notices
     from rmqctl.store.message_store import MessageStore
 
-    tell_notices(talk)
+    listen()
     with progress("checking the end of the commitlog", None, "bytes") as bar:
         return MessageStore.open(
             store.path, "rw", read_config(store), create=create, allocate_ahead=False, progress=bar.advance

@@ -19,6 +19,7 @@ from rmqctl.store.columns.topics import TopicTable
 from rmqctl.store.compiled.available import NO_ISAL, is_crc32, isal_crc, say_compiling, why_plain
 from rmqctl.store.compiled.notices import notice
 
+_KERNELS = "rmqctl.store.columns.kernel_walk"
 _loading = threading.Lock()
 
 
@@ -54,7 +55,7 @@ def _load(why: str | None, no_isal: bool) -> Engine:
         return Engine(None, 0, f"whole logs are read slowly because {why}")
     function, slower = (None, f"{NO_ISAL}=1 is set") if no_isal else isal_crc()
     try:
-        return load(function, slower, say_compiling)
+        return load(function, slower, functools.partial(say_compiling, _KERNELS))
     except Exception as error:  # noqa: BLE001 - numba and LLVM raise anything; the plain rung does the same work
         detail = str(error).partition("\n")[0][:200]
         why = f"its kernels cannot be compiled here ({type(error).__name__}: {detail})"
@@ -77,9 +78,7 @@ def load(isal: Any, isal_notice: str | None, announce: Callable[[], None]) -> En
         function, notice = owner.address, f"CRCs are computed slowly because {isal_notice}"
         if not is_crc32(lambda address, length: int(owner.ctypes(0, address, length))):
             raise AssertionError("the compiled CRC gives wrong results")
-    (walk_window,) = compiling.load_kernels(
-        "rmqctl.store.columns.kernel_walk", lambda kernels: is_right(kernels[0], function), announce
-    )
+    (walk_window,) = compiling.load_kernels(_KERNELS, lambda kernels: is_right(kernels[0], function), announce)
     if notice is None and not compiling.is_kept(walk_window):
         notice = "compiled code cannot be kept for the next command: set NUMBA_CACHE_DIR to a writable directory"
     return Engine(walk_window, function, notice, owner)

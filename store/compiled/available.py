@@ -33,9 +33,20 @@ def _why_no_numba() -> str | None:
     return None
 
 
-def say_compiling() -> None:
-    """Tell that kernels are about to be compiled."""
+_helpers: list[Callable[[str], None]] = []
+
+
+def help_compiling(helper: Callable[[str], None] | None) -> None:
+    """Have `helper` called, once, with the name of the first module whose kernels this process has to compile: others
+    are going to be needed, and can be compiled elsewhere meanwhile. None for nobody."""
+    _helpers[:] = [helper] if helper is not None else []
+
+
+def say_compiling(module: str) -> None:
+    """Tell that the kernels of a module are about to be compiled."""
     notice("compiling the fast path for this machine, 5 to 20 seconds of processor time, once")
+    while _helpers:
+        _helpers.pop()(module)
 
 
 def isal_crc() -> tuple[Any, str | None]:

@@ -44,7 +44,7 @@ def tried_kernels(module: str, is_right: Callable[[Kernels], bool]) -> Kernels |
         try:
             from rmqctl.store.compiled import compiling
 
-            return compiling.load_kernels(module, is_right, say_compiling)
+            return compiling.load_kernels(module, is_right, functools.partial(say_compiling, module))
         except Exception as error:  # noqa: BLE001 - numba and LLVM raise anything
             detail = str(error).partition("\n")[0][:200]
             notice(f"some work is done slowly because kernels do not work here ({type(error).__name__}: {detail})")

@@ -143,6 +143,6 @@ def test_each_listener_is_told_once() -> None:
 def test_nobody_needs_to_listen() -> None:
     tell_notices(print)
     tell_notices(None)
-    available.say_compiling()
+    available.say_compiling("one")
     log = reader("clean").files.log
     assert_same(walk_columns(log, columns=Columns.TOPIC), walk(log))
