@@ -15,7 +15,7 @@ from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueUnit, ext_offset
-from rmqctl.store.recover.mend.batch_consumequeue import LARGEST_BATCH
+from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import QueueRun, Run, consecutive, route
 from rmqctl.store.survey.run_units import UNIT, Units

@@ -19,7 +19,7 @@ from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, queue_slots
 from rmqctl.store.recover.bridge.spans import LogMap, QueueKey, Span
-from rmqctl.store.recover.mend.batch_consumequeue import LARGEST_BATCH
+from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.run_units import UNIT
 

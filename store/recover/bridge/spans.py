@@ -11,7 +11,7 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.queues.dispatch import queue_slots
-from rmqctl.store.recover.mend.batch_consumequeue import LARGEST_BATCH
+from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest, Run
 from rmqctl.store.survey.log_survey import new_survey
