@@ -5,8 +5,9 @@ from __future__ import annotations
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc, property_crc_text
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.layouts import FRAME_HEADS
-from rmqctl.formats.message import FrameDamage, decode_message
+from rmqctl.formats.message import FrameDamage
 from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.commitlog.one_message import frame_without_crc
 from rmqctl.store.journal.plan import Plan, WriteRange
 from rmqctl.store.store_files import StoreFiles
 
@@ -21,9 +22,8 @@ def mend_checksum(files: StoreFiles, finding: Finding, plan: Plan) -> None:
     file = files.log.find(offset)
     if file is None:
         raise RefusedError("has gone since it was checked", file=finding.file, hint="run the command again")
-    frame = bytearray(files.log.read(offset, int.from_bytes(files.log.read(offset, 4), "big")))
     try:
-        message = decode_message(bytes(frame), 0, len(frame), offset, check_crc=False)
+        stored, message = frame_without_crc(files.log, offset)
     except FrameDamage as damage:
         raise RefusedError(
             f"no message stands there: {damage.detail}",
@@ -31,6 +31,7 @@ def mend_checksum(files: StoreFiles, finding: Finding, plan: Plan) -> None:
             physical_offset=offset,
             hint="run `rmqctl check` again",
         ) from damage
+    frame = bytearray(stored)
     place = FRAME_HEADS[0].offset("body_crc")
     covering = parse_property_crc(bytes(frame[-PROPERTY_CRC_SIZE:]))
     if covering is not None and covering != frame_crc(frame[:-PROPERTY_CRC_SIZE]):

@@ -18,7 +18,7 @@ from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, Queu
 from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import QueueRun, Run, consecutive, route
-from rmqctl.store.survey.run_units import UNIT, Units
+from rmqctl.store.survey.run_units import UNIT, Units, read_units
 
 Key = tuple[str, int]
 
@@ -33,25 +33,6 @@ def highest_plausible(physical_offset: Int64s, per_file: int) -> Int64s:
     file of the queue. No checksum covers queueOffset.
     """
     return physical_offset // MINIMUM_FRAME_SIZE + per_file
-
-
-def read_units(queue: ConsumeQueue, begin: int, count: int) -> Units:
-    """What stands in `count` slots from `begin` on; zeros where there is no file or it is short."""
-    pieces: list[bytes] = []
-    position, end = begin * UNIT_SIZE, (begin + count) * UNIT_SIZE
-    for file in queue.files.files:
-        if file.end_offset <= position:
-            continue
-        if position >= end or file.start_offset >= end:
-            break
-        if file.start_offset > position:
-            pieces.append(bytes(file.start_offset - position))
-            position = file.start_offset
-        length = min(end, file.end_offset) - position
-        pieces.append(file.read(position - file.start_offset, length).ljust(length, b"\0"))
-        position += length
-    pieces.append(bytes(end - position))
-    return np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), UNIT)
 
 
 class QueuesComparison:

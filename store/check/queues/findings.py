@@ -8,18 +8,19 @@ from pathlib import Path
 from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import LogSeen
-from rmqctl.store.check.queues.compare import read_units
-from rmqctl.store.check.queues.look import QueueLook, Verdict, read_message_at
+from rmqctl.store.check.queues.look import QueueLook, Verdict
 from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, State, Stretch, Stretches
 from rmqctl.store.clean.decision import Because
 from rmqctl.store.clean.followers import judge_queue
 from rmqctl.store.columns.batch import Int64s
+from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.run_units import read_units
 
 Key = tuple[str, int]
 
@@ -174,7 +175,7 @@ def _state_finding(
 
 def _both(files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, stretch: Stretch) -> tuple[str | None, str]:
     """The unit that the first message implies, and the one that stands there."""
-    message = read_message_at(files.log, stretch.first_offset)
+    message = message_if_any(files.log, stretch.first_offset)
     implied: str | None = None
     if message is not None:
         is_batch = isinstance(queue, BatchConsumeQueue)
@@ -215,7 +216,7 @@ def _is_other_table(files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, 
     differences: set[int] = set()
     for _, stretch in zip(range(_COMPARED_DELAYS), delayed, strict=False):
         for slot, offset in ((stretch.slot_begin, stretch.first_offset), (stretch.slot_end - 1, stretch.last_offset)):
-            message = read_message_at(files.log, offset)
+            message = message_if_any(files.log, offset)
             if message is None:
                 return False
             code = int(read_units(queue, slot, 1)[0]["tags_code"])

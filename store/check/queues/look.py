@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, StoredMessage, decode_message
 from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.check.queues.tally import QueueTally, Slots, State
 from rmqctl.store.columns.batch import Flags, Int64s
-from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE
+from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import data_extents
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
@@ -113,18 +112,6 @@ def told_slots(tally: QueueTally) -> Slots:
     if not parts:
         return Slots(np.empty(0, np.int64), np.empty(0, np.int64))
     return Slots.of(np.concatenate([part.begins for part in parts]), np.concatenate([part.ends for part in parts]))
-
-
-def read_message_at(log: MappedFileQueue, physical_offset: int) -> StoredMessage | None:
-    """The message that begins at an offset, its checksum aside; None where none does."""
-    head = log.read(physical_offset, 4)
-    size = int.from_bytes(head, "big", signed=True)
-    if not MINIMUM_FRAME_SIZE <= size <= MAXIMUM_FRAME_SIZE:
-        return None
-    try:
-        return decode_message(log.read(physical_offset, size), 0, size, physical_offset, check_crc=False)
-    except FrameDamage:
-        return None
 
 
 class UnitLook:
@@ -229,7 +216,7 @@ class UnitLook:
         result.note(verdict, unit, found, 1, unit.size)
 
     def _verdict(self, queue: AnyConsumeQueue, unit: QueueUnit) -> tuple[Verdict, str | None]:
-        message = read_message_at(self._files.log, unit.physical_offset)
+        message = message_if_any(self._files.log, unit.physical_offset)
         if message is None:
             return Verdict.NO_MESSAGE, None
         is_batch = isinstance(queue, BatchConsumeQueue)

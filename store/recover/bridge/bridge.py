@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
+from rmqctl.store.commitlog.one_message import message_without_crc
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.journal.frame import Change, Terms
@@ -112,10 +113,8 @@ def _bridge(files: StoreFiles, bridges: Bridges, span: Span, lost: list[Lost], l
 def _neighbour(files: StoreFiles, span: Span, log_map: LogMap) -> Neighbour:
     """The good message before the span, else the one behind it."""
     offset = log_map.runs[span.run][2] if span.run >= 0 else log_map.runs[0][0]
-    size = int.from_bytes(files.log.read(offset, 4), "big")
-    data = files.log.read(offset, size)
     try:
-        return Neighbour(decode_message(data, 0, len(data), offset, check_crc=False))
+        return Neighbour(message_without_crc(files.log, offset))
     except FrameDamage as damage:
         raise RefusedError(
             f"has changed while it was read: {damage}", file=span.path, physical_offset=offset, hint="run it again"
