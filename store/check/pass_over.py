@@ -20,18 +20,18 @@ from rmqctl.store.check.ranges import FileRange, Subset, file_ranges, joined
 from rmqctl.store.check.state.config_files import ConfigFiles
 from rmqctl.store.check.state.follower_files import queue_file_findings, unfinished_changes
 from rmqctl.store.check.state.geometry import without_wrong_geometry
-from rmqctl.store.check.state.live import is_in_use, settled_end
 from rmqctl.store.check.state.offsets import OffsetCheck
 from rmqctl.store.check.state.state import state_findings
 from rmqctl.store.check.summary import CheckSummary
 from rmqctl.store.check.walker import Walker
 from rmqctl.store.commitlog.walk import Damage, Empty, Progress, walk
+from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import removed_error
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest
-from rmqctl.store.survey.tail import Tail, look_at_tail
+from rmqctl.store.survey.tail import Tail, look_at_tail, settled_end
 
 _LOOKS_AT_LIVE_FILES = 3
 _PAUSE_S = 0.1

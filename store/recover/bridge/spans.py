@@ -91,8 +91,8 @@ def survey_damage(files: StoreFiles, progress: Progress | None = None) -> tuple[
         for key, numbers in slots.items():
             found.queues.setdefault(key, []).append((number, min(numbers), max(numbers)))
 
-    survey = new_survey(files.log, 0)
-    survey_runs(survey, files.log, Digest(levels, keys=False), on_run, tolerant=True, progress=progress)
+    survey = new_survey(files.log, 0, tolerant=True)
+    survey_runs(survey, files.log, Digest(levels, keys=False), on_run, progress)
     spans = _merged(piece for damage in survey.tolerated for piece in _by_file(files, damage))
     for span in spans:
         span.run = found.run_before(span.begin)

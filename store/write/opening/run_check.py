@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.columns.parallel import walk_parallel
 from rmqctl.store.commitlog.one_message import walked_message
-from rmqctl.store.commitlog.walk import Progress, walk
+from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, RunRecord, consecutive, route
+from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, consecutive, route
 from rmqctl.store.survey.run_units import read_units
 from rmqctl.store.write.opening.queue_check import QueueEndCheck
-
-_PIECE = 32 * 1024 * 1024
 
 
 class _Differs(Exception):  # noqa: N818 - ends the fast way of a run, not the check
     """A queue does not hold what a run implies."""
-
-
-def checked_runs(files: StoreFiles, digest: Digest, begin: int, progress: Progress | None) -> Iterator[RunRecord]:
-    """The walk from physical offset `begin` on with every check of law 3; messages as runs."""
-    results = walk_parallel(
-        files.log,
-        digest.runs,
-        begin,
-        crc_from=begin,
-        columns=digest.columns,
-        topics=digest.topics,
-        progress=progress,
-        piece=_PIECE,
-    )
-    for records in results:
-        yield from records
 
 
 class RunCheck:

@@ -18,13 +18,14 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, index_keys, queue_slots
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
-from rmqctl.store.survey.log_survey import LogSurvey, new_survey, survey_log
+from rmqctl.store.survey.log_survey import LogSurvey, new_survey
 from rmqctl.store.survey.run_survey import survey_runs
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import goldens_of
 from tests.store.columns.comparing import RUNGS, use_rung
 from tests.store.logs import blank, frame, log_of
+from tests.store.survey.plain_survey import survey_log
 
 LEVELS = (1000, 5000, 10_000)
 
@@ -81,10 +82,10 @@ class _Found:
 
 def assert_same(log: MappedFileQueue, start: int, *, tolerant: bool) -> LogSurvey:
     """Both surveys of a log find the same and pass on the same."""
-    plain, runs = new_survey(log, start), new_survey(log, start)
+    plain, runs = (new_survey(log, start, tolerant=tolerant) for _ in range(2))
     one, other = _Found(log), _Found(log)
-    survey_log(plain, log, one.on_message, tolerant=tolerant)
-    survey_runs(runs, log, Digest(LEVELS), other.on_run, tolerant=tolerant)
+    survey_log(plain, log, one.on_message)
+    survey_runs(runs, log, Digest(LEVELS), other.on_run)
     assert runs == plain
     assert other.said() == one.said()
     return plain
@@ -181,7 +182,7 @@ def test_there_is_something_of_every_kind() -> None:
 def _messages(name: str) -> Iterator[StoredMessage]:
     log = reader(name).files.log
     messages: list[StoredMessage] = []
-    survey_log(new_survey(log, 0), log, messages.append, tolerant=True)
+    survey_log(new_survey(log, 0, tolerant=True), log, messages.append)
     yield from messages
 
 
