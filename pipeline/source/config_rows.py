@@ -12,14 +12,14 @@ from rmqctl.store.info.log_numbers import count_topics
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.store_files import StoreFiles
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 
 _SEPARATOR = "@"  # ConsumerOffsetManager#TOPIC_GROUP_SEPARATOR
 _OF_QUEUES = frozenset(("queues", "queue_messages", "queue_bytes"))
 _LARGEST_INT = 0x7FFFFFFF
 
 
-def offset_rows(files: StoreFiles) -> Iterator[Row]:
+def offset_rows(files: StoreFiles) -> Iterator[_Row]:
     """Rows of the view `consumer_offsets`; none without the file. CorruptError, UnreadableError where it is no good."""
     path = files.layout.config / "consumerOffset.json"
     content = read_config(path)
@@ -35,7 +35,7 @@ def offset_rows(files: StoreFiles) -> Iterator[Row]:
             numbers = _numbers(queue_id, offset)
             if not separator or numbers is None:
                 continue
-            row: Row = {"consumer_group": group, "topic": topic, "queue_id": numbers[0], "consumer_offset": numbers[1]}
+            row: _Row = {"consumer_group": group, "topic": topic, "queue_id": numbers[0], "consumer_offset": numbers[1]}
             queue = _queue(files, topic, numbers[0])
             if queue is not None:
                 row["min_offset"], row["max_offset"] = queue.min_offset(minimum), queue.max_offset
@@ -61,11 +61,11 @@ def _queue(files: StoreFiles, topic: str, queue_id: int) -> AnyConsumeQueue | No
         return None
 
 
-def topic_rows(files: StoreFiles, columns: Collection[str]) -> Iterator[Row]:
+def topic_rows(files: StoreFiles, columns: Collection[str]) -> Iterator[_Row]:
     """Rows of the view `topics`, by name. The log is walked, and queues are read, only for `columns` that need it."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, _Row] = {}
 
-    def row_of(topic: str) -> Row:
+    def row_of(topic: str) -> _Row:
         return rows.setdefault(topic, {"topic": topic})
 
     configured = _configured(files)
@@ -110,7 +110,7 @@ def _configured(files: StoreFiles) -> Mapping[str, Any] | None:
     return {str(name): settings for name, settings in table.items()} if isinstance(table, dict) else None
 
 
-def _settings(settings: object) -> Row:
+def _settings(settings: object) -> _Row:
     if not isinstance(settings, dict):
         return {}
     attributes = settings.get("attributes")

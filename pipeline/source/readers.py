@@ -13,7 +13,7 @@ from rmqctl.pipeline.source.queue_rows import entry_columns, index_parts, queue_
 from rmqctl.pipeline.source.tables import TABLES
 from rmqctl.store.store_files import StoreFiles
 
-Columns = Mapping[str, pa.Array]
+_Arrays = Mapping[str, pa.Array]
 
 _ROWS = 10_000
 
@@ -23,10 +23,10 @@ class TableReader(NamedTuple):
     of one part; the second argument is a part, the third the columns asked for."""
 
     parts: Callable[[StoreFiles], Sequence[Any]]
-    batches: Callable[[StoreFiles, Any, Sequence[str]], Iterator[Columns]]
+    batches: Callable[[StoreFiles, Any, Sequence[str]], Iterator[_Arrays]]
 
 
-def _rows(view: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[Columns]:
+def _rows(view: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[_Arrays]:
     kinds = {name: TABLES[view].columns[name].kind for name in names}
     page: list[Mapping[str, Any]] = []
     for row in rows:

@@ -165,9 +165,9 @@ def _row(message: Message, result: PutResult) -> dict[str, Any]:
 def _require_place(opened: MessageStore, message: Message, anywhere: bool, output: Output) -> None:
     """RefusedError where a broker would refuse topic or queue, unless `anywhere`; a word where it would have to make
     the topic first."""
-    from rmqctl.placement import Places
+    from rmqctl.placement import TopicQueues
 
-    places = Places.of(opened.files)
+    places = TopicQueues.of(opened.files)
     if not anywhere:
         places.require(message)
     if places.is_unknown(message.topic):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from rmqctl.formats.errors import RefusedError, WriteFailedError
 from rmqctl.store.clean.decision import Because, FileDecision
 from rmqctl.store.clean.followers import ext_of, judge_ext, judge_index, judge_queue
-from rmqctl.store.clean.options import CleanOptions, DiskUsage, Order, decide, options_from_config
+from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, options_from_config
 from rmqctl.store.clean.plan import (
     cleans_crashed,
     judge_commitlog,
@@ -44,7 +44,7 @@ _AGAIN = "some files are removed, the others are as they were: run `rmqctl clean
 class CleanReport(NamedTuple):
     """What was done, or with `dry_run` would be. Offsets physical, -1 without a commitlog; sizes in bytes."""
 
-    order: Order
+    order: CleaningOrder
     usage: DiskUsage
     min_offset_before: int
     min_offset: int

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms
 from rmqctl.store.clean.followers import judge_followers
-from rmqctl.store.clean.options import CleanOptions, DiskUsage, Order, decide, measure_disks
+from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, measure_disks
 from rmqctl.store.files.layout import LARGEST_OFFSET
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
@@ -21,7 +21,7 @@ from rmqctl.store.survey.log_survey import start_after_crash
 class CleanPlan(NamedTuple):
     """The commitlog's files, then what follows from its new min offset. Offsets physical; -1 without a commitlog."""
 
-    order: Order
+    order: CleaningOrder
     usage: DiskUsage
     min_offset_before: int
     min_offset: int
@@ -118,7 +118,7 @@ def notes_on(files: StoreFiles, *, is_crashed: bool = False) -> list[str]:
 def judge_commitlog(
     files: StoreFiles,
     options: CleanOptions,
-    order: Order,
+    order: CleaningOrder,
     now: int,
     reference_now: int | None = None,
     needed_from: int = LARGEST_OFFSET,

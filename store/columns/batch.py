@@ -17,7 +17,7 @@ from rmqctl.store.commitlog.walk import Blank, Damage, Empty
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
-    from rmqctl.store.columns.topics import TopicTable
+    from rmqctl.store.columns.topics import TopicIds
 
 Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
@@ -158,7 +158,7 @@ class MessageColumns:
     def __init__(
         self,
         log: MappedFileQueue,
-        topics: TopicTable,
+        topics: TopicIds,
         asked: Columns,
         longs: Int64s,
         ints: Int32s,

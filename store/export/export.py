@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from rmqctl.formats.errors import NotFoundError, UsageError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.commitlog.walk import walk
-from rmqctl.store.export.text import LineWriter, Record
+from rmqctl.store.export.text import LineRecord, LineWriter
 from rmqctl.store.outputs.outputs import OutputFile, new_directory, new_file
 from rmqctl.store.store_files import StoreFiles
 
@@ -150,9 +150,9 @@ def export_batches(
 
 
 def export_records(
-    records: Iterable[tuple[str, int, Record]],
+    records: Iterable[tuple[str, int, LineRecord]],
     target: Target,
-    line_of: Callable[[Record], str],
+    line_of: Callable[[LineRecord], str],
     header: str = "",
 ) -> ExportReport:
     """Write records as lines of text: `line_of` makes a line, line end included; `header` begins every file.

@@ -7,7 +7,7 @@ from typing import Any
 
 from rmqctl.store.outputs.outputs import OutputFile
 
-Record = Mapping[str, Any]
+LineRecord = Mapping[str, Any]
 
 
 class LineWriter:
@@ -15,13 +15,13 @@ class LineWriter:
 
     pending_bytes = 0
 
-    def __init__(self, output: OutputFile, line_of: Callable[[Record], str], header: str = "") -> None:
+    def __init__(self, output: OutputFile, line_of: Callable[[LineRecord], str], header: str = "") -> None:
         """`line_of` makes the line of a record, its line end included."""
         self._output = output
         self._line_of = line_of
         self._output.write(header.encode("utf-8"))
 
-    def write(self, record: Record) -> None:
+    def write(self, record: LineRecord) -> None:
         """Write one record."""
         self._output.write(self._line_of(record).encode("utf-8"))
 

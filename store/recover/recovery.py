@@ -12,7 +12,7 @@ from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
-from rmqctl.store.journal.frame import Change
+from rmqctl.store.journal.frame import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
 from rmqctl.store.recover.mend.gone import Gone
 from rmqctl.store.recover.mend.index_mend import IndexRecovery
@@ -45,7 +45,7 @@ class Recovery:
     """One recovery: survey, then `operations`, the plan of the goal's parts in the order log, queues, index,
     checkpoint, abort."""
 
-    def __init__(self, change: Change, goal: Goal) -> None:
+    def __init__(self, change: PlannedChange, goal: Goal) -> None:
         self.files = change.files
         self.log = change.files.log
         self.change = change

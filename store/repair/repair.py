@@ -13,7 +13,7 @@ from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.commitlog.walk import Progress
-from rmqctl.store.journal.frame import Change, Terms, changing
+from rmqctl.store.journal.frame import PlannedChange, Terms, changing
 from rmqctl.store.journal.plan import MoveAway
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from rmqctl.store.recover.bridge.bridge import plan_bridges
@@ -77,7 +77,7 @@ def repair(
 class _Repair:
     """One repair: findings, then the plan in the order strays, recovery, config files."""
 
-    def __init__(self, change: Change, only: frozenset[str]) -> None:
+    def __init__(self, change: PlannedChange, only: frozenset[str]) -> None:
         self.files = change.files
         self.change = change
         self.only = only

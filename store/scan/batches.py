@@ -11,7 +11,7 @@ import pyarrow as pa
 from rmqctl.formats.layouts import COMPRESSION_MASK, COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED, TRANSACTION_MASK
 from rmqctl.formats.sys_flag import TRANSACTION_NAMES, compression_name
 from rmqctl.store.columns.batch import MessageColumns
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.scan import bodies, hosts
 from rmqctl.store.scan.arrays import bitmap, numbers, texts
 from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts
@@ -42,7 +42,7 @@ class BatchMaker:
         self.schema = arrow_schema(names, views)
         self.needs_bodies = not _BODY_COLUMNS.isdisjoint(names)
         self.wanted = PropertyParts(sum(flag for name, flag in _OF_PROPERTIES.items() if name in names))
-        self._topic_names: tuple[TopicTable | None, pa.Array] = (None, pa.array([], pa.string()))
+        self._topic_names: tuple[TopicIds | None, pa.Array] = (None, pa.array([], pa.string()))
 
     def batches(self, batch: MessageColumns) -> Iterator[pa.RecordBatch]:
         """The messages as record batches, in order. Nearly always one batch."""
@@ -57,7 +57,7 @@ class BatchMaker:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             left = left.take(slice(part.rows, None))
 
-    def topic_names(self, topics: TopicTable) -> pa.Array:
+    def topic_names(self, topics: TopicIds) -> pa.Array:
         """The topics met so far, as a dictionary; one array for many batches."""
         of, names = self._topic_names
         if of is not topics or len(names) != len(topics.names):

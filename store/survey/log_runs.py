@@ -15,7 +15,7 @@ import numpy as np
 
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.columns.batch import ColumnRecord, Columns, Flags, Int32s, Int64s, MessageColumns
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.one_message import walked_message
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty
 from rmqctl.store.files.layout import is_safe_topic
@@ -71,7 +71,7 @@ class Digest:
         self.delay_levels = delay_levels
         self.with_queues = queues
         self.with_keys = keys
-        self.topics = TopicTable()
+        self.topics = TopicIds()
         self._safe: Flags = np.empty(0, np.bool_)
         self._judging = threading.Lock()
 
@@ -171,7 +171,7 @@ class _Collected:
         return run
 
 
-class Target(Protocol):
+class SlotTarget(Protocol):
     """Who takes the slots of a run."""
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
@@ -184,7 +184,7 @@ class Target(Protocol):
         """The log implies these units of a queue with 20-byte units."""
 
 
-def route(run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target: Target) -> None:
+def route(run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target: SlotTarget) -> None:
     """Give `target` all slots of a run, those of each queue in the order of the log."""
     touched: set[tuple[str, int]] = set()
     for _, message in run.special:
@@ -210,11 +210,11 @@ def route(run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target:
             target.add(QueueSlot(item.topic, item.queue_id, item.unit(number), False))
 
 
-def _route_unit(log: MappedFileQueue, unit: QueueUnit, delay_levels: tuple[int, ...], target: Target) -> None:
+def _route_unit(log: MappedFileQueue, unit: QueueUnit, delay_levels: tuple[int, ...], target: SlotTarget) -> None:
     _route_message(walked_message(log, unit.physical_offset, unit.size), delay_levels, target)
 
 
-def _route_message(message: StoredMessage, delay_levels: tuple[int, ...], target: Target) -> None:
+def _route_message(message: StoredMessage, delay_levels: tuple[int, ...], target: SlotTarget) -> None:
     for slot in queue_slots(message, delay_levels, target.is_batch_topic(message.topic, message.queue_id)):
         target.add(slot)
 

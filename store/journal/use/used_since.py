@@ -20,7 +20,7 @@ from rmqctl.store.journal.entry import (
     MOVE,
     RESIZE,
     Entry,
-    Item,
+    TreeItem,
     is_same,
     to_text,
     tree_items,
@@ -91,9 +91,9 @@ def _refuse_changed(journal: Journalled) -> None:
                 raise _changed(journal, path)
 
 
-def _after(journal: Journalled) -> dict[Path, int | list[Item] | None]:
+def _after(journal: Journalled) -> dict[Path, int | list[TreeItem] | None]:
     """What every changed path is when the change is complete: a size, a tree, or nothing."""
-    after: dict[Path, int | list[Item] | None] = {}
+    after: dict[Path, int | list[TreeItem] | None] = {}
     for entry in journal.entries:
         path = entry.path
         if entry.kind in (MOVE, INSTALL):

@@ -19,7 +19,8 @@ from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, queue_slots
-from rmqctl.store.recover.bridge.spans import LogMap, QueueKey, Span
+from rmqctl.store.queues.unit import QueueKey
+from rmqctl.store.recover.bridge.spans import LogMap, Span
 from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.run_units import UNIT

@@ -11,13 +11,12 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.queues.dispatch import queue_slots
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest, Run
 from rmqctl.store.survey.log_survey import new_survey
 from rmqctl.store.survey.run_survey import survey_runs
-
-QueueKey = tuple[str, int]
 
 
 @dataclass(slots=True)
