@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import run
-from tests.syntax import calls, changes_files, dotted, functions
+from tests.syntax import calls, changes_files, dotted, functions, names
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("formats", "store", "network", "pipeline", "rmqctl")
