@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc
 from rmqctl.formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, decompress
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.ids import format_offset_message_id
+from rmqctl.formats.hosts import Host, format_offset_message_id
 from rmqctl.formats.layouts import (
     FRAME_HEADS,
     MESSAGE_MAGIC_V1,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl import exit_codes
 from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.formats.ids import is_message_id
+from rmqctl.formats.hosts import is_message_id
 from rmqctl.formats.wording import counted
 from rmqctl.opening import StoreLocation, open_store
 

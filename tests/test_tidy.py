@@ -10,7 +10,8 @@ import functools
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("formats", "store", "network", "pipeline", "rmqctl")
 LONGEST_MODULE = 350
 LONGEST_FUNCTION = 70
+MOST_MODULES = 15
+# whoever looks for one of these goes by its name: a verb of the command line, a service of RocketMQ's broker
+SHELVES_BY_NAME = ("rmqctl/commands", "network/broker")
 HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark")
 # the one module of store/ that may change files
 WRITER = "store/files/io.py"
@@ -39,8 +43,7 @@ HOUSE = tuple(
     rmqctl.store.config rmqctl.store.config_files rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues
     rmqctl.store.index rmqctl.store.compiled rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read
     rmqctl.store.scan rmqctl.store.export rmqctl.store.dump rmqctl.store.survey
-    rmqctl.store.journal.plan rmqctl.store.journal.moving rmqctl.store.journal.reach rmqctl.store.journal.entry
-    rmqctl.store.journal.elsewhere rmqctl.store.journal.folder rmqctl.store.journal.use rmqctl.store.journal
+    rmqctl.store.journal.plan rmqctl.store.journal.kept rmqctl.store.journal.use rmqctl.store.journal
     rmqctl.store.info rmqctl.store.clean
     rmqctl.store.recover.mend rmqctl.store.recover rmqctl.store.rebuild rmqctl.store.truncate
     rmqctl.store.check.catalogue rmqctl.store.check.cross rmqctl.store.check.log rmqctl.store.check.state
@@ -246,6 +249,20 @@ def import_graph(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
         named = {name for _, name in _imported(path, trees[path])}
         graph[module] = {one if one in known else one.rpartition(".")[0] for one in named} & known.keys() - {module}
     return graph
+
+
+def crowded(paths: Iterable[str]) -> list[str]:
+    """Folders with more modules than a reader takes in at once; a package's `__init__.py` is none."""
+    shelves = Counter(path.rpartition("/")[0] for path in paths if not path.endswith("/__init__.py"))
+    return [
+        f"{shelf}/: {count} modules, more than {MOST_MODULES}"
+        for shelf, count in sorted(shelves.items())
+        if count > MOST_MODULES and shelf not in SHELVES_BY_NAME
+    ]
+
+
+def test_no_shelf_is_crowded() -> None:
+    assert crowded(path for path in modules() if path.startswith((*FLOORS, "bench"))) == []
 
 
 def names_given_twice(trees: dict[str, ast.Module]) -> list[str]:

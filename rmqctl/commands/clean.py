@@ -21,7 +21,7 @@ from rmqctl.output.span import SPAN
 from rmqctl.output.times import format_time, now_ms
 from rmqctl.store.clean import CleanReport, options_from_config
 from rmqctl.store.clean.decision import Because, FileDecision
-from rmqctl.store.clean.messages import messages_before
+from rmqctl.store.clean.plan import messages_before
 
 # what a narrow terminal goes without, first first
 _DROPPABLE = ("detail", "kind", "modified_timestamp")

@@ -58,9 +58,9 @@ def salvage(
     checks hold, wherever it lies. It is stored once, even if several copies are found. FROM is only read. Queues and
     index of the new store are complete; sizes of its files are those of FROM, or what -c says.
     """
-    from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import read_config
     from rmqctl.output.progress import progress
+    from rmqctl.reports.left_behind import tell_left_behind
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.salvage.sources import find_sources
 

@@ -26,7 +26,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import named
 from rmqctl.store.files.reference import monotonic_ms
 from rmqctl.store.journal.begun import begun
-from rmqctl.store.journal.history import note_permanent
+from rmqctl.store.journal.kept.history import note_permanent
 from rmqctl.store.journal.log import new_head, refuse_unfinished
 from rmqctl.store.journal.taken import take_for_change
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue

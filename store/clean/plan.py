@@ -1,4 +1,5 @@
-"""Which files a cleaning would remove and why each of the others stays: decided here, carried out elsewhere.
+"""Which files a cleaning would remove and why each of the others stays, and how many messages go with them: decided
+here, carried out elsewhere.
 
 Planning reads directory entries, the last unit of queue files and the headers of index files; it changes nothing.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.errors import RefusedError, UnsupportedError
 from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms
 from rmqctl.store.clean.followers import judge_followers
 from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, measure_disks
@@ -172,3 +173,19 @@ def min_offset_after(log: MappedFileQueue, decisions: list[FileDecision]) -> int
         if not decision.goes and decision.because is not Because.HELD and file.reference.available:
             return file.start_offset
     return -1
+
+
+def messages_before(files: StoreFiles, min_offset: int) -> int | None:
+    """Units of all consume queues that point from the commitlog's beginning up to physical offset `min_offset`.
+
+    Counted by the queues, which takes a few reads where the log itself would have to be read to its new beginning. None
+    where the queues cannot be read (a RocksDB).
+    """
+    if not files.log.files:
+        return 0
+    try:
+        queues = files.queues.all()
+    except UnsupportedError:
+        return None
+    now = files.log.min_offset
+    return sum(max(0, queue.min_offset(max(now, min_offset)) - queue.min_offset(now)) for queue in queues)

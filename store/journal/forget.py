@@ -10,8 +10,8 @@ from pathlib import Path
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.elsewhere import no_longer_point_to
-from rmqctl.store.journal.folder import (
+from rmqctl.store.journal.kept.elsewhere import no_longer_point_to
+from rmqctl.store.journal.kept.folder import (
     APPLIED,
     GONE,
     JOURNAL,
@@ -22,7 +22,7 @@ from rmqctl.store.journal.folder import (
     remove_folder,
     remove_if_empty,
 )
-from rmqctl.store.journal.history import FORGOTTEN, note
+from rmqctl.store.journal.kept.history import FORGOTTEN, note
 from rmqctl.store.journal.log import Change, is_id, listed, refuse_unfinished
 
 

@@ -12,9 +12,9 @@ from rmqctl.formats.errors import DiskFullError
 from rmqctl.store.files.blob import Spilled, only_counted
 from rmqctl.store.files.reading import named
 from rmqctl.store.journal.begun import begun, joined_hints
-from rmqctl.store.journal.folder import JOURNAL, STATE
 from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
 from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.kept.folder import JOURNAL, STATE
 from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
 from rmqctl.store.journal.plan import Plan, describe
 from rmqctl.store.journal.taken import taken

@@ -13,7 +13,7 @@ from pathlib import Path
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import take_lock
-from rmqctl.store.journal.folder import (
+from rmqctl.store.journal.kept.folder import (
     GIVEN_UP,
     JOURNAL,
     TO_MEND,
@@ -24,8 +24,8 @@ from rmqctl.store.journal.folder import (
     read_state,
     write_state,
 )
+from rmqctl.store.journal.kept.moving import clear_interrupted
 from rmqctl.store.journal.log import Change, known_folders, listed, to_mend_error
-from rmqctl.store.journal.moving import clear_interrupted
 
 _KEPT = ("id", "verb", "arguments", "started", "paths", "bytes", "version")
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.begun import joined_hints
-from rmqctl.store.journal.elsewhere import folder_of, is_known_complete, is_pointer
-from rmqctl.store.journal.folder import (
+from rmqctl.store.journal.kept.elsewhere import folder_of, is_known_complete, is_pointer
+from rmqctl.store.journal.kept.folder import (
     ABANDONED,
     FORMAT,
     GIVEN_UP,
@@ -32,7 +32,7 @@ from rmqctl.store.journal.folder import (
     remove_folder,
     write_state,
 )
-from rmqctl.store.journal.history import history, note_permanent
+from rmqctl.store.journal.kept.history import history, note_permanent
 
 _ID = re.compile(r"\d{8}T\d{9}Z-[a-z]+")
 DAMAGED = "damaged"

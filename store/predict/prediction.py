@@ -20,8 +20,7 @@ from rmqctl.store.predict.loading import load_files
 from rmqctl.store.predict.queue import SimulatedQueue
 from rmqctl.store.predict.queue_loading import QueueLoading
 from rmqctl.store.predict.reading import BrokerReading, LogPlace, first_file_after_crash
-from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules
-from rmqctl.store.predict.settings import refuse_what_is_not_followed
+from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules, refuse_what_is_not_followed
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest
 

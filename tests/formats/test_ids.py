@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.ids import format_offset_message_id, is_message_id, parse_offset_message_id, parse_unique_id
+from rmqctl.formats.hosts import Host, format_offset_message_id, is_message_id, parse_offset_message_id, parse_unique_id
 from tests.goldens import truth
 
 LOCAL = Host(b"\x7f\0\0\1", 10911)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.formats.ids import parse_unique_id
+from rmqctl.formats.hosts import parse_unique_id
 from rmqctl.main import main
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.processes import start

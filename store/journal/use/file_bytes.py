@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.store.files.reading import data_extents
-from rmqctl.store.journal.entry import CHUNK, CREATE, IN_PLACE, RESIZE, WRITE, Entry
+from rmqctl.store.journal.kept.entry import CHUNK, CREATE, IN_PLACE, RESIZE, WRITE, Entry
 
 _BLOCK = 1 << 16
 _SECTOR = 512

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, RmqctlError, UnreadableError
-from rmqctl.store.journal.entry import (
+from rmqctl.store.journal.kept.entry import (
     CREATE,
     IN_PLACE,
     INSTALL,
@@ -25,8 +25,8 @@ from rmqctl.store.journal.entry import (
     to_text,
     tree_items,
 )
-from rmqctl.store.journal.folder import AFTER, APPLIED, BEFORE, Journalled
-from rmqctl.store.journal.moving import is_leftover
+from rmqctl.store.journal.kept.folder import AFTER, APPLIED, BEFORE, Journalled
+from rmqctl.store.journal.kept.moving import is_leftover
 from rmqctl.store.journal.use.file_bytes import digest_outside, is_as_left, ranges_of, sizes_of
 from rmqctl.store.journal.use.marks import Marks, marks_with_lock
 

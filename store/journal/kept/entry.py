@@ -13,8 +13,8 @@ from typing import Any
 from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
 from rmqctl.store.files.blob import Blob, Spilled
 from rmqctl.store.files.reading import data_extents, pieces_of
+from rmqctl.store.journal.kept.reach import Reach
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Resize, WriteRange
-from rmqctl.store.journal.reach import Reach
 
 CHUNK = 1 << 20
 WRITE, CLEAR, RESIZE = WriteRange.__name__, ClearRange.__name__, Resize.__name__
