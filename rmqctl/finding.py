@@ -39,7 +39,7 @@ class Question(NamedTuple):
     scan: bool = False
 
 
-def find(store: StoreLocation, output: Output, wanted: Question) -> int:
+def find_and_show(store: StoreLocation, output: Output, wanted: Question) -> int:
     """Find, show, and return the exit code; NotFoundError, CorruptError and what opening a store raises."""
     with open_store(store) as opened:
         reader = opened.reader

@@ -66,7 +66,7 @@ def _queue(files: StoreFiles, topic: str, queue_id: int) -> AnyConsumeQueue | No
         return None
 
 
-def topic_rows(files: StoreFiles, columns: Collection[str]) -> Iterator[_Row]:
+def topic_view_rows(files: StoreFiles, columns: Collection[str]) -> Iterator[_Row]:
     """Rows of the view `topics`, by name. The log is walked, and queues are read, only for `columns` that need it."""
     rows: dict[str, _Row] = {}
 
@@ -183,7 +183,7 @@ READERS: dict[str, TableReader] = {
     "consumer_offsets": TableReader(
         _one_task, lambda files, _, names: _rows("consumer_offsets", offset_rows(files), names)
     ),
-    "topics": TableReader(_one_task, lambda files, _, names: _rows("topics", topic_rows(files, names), names)),
+    "topics": TableReader(_one_task, lambda files, _, names: _rows("topics", topic_view_rows(files, names), names)),
     "findings": TableReader(_one_task, lambda files, _, names: _rows("findings", _finding_rows(files), names)),
 }
 """Every view but `messages`, which is read by splits of the log."""

@@ -16,7 +16,7 @@ from rmqctl.store.check.log.damage_findings import DamageFindings
 from rmqctl.store.check.log.log_check import LogCheck
 from rmqctl.store.check.log.log_files import log_file_findings
 from rmqctl.store.check.log.message_findings import message_findings, topic_findings
-from rmqctl.store.check.ranges import FileRange, Subset, file_ranges, joined
+from rmqctl.store.check.ranges import FileRange, Subset, file_ranges, joined_ranges
 from rmqctl.store.check.state.config_files import ConfigFiles
 from rmqctl.store.check.state.follower_files import queue_file_findings, unfinished_changes
 from rmqctl.store.check.state.geometry import without_wrong_geometry
@@ -172,7 +172,7 @@ class Pass:
         """Walk what is to be walked. A file that cannot be read is told and passed over."""
         files, seen = self._files, self._seen
         ranges = file_ranges(files.log, self._subset, self._begin)
-        waiting = deque(ranges if self._deadline is not None else joined(ranges))
+        waiting = deque(ranges if self._deadline is not None else joined_ranges(ranges))
         while waiting:
             stretch = waiting.popleft()
             # one file at least, or a short time would never bring it forward

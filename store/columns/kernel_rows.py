@@ -96,7 +96,7 @@ def find_topic(topic: int, length: int, slots: Any, entries: Any, text: int, see
 
 
 @inner
-def write_head(at: int, born: int, stored: int, row: int, longs: Any, ints: Any) -> None:
+def write_numbers(at: int, born: int, stored: int, row: int, longs: Any, ints: Any) -> None:
     """The numbers of the head. `born`, `stored`: how much longer than for IPv4 the hosts are."""
     longs[_QUEUE_OFFSET, row] = long_at(at + _QUEUE_OFFSET_AT)
     longs[_BORN, row] = long_at(at + _BORN_AT)

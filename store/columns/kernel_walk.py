@@ -17,7 +17,7 @@ from rmqctl.formats.layouts import (
 )
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE
 from rmqctl.store.columns.batch import INTS, Columns
-from rmqctl.store.columns.kernel_rows import find_topic, write_bytes, write_head, write_properties
+from rmqctl.store.columns.kernel_rows import find_topic, write_bytes, write_numbers, write_properties
 from rmqctl.store.columns.state import FULL, KEYS_OF_A_ROW, NEW_TOPIC, STOPPED, WINDOW_END, WalkState
 from rmqctl.store.compiled.compiling import inner, kernel
 from rmqctl.store.compiled.kernel_memory import (
@@ -188,7 +188,7 @@ def _walk(
             ints[_TOPIC_ID, row] = hint
             hint = -1
         if asked & _HEAD_COLUMNS:
-            write_head(at, born, stored, row, longs, ints)
+            write_numbers(at, born, stored, row, longs, ints)
         if asked & _BYTES:
             write_bytes(window, at, born, body, body_length, properties, property_length, row, ints)
         row += 1

@@ -23,7 +23,7 @@ from rmqctl.store.journal.kept.folder import (
     remove_if_empty,
 )
 from rmqctl.store.journal.kept.history import FORGOTTEN, note
-from rmqctl.store.journal.log import Change, is_id, listed, refuse_unfinished
+from rmqctl.store.journal.log import Change, change_in, is_id, refuse_unfinished
 
 
 def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
@@ -43,7 +43,7 @@ def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
         folder = Path(change.folder)
         with held(folder) if (folder / JOURNAL).is_file() else nullcontext():
             # since it was listed somebody may have begun to undo it
-            state = listed(folder).state
+            state = change_in(folder).state
             if state in UNFINISHED:
                 refuse_unfinished(layout)
             if state in (APPLIED, UNDONE, MENDED):

@@ -17,7 +17,7 @@ from rmqctl.pipeline.jobs.diff.compare import Compared, Pair, Side, compare, pla
 from rmqctl.pipeline.jobs.diff.match import SAME, Facts, Knowledge, Matched, match
 from rmqctl.pipeline.jobs.diff.rows import Likeness, digest
 from rmqctl.pipeline.jobs.digests import Sums
-from rmqctl.pipeline.splits.over_splits import counted, whole_files_at_need
+from rmqctl.pipeline.splits.over_splits import on_done_telling, whole_files_at_need
 from rmqctl.pipeline.splits.splits import SPLIT_SIZE
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.queues.unit import QueueKey
@@ -116,7 +116,7 @@ def _over(
 ) -> Diff:
     """The diff, by these stretches of the logs."""
     length = _length(pairs)
-    compared = engine.run("comparing", compare, pairs, counted(progress, length, len(pairs)))
+    compared = engine.run("comparing", compare, pairs, on_done_telling(progress, length, len(pairs)))
     found = _first_look(a, b, content, compared)
     size = sum(pair.end - pair.begin for pair, look in zip(pairs, compared, strict=True) if not look.is_same)
     plan = Likeness(content, *_common(found), max(1, -(-size // PARTITION_BYTES)), found.divergence)
@@ -124,7 +124,7 @@ def _over(
     # what is not kept of a look need not travel
     items = [(pair, look.is_same) for pair, look in zip(pairs, compared, strict=True)]
     task, reduce = functools.partial(digest, plan), functools.partial(match, knowledge)
-    on_done = counted(progress, length, len(items))
+    on_done = on_done_telling(progress, length, len(items))
     digested, matched = exchange(engine, "matching", task, items, 2 * plan.partitions, reduce, on_done)
     for part in digested:
         for sums, more in zip(found.sums, (part.a, part.b), strict=True):

@@ -26,7 +26,7 @@ _TWO_PLACES = (CHANGED, REPLACED, MOVED)
 _OWN_FIELDS = ("property_bytes", "physical_offset", "total_size")
 
 
-def summary(found: Diff, a: StoreFiles, b: StoreFiles) -> _Row:
+def diff_summary(found: Diff, a: StoreFiles, b: StoreFiles) -> _Row:
     """Everything about a diff; the stores are read for what stands at the places that it names."""
     counts = found.matched.counts
     row: _Row = {"same": found.is_same}
@@ -150,13 +150,13 @@ def _record_row(log: MappedFileQueue, offset: int, record: Record | None) -> _Ro
     begin, end = span_of(record)
     row |= {"physical_offset": begin, "end_offset": end}
     if isinstance(record, StoredMessage):
-        return {"record": "message", **row, **message_row(record)}
+        return {"record": "message", **row, **_message_row(record)}
     if isinstance(record, Damage):
         return {"record": "damage", **row, "reason": record.reason.value, "detail": record.detail}
     return {"record": "blank" if isinstance(record, Blank) else "empty", **row}
 
 
-def message_row(message: StoredMessage) -> _Row:
+def _message_row(message: StoredMessage) -> _Row:
     """What tells one message from others."""
     return {
         "topic": message.topic,
@@ -197,8 +197,8 @@ def _difference(one: Difference, a: MappedFileQueue, b: MappedFileQueue) -> _Row
         "physical_offset_a": one.offset_a if one.offset_a >= 0 else None,
         "physical_offset_b": one.offset_b if one.offset_b >= 0 else None,
         "fields": None,
-        "a": message_row(messages[0]) if messages[0] is not None else None,
-        "b": message_row(messages[1]) if messages[1] is not None else None,
+        "a": _message_row(messages[0]) if messages[0] is not None else None,
+        "b": _message_row(messages[1]) if messages[1] is not None else None,
     }
     if in_both and messages[0] is not None and messages[1] is not None:
         row["fields"] = other_fields(messages[0], messages[1])

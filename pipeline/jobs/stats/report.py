@@ -118,7 +118,7 @@ def _bars(histogram: Histogram) -> list[_Row]:
     return [bar._asdict() for bar in bars(histogram)]
 
 
-def summary(found: Stats, log: MappedFileQueue) -> _Row:
+def stats_summary(found: Stats, log: MappedFileQueue) -> _Row:
     """Everything about statistics that were made without dimensions; `log` is read for the keys of duplicates."""
     sums: dict[GroupKey, GroupNumbers] = {}
     for numbers in found.groups.values():

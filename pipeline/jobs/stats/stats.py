@@ -13,11 +13,11 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import FrameDamage
 from rmqctl.pipeline.engine.engine import Engine
 from rmqctl.pipeline.engine.exchange import exchange
-from rmqctl.pipeline.jobs.stats.clock import Clock, clock_of, joined, jump_between
+from rmqctl.pipeline.jobs.stats.clock import Clock, clock_of, joined_clocks, jump_between
 from rmqctl.pipeline.jobs.stats.duplicates import Duplicates, KeyCollector, find_duplicates
 from rmqctl.pipeline.jobs.stats.groups import DIMENSIONS, GroupCounter, GroupKey, GroupNumbers, add_groups
 from rmqctl.pipeline.jobs.stats.offsets import OffsetCollector, OffsetSet, merged
-from rmqctl.pipeline.splits.over_splits import counted, whole_files_at_need
+from rmqctl.pipeline.splits.over_splits import on_done_telling, whole_files_at_need
 from rmqctl.pipeline.splits.splits import SPLIT_SIZE, Split, open_split, plan_splits, split_columns
 from rmqctl.store.columns.batch import Columns, Int64s, MessageColumns, NeedsPlain
 from rmqctl.store.columns.topics import TopicIds
@@ -90,7 +90,7 @@ class Stats:
             self.first_group = later.first_group
         elif jump_between(self.clock, later.clock) is not None and later.first_group is not None:
             self.groups[later.first_group].clock_jumps += 1
-        self.clock = joined(self.clock, later.clock)
+        self.clock = joined_clocks(self.clock, later.clock)
         mine, theirs = self.damage, later.damage
         first = (*mine.first, *theirs.first)[:LISTED_DAMAGE]
         self.damage = DamageNumbers(mine.spans + theirs.spans, mine.bytes + theirs.bytes, first)
@@ -124,7 +124,7 @@ def _over(engine: Engine, splits: Sequence[Split], request: StatsRequest, progre
     """The statistics of all splits, which are in the order of the log."""
     total = Stats()
     size = sum(split.end - split.begin for split in splits)
-    on_done = counted(progress, size, len(splits))
+    on_done = on_done_telling(progress, size, len(splits))
     if request.duplicates:
         partitions = max(1, -(-size // PARTITION_BYTES))
         task = functools.partial(split_stats, request, partitions)
@@ -172,7 +172,7 @@ class _SplitCounter:
         if jump_between(self._clock, clock) is not None:
             jumped = np.concatenate([np.zeros(1, jumped.dtype), jumped])
         is_first = self._clock is None
-        self._clock = joined(self._clock, clock)
+        self._clock = joined_clocks(self._clock, clock)
         self._add_offsets(batch)
         rows = self._chooser.rows(batch)
         rows = np.arange(batch.rows) if rows is None else rows

@@ -124,7 +124,7 @@ def _last(messages: int, queues: int) -> str:
     return f"the last {messages} messages are not in their {'queue' if queues == 1 else f'{queues} queues'}"
 
 
-def state_findings(
+def slot_findings(
     files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, tally: QueueTally, missing: Int64s
 ) -> Iterator[Finding]:
     """Messages whose slots do not hold their units; `missing`: those whose slots are empty for no good reason, as

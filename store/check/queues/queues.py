@@ -13,7 +13,7 @@ from rmqctl.store.check.queues.findings import (
     expired_files,
     gone,
     look_findings,
-    state_findings,
+    slot_findings,
 )
 from rmqctl.store.check.queues.look import UnitLook
 from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, SlotState, Stretch, Stretches
@@ -83,7 +83,7 @@ class QueueCheck:
             # in a store in use a stretch may have come in part, so only its last message tells
             is_late = table[:, 3 if seen.is_live else 2] > reached
             undispatched += [(key, Stretch(*row)) for row in table[is_late].tolist()]
-            yield from state_findings(files, key, queue, tally, table[~is_late])
+            yield from slot_findings(files, key, queue, tally, table[~is_late])
             if queue is None:
                 continue
             yield from look_findings(files, queue, look.look(queue, tally), seen)
