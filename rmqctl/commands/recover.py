@@ -118,7 +118,6 @@ def _decide_queue_file_size(files: StoreFiles, given: int | None) -> None:
     from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
     from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE
     from rmqctl.store.queues.queue_table import has_rocksdb_queues
-    from rmqctl.store.survey.tail import last_file_with_data
     from rmqctl.store.write.opening.open_for_writing import DEFAULT_COMMITLOG_FILE_SIZE
 
     if has_rocksdb_queues(files.layout):
@@ -131,7 +130,7 @@ def _decide_queue_file_size(files: StoreFiles, given: int | None) -> None:
         files.take_sizes({"mapped_file_size_consume_queue": given})
         return
     keep_interrupted_sizes(files)
-    if not files.queues.is_size_assumed or last_file_with_data(files.log) is None:
+    if not files.queues.is_size_assumed or files.log.last_with_data() is None:
         return
     if files.log.file_size != DEFAULT_COMMITLOG_FILE_SIZE:
         raise RefusedError(

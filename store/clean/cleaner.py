@@ -187,11 +187,11 @@ class Cleaner:
             for queue in files.queues.all():
                 if isinstance(queue, BatchConsumeQueue):
                     with queue.changing:
-                        decisions = list(judge_queue(queue, min_offset, files.descriptors))
+                        decisions = list(judge_queue(queue, min_offset))
                         done += self._remove_from(queue.files, decisions, QUEUE_FORCED_AFTER)
                         queue.reread()
                 if isinstance(queue, ConsumeQueue):
-                    decisions = list(judge_queue(queue, min_offset, files.descriptors))
+                    decisions = list(judge_queue(queue, min_offset))
                     done += self._remove_from(queue.files, decisions, QUEUE_FORCED_AFTER)
                     ext = ext_of(files, queue)
                     decisions = list(judge_ext(queue, ext, min_offset))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqctl.formats.errors import RefusedError, UnsupportedError
-from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms
+from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_position, modified_ms
 from rmqctl.store.clean.followers import judge_followers
 from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, measure_disks
 from rmqctl.store.files.layout import LARGEST_OFFSET
@@ -130,7 +130,7 @@ def judge_commitlog(
     that was not closed cleanly is recovered from there.
     """
     log = files.log
-    last = last_with_data(log.files, files.descriptors)
+    last = last_position(log)
     decisions: list[FileDecision] = []
     stop = None if order.deletes else Because.NOT_DUE
     why_needed = "a recovery reads it" if options.crashed else "not yet flushed and dispatched"

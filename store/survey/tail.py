@@ -54,17 +54,9 @@ class Tail:
         return self.inside[0].physical_offset if self.is_stale_behind_damage else self.end
 
 
-def last_file_with_data(log: MappedFileQueue) -> MappedFile | None:
-    """The last file that is not all zeros; None if there is none."""
-    for file in reversed(log.files):
-        if any(file.read(0, 8)) or end_of_nonzero(file.descriptors, file.path, 0, file.size):
-            return file
-    return None
-
-
 def look_at_tail(log: MappedFileQueue, window: int = _WINDOW) -> Tail:
     """Walk about the last `window` bytes of the log, checksums included."""
-    file = last_file_with_data(log)
+    file = log.last_with_data()
     if file is None:
         begin = max(log.min_offset, 0)
         return Tail(begin, begin)

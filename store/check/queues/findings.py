@@ -296,7 +296,7 @@ def expired_files(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
     found = [
         (queue, decision)
         for queue in files.queues.all()
-        for decision in judge_queue(queue, seen.log_begin, files.descriptors)
+        for decision in judge_queue(queue, seen.log_begin)
         if decision.because is Because.STALE
     ]
     if found:
