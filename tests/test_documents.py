@@ -33,6 +33,12 @@ def test_paths_lead_somewhere(document: Path) -> None:
     assert sorted(name for name in named if not any((folder / name).exists() for folder in folders)) == []
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_modules_named_without_their_folder_are_there(document: Path) -> None:
+    named = re.findall(r"`([a-z_]+\.py)`", document.read_text(encoding="utf-8"))
+    assert sorted(set(named) - {Path(path).name for path in modules()}) == []
+
+
 def test_paths_in_sources_lead_somewhere() -> None:
     stale = []
     for path, (source, _) in modules().items():
