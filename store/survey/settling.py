@@ -133,7 +133,7 @@ class Settling:
         file = self._log.find(self._tail.begin)
         if file is None or run.physical_offset < file.start_offset:
             return False
-        if self._tail.last_store_timestamp >= self._last_timestamp:
+        if not self._tail.is_left_over(self._last_timestamp):
             return False
         try:
             return message_at(self._log, run.physical_offset).store_timestamp < self._last_timestamp

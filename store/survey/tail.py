@@ -44,9 +44,13 @@ class Tail:
 
     @property
     def is_stale_behind_damage(self) -> bool:
-        """Whether what follows the damage was stored before what precedes it: it is left over from before a truncation,
-        which clears nothing."""
-        return bool(self.inside) and self.last_store_timestamp < self.timestamp_before_damage
+        """Whether what follows the damage was stored before what precedes it."""
+        return bool(self.inside) and self.is_left_over(self.timestamp_before_damage)
+
+    def is_left_over(self, timestamp: int) -> bool:
+        """Whether the last messages were stored before one of this time that stands before them: they are left over
+        from before a truncation, which clears nothing."""
+        return self.last_store_timestamp < timestamp
 
     @property
     def valid_end(self) -> int:
