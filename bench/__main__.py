@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import append, child, growth, lookup, machine, memory, rebuild, recover, rocketmq, spark, text, walk
+from bench import append, child, growth, lookup, machine, memory, mending, rocketmq, spark, text, walk
 from bench.measure import Measurement, say, table, tell
 from bench.stores import BODIES, GIGABYTE, BenchStore, write_store
 
@@ -55,12 +55,12 @@ class Bench:
     def recover(self) -> Iterator[Measurement]:
         """After a crash."""
         for store in self.stores():
-            yield from recover.after_a_crash(store, self.with_rocketmq)
+            yield from mending.recovered(store, self.with_rocketmq)
 
     def rebuild(self) -> Iterator[Measurement]:
         """Queues and index from nothing."""
         for store in self.stores():
-            yield from rebuild.from_nothing(store, self.with_rocketmq)
+            yield from mending.rebuilt(store, self.with_rocketmq)
 
     def append(self) -> Iterator[Measurement]:
         """One at a time, and in bulk."""

@@ -1,10 +1,13 @@
-"""Born and store hosts: an IPv4 or IPv6 address with a port."""
+"""Born and store hosts, an IPv4 or IPv6 address with a port, and the broker's message ids, which are made of one and an
+offset (docs/formats.md)."""
 
 from __future__ import annotations
 
 import re
+import struct
 from typing import NamedTuple
 
+from rmqctl.formats import layouts
 from rmqctl.formats.errors import UsageError
 
 # int() alone would take "+1", "1_000" and digits of other scripts
@@ -61,3 +64,29 @@ def parse_host(text: str) -> Host:
         raise UsageError(
             f"host {text!r} is neither IPv4:port nor [IPv6]:port", hint="write it as 10.0.0.1:10911 or [::1]:10911"
         ) from error
+
+
+def format_offset_message_id(store_host: Host, physical_offset: int) -> str:
+    """Upper-case hex of host and offset (MessageDecoder#createMessageId)."""
+    layout = layouts.OFFSET_MESSAGE_ID_V6 if store_host.is_v6 else layouts.OFFSET_MESSAGE_ID_V4
+    return layout.struct.pack(store_host.ip, store_host.port, physical_offset).hex().upper()
+
+
+def is_message_id(text: str) -> bool:
+    """Whether `text` has the form of either kind of id: 32 or 56 hex digits."""
+    return len(text) in (32, 56) and all(digit in "0123456789abcdefABCDEF" for digit in text)
+
+
+def parse_offset_message_id(text: str) -> tuple[Host, int]:
+    """Store host and physical offset (MessageDecoder#decodeMessageId); UsageError for a malformed id."""
+    if not is_message_id(text):
+        raise UsageError(
+            f"message id {text!r} is malformed",
+            hint="an id has 32 hex digits (IPv4) or 56 (IPv6); look for other keys with `query -k`",
+        )
+    layout = layouts.OFFSET_MESSAGE_ID_V4 if len(text) == 32 else layouts.OFFSET_MESSAGE_ID_V6
+    try:
+        ip, port, physical_offset = layout.struct.unpack(bytes.fromhex(text))
+    except (ValueError, struct.error) as error:
+        raise UsageError(f"message id {text!r} is malformed") from error
+    return Host(ip, port), physical_offset

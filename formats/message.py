@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc
 from rmqctl.formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, decompress
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.ids import format_offset_message_id
+from rmqctl.formats.hosts import Host, format_offset_message_id
 from rmqctl.formats.layouts import (
     FRAME_HEADS,
     MESSAGE_MAGIC_V1,
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MINIMUM_FRAME_SIZE",
-    "Buffer",
     "FrameDamage",
     "Reason",
     "StoredMessage",
@@ -39,7 +37,7 @@ __all__ = [
     "utf16_length",
 ]
 
-Buffer = bytes | bytearray | memoryview
+_Buffer = bytes | bytearray | memoryview
 
 _MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)
 # what a frame has at least: an IPv4 head, the two lengths, and one byte of topic
@@ -129,7 +127,7 @@ class StoredMessage(NamedTuple):
 
 
 def decode_message(
-    buffer: Buffer, position: int, available: int, physical_offset: int | None, check_crc: bool = True
+    buffer: _Buffer, position: int, available: int, physical_offset: int | None, check_crc: bool = True
 ) -> StoredMessage:
     """The message whose frame starts at `position` of `buffer`; raises FrameDamage unless law 3 holds for it.
 
@@ -170,7 +168,7 @@ def decode_message(
 
 
 def _variable_parts(
-    buffer: Buffer, position: int, size: int, head_size: int, body_length: int, magic: int
+    buffer: _Buffer, position: int, size: int, head_size: int, body_length: int, magic: int
 ) -> tuple[bytes, bytes, bytes]:
     topic_layout = TOPIC_LENGTH_V2 if magic == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
     fixed = head_size + topic_layout.size + PROPERTIES_LENGTH.size
@@ -198,7 +196,7 @@ def _variable_parts(
 
 
 def _check_crcs(
-    buffer: Buffer, position: int, size: int, body: bytes, expected_body_crc: int, property_bytes: bytes
+    buffer: _Buffer, position: int, size: int, body: bytes, expected_body_crc: int, property_bytes: bytes
 ) -> None:
     found = body_crc(body)
     if body and found != expected_body_crc:

@@ -1,4 +1,4 @@
-"""Exports on this machine: messages as record batches into tables, or as lines of text."""
+"""Exports: on this machine, messages as record batches into tables or as lines of text; or as tasks of Spark."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from rmqctl.store.scan.schema import has_arrow
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.reports.damage import ToldDamage
+    from rmqctl.spark_options import SparkChoice
     from rmqctl.store.export.export import ExportReport, Target
     from rmqctl.store.export.writers import Compression
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.read.selection import Selection
+    from rmqctl.store.store_files import StoreFiles
 
 
 def export_here(
@@ -108,3 +110,40 @@ def _plain_lines(
             return export_records(records(), target, json_line)
         line_of = csv_lines(names or [*ALL_COLUMNS, *EXACT_COLUMNS])
         return export_records(records(), target, line_of, header=line_of(None))
+
+
+def export_on_spark(
+    spark: SparkChoice,
+    files: StoreFiles,
+    selection: Selection,
+    names: list[str] | None,
+    target: Target,
+    compression: Any,
+    damage: ToldDamage,
+    length: int,
+    described: dict[str, Any],
+) -> ExportReport:
+    """Write what is selected as tasks of Spark, into a directory of files. `length`: bytes that will be walked;
+    `described`: what was chosen, for the files' metadata."""
+    from rmqctl.output.progress import progress
+    from rmqctl.pipeline.jobs.export import export_with
+    from rmqctl.spark_options import job_engine
+    from rmqctl.store.export.export import metadata_of
+    from rmqctl.store.version import version
+
+    with job_engine(spark) as engine, progress("exporting", length, "bytes") as bar:
+        return export_with(
+            engine,
+            files,
+            target.path,
+            columns=names,
+            criteria=selection.criteria,
+            begin=selection.begin or None,
+            end=selection.end,
+            partition=target.partition,
+            is_parquet=target.format == "parquet",
+            compression=compression,
+            metadata=metadata_of(files, version(), described),
+            on_damage=damage,
+            progress=bar.advance,
+        )

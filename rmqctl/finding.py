@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl import exit_codes
 from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.formats.ids import is_message_id
+from rmqctl.formats.hosts import is_message_id
 from rmqctl.formats.wording import counted
 from rmqctl.opening import StoreLocation, open_store
 
@@ -39,7 +39,7 @@ class Question(NamedTuple):
     scan: bool = False
 
 
-def find(store: StoreLocation, output: Output, wanted: Question) -> int:
+def find_and_show(store: StoreLocation, output: Output, wanted: Question) -> int:
     """Find, show, and return the exit code; NotFoundError, CorruptError and what opening a store raises."""
     with open_store(store) as opened:
         reader = opened.reader

@@ -26,13 +26,13 @@ _OWN_PREFIXES = ("%RETRY%", "%DLQ%", "%LMQ%", "rmq_sys_")
 _HINT = "--anywhere stores it all the same"
 
 
-class Places(NamedTuple):
+class TopicQueues(NamedTuple):
     """Queues of each topic as config/topics.json has them; None where nobody can say."""
 
     queues: dict[str, int] | None
 
     @classmethod
-    def of(cls, files: StoreFiles) -> Places:
+    def of(cls, files: StoreFiles) -> TopicQueues:
         """Those of a store. Without a topics.json, or with a damaged one, everything may be right."""
         try:
             content = read_config(files.layout.config / "topics.json")

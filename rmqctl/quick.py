@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.finding import Question, find
+from rmqctl.finding import Question, find_and_show
 from rmqctl.opening import STORE_VARIABLE, locate_store
 from rmqctl.output.output import Output
 
@@ -75,6 +75,6 @@ def _wanted(message_id: str | None, offset: str | None, topic: str | None) -> Qu
 def run(short: Short) -> int:
     """Do it, and return the exit code."""
     output = Output(short.as_json)
-    code = find(locate_store(None if short.store is None else Path(short.store), None), output, short.wanted)
+    code = find_and_show(locate_store(None if short.store is None else Path(short.store), None), output, short.wanted)
     output.flush()
     return code

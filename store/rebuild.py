@@ -231,10 +231,10 @@ def _rebuild(
         keys.add(run.key_hashes, run.key_offsets, run.key_timestamps)
         report.unplaceable_messages += run.unplaceable
 
-    survey = new_survey(files.log, 0)
+    survey = new_survey(files.log, 0, tolerant=True)
     digest = Digest(levels, queues=with_queues, keys=with_index)
     try:
-        survey_runs(survey, files.log, digest, on_run, tolerant=True, progress=progress)
+        survey_runs(survey, files.log, digest, on_run, progress)
         keys.finish()
     finally:
         keys.close()

@@ -10,7 +10,7 @@ from rmqctl.store.columns.batch import ColumnRecord, MessageColumns
 from rmqctl.store.columns.parallel import walk_parallel
 from rmqctl.store.commitlog.walk import Blank, Empty, Progress, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.journal.frame import Change, Terms
+from rmqctl.store.journal.frame import PlannedChange, Terms
 from rmqctl.store.journal.undo import Agree
 from rmqctl.store.recover.recover import recover_with
 from rmqctl.store.recover.report import Goal, RecoverReport
@@ -37,7 +37,7 @@ def truncate(
     UnsupportedError for RocksDB queues.
     """
 
-    def goal(change: Change) -> Goal:
+    def goal(change: PlannedChange) -> Goal:
         require_boundary(change.files.log, at)
         return Goal(at=at, messages_cut=count_messages(change.files.log, at))
 

@@ -10,17 +10,22 @@ import functools
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.processes import run
+from tests.syntax import calls, changes_files, dotted, functions, names
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("formats", "store", "network", "pipeline", "rmqctl")
 LONGEST_MODULE = 350
 LONGEST_FUNCTION = 70
+MOST_MODULES = 15
+# whoever looks for one of these goes by its name: a verb of the command line, a service of RocketMQ's broker
+SHELVES_BY_NAME = ("rmqctl/commands", "network/broker")
 HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark")
 # the one module of store/ that may change files
 WRITER = "store/files/io.py"
@@ -38,8 +43,7 @@ HOUSE = tuple(
     rmqctl.store.config rmqctl.store.config_files rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues
     rmqctl.store.index rmqctl.store.compiled rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read
     rmqctl.store.scan rmqctl.store.export rmqctl.store.dump rmqctl.store.survey
-    rmqctl.store.journal.plan rmqctl.store.journal.moving rmqctl.store.journal.reach rmqctl.store.journal.entry
-    rmqctl.store.journal.elsewhere rmqctl.store.journal.folder rmqctl.store.journal.use rmqctl.store.journal
+    rmqctl.store.journal.plan rmqctl.store.journal.kept rmqctl.store.journal.use rmqctl.store.journal
     rmqctl.store.info rmqctl.store.clean
     rmqctl.store.recover.mend rmqctl.store.recover rmqctl.store.rebuild rmqctl.store.truncate
     rmqctl.store.check.catalogue rmqctl.store.check.cross rmqctl.store.check.log rmqctl.store.check.state
@@ -55,27 +59,12 @@ HOUSE = tuple(
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
     rmqctl.pipeline.sql rmqctl.pipeline
-    rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.warm_up rmqctl.opening rmqctl.reports rmqctl.sql rmqctl rmqctl.commands
-    rmqctl.documents
+    rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.warm_up rmqctl.opening rmqctl.reports rmqctl.sql rmqctl
+    rmqctl.commands rmqctl.documents
     """.split()
 )
 
 Rule = Callable[[str, str, ast.Module], Iterator[str]]
-
-
-def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-def _calls(tree: ast.Module) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-
-
-def _dotted(node: ast.expr) -> str:
-    """`a.b.c` of a name or attribute; `?` stands for anything that is neither."""
-    if isinstance(node, ast.Name):
-        return node.id
-    return f"{_dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else "?"
 
 
 def _within(name: str, prefixes: tuple[str, ...]) -> bool:
@@ -127,7 +116,7 @@ def modules_are_short(path: str, source: str, tree: ast.Module) -> Iterator[str]
 
 
 def functions_are_short(path: str, source: str, tree: ast.Module) -> Iterator[str]:
-    for function in _functions(tree):
+    for function in functions(tree):
         lines = (function.end_lineno or function.lineno) - function.lineno + 1
         if lines > LONGEST_FUNCTION:
             yield f"{function.lineno}: {function.name} has {lines} lines, more than {LONGEST_FUNCTION}"
@@ -147,79 +136,28 @@ def errors_are_not_swallowed(path: str, source: str, tree: ast.Module) -> Iterat
         if isinstance(node, ast.ExceptHandler):
             if node.type is None:
                 yield f"{node.lineno}: bare except"
-            elif _dotted(node.type) in ("Exception", "BaseException") and all(
+            elif dotted(node.type) in ("Exception", "BaseException") and all(
                 isinstance(statement, ast.Pass | ast.Continue) for statement in node.body
             ):
                 yield f"{node.lineno}: every error is swallowed"
-    for call in _calls(tree):
-        taken = {_dotted(argument) for argument in call.args}
-        if _dotted(call.func).endswith("suppress") and taken & {"Exception", "BaseException"}:
+    for call in calls(tree):
+        taken = {dotted(argument) for argument in call.args}
+        if dotted(call.func).endswith("suppress") and taken & {"Exception", "BaseException"}:
             yield f"{call.lineno}: every error is suppressed"
 
 
 def only_the_command_line_prints(path: str, source: str, tree: ast.Module) -> Iterator[str]:
     if path.startswith(("rmqctl/", "tests/", "bench/")) or path in DEVELOPERS_COMMANDS:
         return
-    for call in _calls(tree):
-        if _dotted(call.func) in ("print", "sys.stdout.write", "sys.stderr.write", "input", "click.echo"):
-            yield f"{call.lineno}: {_dotted(call.func)} outside of rmqctl/"
+    for call in calls(tree):
+        if dotted(call.func) in ("print", "sys.stdout.write", "sys.stderr.write", "input", "click.echo"):
+            yield f"{call.lineno}: {dotted(call.func)} outside of rmqctl/"
 
 
 def nothing_is_left_to_do(path: str, source: str, tree: ast.Module) -> Iterator[str]:
     for number, line in enumerate(source.splitlines(), start=1):
         if re.search(r"\b(FIX" + r"ME|TO" + r"DO|XX" + r"X)\b", line):
             yield f"{number}: unfinished work belongs into an issue"
-
-
-_OS_CHANGES = frozenset(
-    "write writev pwrite pwritev truncate ftruncate rename renames replace remove unlink rmdir removedirs mkdir "
-    "makedirs posix_fallocate link symlink utime chmod chown fchmod mkfifo mknod sendfile copy_file_range "
-    "setxattr".split()
-)
-_PATH_CHANGES = frozenset(
-    "write_text write_bytes unlink mkdir rmdir rename touch hardlink_to symlink_to tofile".split()
-)
-_WRITE_FLAGS = frozenset("O_WRONLY O_RDWR O_CREAT O_TRUNC O_APPEND O_TMPFILE".split())
-
-
-def _names(node: ast.AST) -> set[str]:
-    found = {child.attr for child in ast.walk(node) if isinstance(child, ast.Attribute)}
-    return found | {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
-
-
-def _argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
-    named = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
-    return named or (call.args[position] if len(call.args) > position else None)
-
-
-def _opens_for_writing(mode: ast.expr | None) -> bool:
-    if mode is None:
-        return False
-    return not (isinstance(mode, ast.Constant) and isinstance(mode.value, str) and not set(mode.value) & set("wax+"))
-
-
-def _changes_files(call: ast.Call, from_writer: set[str]) -> bool:
-    name = _dotted(call.func)
-    first, _, last = name.partition(".")[0], *name.rpartition(".")[1:]
-    if first in from_writer:
-        return False
-    if name in ("open", "io.open"):
-        return _opens_for_writing(_argument(call, 1, "mode"))
-    if name == "os.open":
-        return bool(_names(call) & _WRITE_FLAGS)
-    if name.startswith(("os.", "shutil.", "tempfile.")):
-        return not name.startswith("os.") or last in _OS_CHANGES
-    if name == "mmap.mmap":
-        rights = [_argument(call, 4, "access"), _argument(call, 3, "prot")]
-        return not any(rights) or bool(_names(call) & {"ACCESS_WRITE", "PROT_WRITE"})
-    if last == "memmap":
-        mode = _argument(call, 2, "mode")
-        return not (isinstance(mode, ast.Constant) and mode.value in ("r", "c"))
-    if "." in name and last == "open":
-        return _opens_for_writing(_argument(call, 0, "mode"))
-    if last == "replace":  # Path.replace takes one argument, str.replace two, dataclasses.replace keywords
-        return "." in name and len(call.args) == 1 and not call.keywords
-    return "." in name and last in _PATH_CHANGES
 
 
 def one_module_changes_files(path: str, source: str, tree: ast.Module) -> Iterator[str]:
@@ -231,16 +169,16 @@ def one_module_changes_files(path: str, source: str, tree: ast.Module) -> Iterat
             from_writer |= {alias.asname or alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom) and node.module in ("os", "shutil", "mmap", "tempfile"):
             yield f"{node.lineno}: import {node.module} as a module, so that this test sees its calls"
-    for call in _calls(tree):
-        if _changes_files(call, from_writer):
-            yield f"{call.lineno}: {_dotted(call.func)} changes files, which only {WRITER} may"
+    for call in calls(tree):
+        if changes_files(call, from_writer):
+            yield f"{call.lineno}: {dotted(call.func)} changes files, which only {WRITER} may"
 
 
 def processes_have_a_limit(path: str, source: str, tree: ast.Module) -> Iterator[str]:
     if not path.startswith("tests/") or path in STARTERS:
         return
-    for call in _calls(tree):
-        name = _dotted(call.func)
+    for call in calls(tree):
+        name = dotted(call.func)
         limited = name != "subprocess.Popen" and any(keyword.arg == "timeout" for keyword in call.keywords)
         if not limited and re.match(
             r"subprocess\.([a-z]|Popen)|multiprocessing\.|Popen$|os\.(fork|system|popen)$", name
@@ -311,6 +249,39 @@ def import_graph(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
         named = {name for _, name in _imported(path, trees[path])}
         graph[module] = {one if one in known else one.rpartition(".")[0] for one in named} & known.keys() - {module}
     return graph
+
+
+def crowded(paths: Iterable[str]) -> list[str]:
+    """Folders with more modules than a reader takes in at once; a package's `__init__.py` is none."""
+    shelves = Counter(path.rpartition("/")[0] for path in paths if not path.endswith("/__init__.py"))
+    return [
+        f"{shelf}/: {count} modules, more than {MOST_MODULES}"
+        for shelf, count in sorted(shelves.items())
+        if count > MOST_MODULES and shelf not in SHELVES_BY_NAME
+    ]
+
+
+def test_no_shelf_is_crowded() -> None:
+    assert crowded(path for path in modules() if path.startswith((*FLOORS, "bench"))) == []
+
+
+def names_given_twice(trees: dict[str, ast.Module]) -> list[str]:
+    """Public classes, and types with a name of their own, that two modules define: a reader would take the one for the
+    other. What only its module uses is private. Type variables are exempt: they stand for nothing outside of a line."""
+    homes: dict[str, list[str]] = {}
+    for path, tree in trees.items():
+        for node in tree.body if path.startswith(FLOORS) else ():
+            given = [node.name] if isinstance(node, ast.ClassDef) else []
+            if isinstance(node, ast.Assign) and not (isinstance(node.value, ast.Call) and "TypeVar" in names(node)):
+                given = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            for name in given:
+                if re.match(r"[A-Z]\w*[a-z]", name):
+                    homes.setdefault(name, []).append(path)
+    return [f"{name}: {', '.join(paths)}" for name, paths in sorted(homes.items()) if len(paths) > 1]
+
+
+def test_one_name_is_one_thing() -> None:
+    assert names_given_twice({path: tree for path, (_, tree) in modules().items()}) == []
 
 
 def test_no_module_needs_itself_by_way_of_others() -> None:

@@ -55,6 +55,25 @@ GOOD: list[tuple[tidy.Rule, str, str]] = [
     (tidy.processes_have_a_limit, "bench/x.py", "subprocess.run(['x'])"),
 ]
 
+
+def test_a_crowded_shelf_is_seen() -> None:
+    names = [f"store/journal/m{number}.py" for number in range(tidy.MOST_MODULES)]
+    verbs = [f"rmqctl/commands/m{number}.py" for number in range(tidy.MOST_MODULES + 9)]
+    assert tidy.crowded([*names, *verbs, "store/journal/__init__.py", "store/journal/use/marks.py"]) == []
+    assert tidy.crowded([*names, "store/journal/one_more.py"]) == ["store/journal/: 16 modules, more than 15"]
+
+
+def test_a_name_given_twice_is_seen() -> None:
+    sources = {
+        "store/a.py": "class Plan: ...\nUnits = list[int]\nT = TypeVar('T')\nResult = TypeVar('Result')\nMOST = 1",
+        "store/b.py": "class Plan: ...\nclass Units: ...\nResult = TypeVar('Result')\nMOST = 2",
+        "pipeline/c.py": "class _Plan: ...\nclass Other: ...\ndef units(): ...",
+        "tests/d.py": "class Other: ...",
+    }
+    found = tidy.names_given_twice({path: ast.parse(source) for path, source in sources.items()})
+    assert found == ["Plan: store/a.py, store/b.py", "Units: store/a.py, store/b.py"]
+
+
 CHANGES = """
 open(p, "w")
 open(p, "r+b")

@@ -23,7 +23,7 @@ _PLACE = struct.Struct("<QQ")
 _BUFFER = 1 << 20
 _CUT = "is not what was written: it has become shorter"
 
-Buffer = bytes | bytearray
+_Buffer = bytes | bytearray
 
 
 def bucket_of(name: str, buckets: int) -> int:
@@ -45,12 +45,12 @@ class ShuffleWriter:
         io.create_file(path, 0)
         self._descriptor: int | None = io.open_for_writing(path)
 
-    def put(self, bucket: int, key: Any, data: Sequence[Buffer] = ()) -> None:
+    def put(self, bucket: int, key: Any, data: Sequence[_Buffer] = ()) -> None:
         """The next entry of a bucket; its bytes may come in pieces."""
         length = sum(map(self._write, data))
         self._entries[bucket].append((key, self._written + len(self._buffer) - length, length))
 
-    def _write(self, data: Buffer) -> int:
+    def _write(self, data: _Buffer) -> int:
         self._buffer += data
         if len(self._buffer) >= _BUFFER:
             self._drain()

@@ -20,8 +20,8 @@ from rmqctl.formats.errors import EngineError, RmqctlError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_OnDone = Callable[[int], None]
 _Result = TypeVar("_Result")
-OnDone = Callable[[int], None]
 
 # seconds: how long is waited at a time, how often the job is looked at, and how long a cancelled one may take to end
 _PATIENCE, _LOOKED_EVERY, _FAREWELL = 0.1, 0.2, 10.0
@@ -33,7 +33,7 @@ def run_job(
     session: SparkSession,
     name: str,
     work: Callable[[], _Result],
-    on_done: OnDone | None = None,
+    on_done: _OnDone | None = None,
     look: Callable[[], None] | None = None,
 ) -> _Result:
     """`work` with all the Spark jobs that it starts; what it raises is raised here. `name` is for people.
@@ -63,7 +63,7 @@ def _run(
     context: Any,
     name: str,
     work: Callable[[], _Result],
-    on_done: OnDone | None,
+    on_done: _OnDone | None,
     look: Callable[[], None] | None,
 ) -> _Result:
     group = f"rmqctl-{uuid.uuid4()}"

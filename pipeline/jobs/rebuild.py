@@ -37,7 +37,7 @@ from rmqctl.store.rebuild import RebuildReport, plan_gone_queues, plan_index
 from rmqctl.store.rebuild import rebuild as rebuild_in_process
 from rmqctl.store.recover.mend.queue_files import plan_empty_ext
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_survey import end_survey, new_survey, pass_messages, pass_other
+from rmqctl.store.survey.log_survey import new_survey
 
 # bytes of the log for each bucket of queues: what one task of the second pass writes
 _BUCKET = 256 * 1024 * 1024
@@ -216,14 +216,14 @@ def _order(
 
 def _survey(files: StoreFiles, results: Sequence[Implied], report: RebuildReport) -> None:
     """What the report says of the log."""
-    survey = new_survey(files.log, 0)
+    survey = new_survey(files.log, 0, tolerant=True)
     for result in results:
         report.unplaceable_messages += result.unplaceable
         for record in result.records:
             if isinstance(record, Passed):
-                pass_messages(survey, *record, tolerant=True)
+                survey.pass_messages(*record)
             else:
-                pass_other(survey, record, True)
-    end_survey(survey)
+                survey.pass_other(record)
+    survey.finish()
     report.messages = survey.messages
     report.damaged_spans = len(survey.tolerated)

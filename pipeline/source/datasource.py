@@ -18,11 +18,11 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.pipeline.source.options import SourceOptions, parse_options
 from rmqctl.pipeline.source.spark_types import view_schema
 from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, split_size, subscribed
-from rmqctl.pipeline.source.tail import end_of_messages
 from rmqctl.pipeline.source.wanted import wanted_by
 from rmqctl.pipeline.splits.splits import WHOLE_FILES, plan_splits
 from rmqctl.store.config import StoreConfig
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.tail import end_of_messages
 
 if TYPE_CHECKING:
     import pyarrow as pa

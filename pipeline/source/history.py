@@ -1,5 +1,5 @@
-"""Positions of streams, and which history of the log each belongs to: marks of frames before it
-that a log must still have to be the same.
+"""Positions of streams, where those of a time are, and which history of the log each belongs to: marks of frames before
+it that a log must still have to be the same.
 
 A store has no name of its own, and a log that was cut back grows over the same offsets again. What two histories never
 share is what was written where they differ: a frame holds its times, its queue offset and its checksum. So a position
@@ -18,6 +18,7 @@ from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAG
 from rmqctl.formats.message import FrameDamage, decode_message
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.read.frames import store_time_at
 
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2))
 _MAGIC_AT = FRAME_HEADS[0].offset("magic_code")
@@ -203,3 +204,22 @@ def position_from_json(content: Mapping[str, Any]) -> Position:
         )
     marks = marks_from_json(content[_HISTORY]) if _HISTORY in content else None
     return Position(offset, marks, begin, content.get(_NOTICE))
+
+
+def offset_since(log: MappedFileQueue, time: int, end: int) -> int:
+    """Physical offset behind the last message before `end` that was stored before `time`, in ms; the log's beginning if
+    there is none. Halves the log again and again, so it goes by store times that rise, as they do unless a clock is set
+    back."""
+    low, high = max(log.min_offset, 0), end
+    while low < high:
+        middle = (low + high + 1) // 2
+        found = mark_before(log, middle, end)
+        if found is None or found.begin < low:
+            low = middle
+            continue
+        stored = store_time_at(log, found.begin)
+        if stored is None or stored < time:
+            low = max(middle, min(found.end, high))
+        else:
+            high = found.begin
+    return low

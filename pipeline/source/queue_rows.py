@@ -14,7 +14,7 @@ from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
-from rmqctl.store.scan.arrays import numbers
+from rmqctl.store.scan.arrays import number_array
 from rmqctl.store.store_files import StoreFiles
 
 UNITS = 4_000_000
@@ -87,11 +87,11 @@ def _plain_units(queue: ConsumeQueue, one: QueueRange, minimum: int) -> Iterator
         offsets = offsets[written].astype(np.int64)
         yield {
             **_names(queue, len(written)),
-            "queue_offset": numbers(slot + written, pa.int64()),
-            "physical_offset": numbers(offsets, pa.int64()),
-            "size": numbers(sizes[written].astype(np.int32), pa.int32()),
-            "tags_code": numbers(units["tags_code"][written].astype(np.int64), pa.int64()),
-            "batch_size": numbers(np.ones(len(written), np.int32), pa.int32()),
+            "queue_offset": number_array(slot + written, pa.int64()),
+            "physical_offset": number_array(offsets, pa.int64()),
+            "size": number_array(sizes[written].astype(np.int32), pa.int32()),
+            "tags_code": number_array(units["tags_code"][written].astype(np.int64), pa.int64()),
+            "batch_size": number_array(np.ones(len(written), np.int32), pa.int32()),
             "store_timestamp": pa.nulls(len(written), pa.timestamp("ms", "UTC")),
             "is_expired": pa.array(offsets < minimum),
         }
@@ -165,11 +165,11 @@ def _entries(file: IndexFile) -> Iterator[Mapping[str, pa.Array]]:
             times = begin + entries["time_difference"].astype(np.int64) * _SECOND
         yield {
             "file": pa.repeat(file.path.name, rows),
-            "entry": numbers(np.arange(number, number + rows, dtype=np.int32), pa.int32()),
-            "key_hash": numbers(hashes, pa.int32()),
-            "slot": numbers((hashes % file.geometry.slots).astype(np.int32), pa.int32()),
-            "physical_offset": numbers(entries["physical_offset"].astype(np.int64), pa.int64()),
-            "store_timestamp": numbers(times, pa.timestamp("ms", "UTC")),
-            "previous_entry": numbers(entries["previous_entry"].astype(np.int32), pa.int32()),
+            "entry": number_array(np.arange(number, number + rows, dtype=np.int32), pa.int32()),
+            "key_hash": number_array(hashes, pa.int32()),
+            "slot": number_array((hashes % file.geometry.slots).astype(np.int32), pa.int32()),
+            "physical_offset": number_array(entries["physical_offset"].astype(np.int64), pa.int64()),
+            "store_timestamp": number_array(times, pa.timestamp("ms", "UTC")),
+            "previous_entry": number_array(entries["previous_entry"].astype(np.int32), pa.int32()),
         }
         number += rows

@@ -1,19 +1,146 @@
-"""How each view is read: its tasks, as plain data, and the batches of one task."""
+"""How each view is read: its tasks, as plain data, and the batches of one task. Consumer offsets and topics are read
+here as rows: what the broker's configuration says, beside what queues and log show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from rmqctl.pipeline.source.config_rows import offset_rows, topic_rows
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, UsageError
 from rmqctl.pipeline.source.fitting import columns_of
-from rmqctl.pipeline.source.queue_rows import entry_columns, index_parts, queue_parts, unit_columns
+from rmqctl.pipeline.source.queue_rows import entry_columns, index_parts, queue_parts, queue_sums, unit_columns
 from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.store.config_files import read_config
+from rmqctl.store.info.log_numbers import count_topics
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.store_files import StoreFiles
 
-Columns = Mapping[str, pa.Array]
+_Row = dict[str, Any]
+
+_SEPARATOR = "@"  # ConsumerOffsetManager#TOPIC_GROUP_SEPARATOR
+_OF_QUEUES = frozenset(("queues", "queue_messages", "queue_bytes"))
+_LARGEST_INT = 0x7FFFFFFF
+
+
+def offset_rows(files: StoreFiles) -> Iterator[_Row]:
+    """Rows of the view `consumer_offsets`; none without the file. CorruptError, UnreadableError where it is no good."""
+    path = files.layout.config / "consumerOffset.json"
+    content = read_config(path)
+    if content is None:
+        return
+    table = content.get("offsetTable") if isinstance(content, dict) else None
+    if not isinstance(table, dict):
+        raise CorruptError("has no offsetTable", file=path, hint="its backup .bak may be whole")
+    minimum = max(files.log.min_offset, 0)
+    for key, offsets in table.items():
+        topic, separator, group = str(key).partition(_SEPARATOR)
+        for queue_id, offset in offsets.items() if isinstance(offsets, dict) else ():
+            numbers = _numbers(queue_id, offset)
+            if not separator or numbers is None:
+                continue
+            row: _Row = {"consumer_group": group, "topic": topic, "queue_id": numbers[0], "consumer_offset": numbers[1]}
+            queue = _queue(files, topic, numbers[0])
+            if queue is not None:
+                row["min_offset"], row["max_offset"] = queue.min_offset(minimum), queue.max_offset
+                row["lag"] = queue.max_offset - numbers[1]
+            yield row
+
+
+def _numbers(queue_id: object, offset: object) -> tuple[int, int] | None:
+    """Queue id and offset, None unless both are numbers that a broker could load."""
+    try:
+        queue, position = int(str(queue_id)), int(str(offset))
+    except ValueError:
+        return None
+    return (queue, position) if abs(queue) <= _LARGEST_INT and -(1 << 63) <= position < 1 << 63 else None
+
+
+def _queue(files: StoreFiles, topic: str, queue_id: int) -> AnyConsumeQueue | None:
+    if queue_id < 0:
+        return None
+    try:
+        return files.queues.find(topic, queue_id)
+    except (UnsupportedError, UsageError):  # in a RocksDB; a topic that cannot be a directory
+        return None
+
+
+def topic_view_rows(files: StoreFiles, columns: Collection[str]) -> Iterator[_Row]:
+    """Rows of the view `topics`, by name. The log is walked, and queues are read, only for `columns` that need it."""
+    rows: dict[str, _Row] = {}
+
+    def row_of(topic: str) -> _Row:
+        return rows.setdefault(topic, {"topic": topic})
+
+    configured = _configured(files)
+    for topic, settings in (configured or {}).items():
+        row_of(topic).update(_settings(settings))
+    queues = _queues(files)
+    for queue in queues or ():
+        row = row_of(queue.topic)
+        row["queues"] = row.get("queues", 0) + 1
+        if not _OF_QUEUES.isdisjoint(columns):
+            sums = queue_sums(queue, max(files.log.min_offset, 0))
+            row["queue_messages"] = row.get("queue_messages", 0) + sums.messages
+            row["queue_bytes"] = row.get("queue_bytes", 0) + sums.bytes
+    # which topics there are is known by a walk over the log only
+    for topic, numbers in count_topics(files.log).items():
+        row_of(topic).update(
+            log_queues=len(numbers.queue_ids),
+            log_messages=numbers.messages,
+            log_bytes=numbers.bytes,
+            first_store_timestamp=numbers.first_store_timestamp,
+            last_store_timestamp=numbers.last_store_timestamp,
+        )
+    for topic in sorted(rows):
+        row = rows[topic]
+        row["is_configured"] = None if configured is None else topic in configured
+        for name in _OF_QUEUES if queues is not None else ():
+            row.setdefault(name, 0)
+        for name in ("log_queues", "log_messages", "log_bytes"):
+            row.setdefault(name, 0)
+        yield row
+
+
+def _configured(files: StoreFiles) -> Mapping[str, Any] | None:
+    """Topics of topics.json with their settings; none without the file, None where it cannot be read."""
+    try:
+        content = read_config(files.layout.config / "topics.json")
+    except (CorruptError, UnreadableError):
+        return None
+    if content is None:
+        return {}
+    table = content.get("topicConfigTable") if isinstance(content, dict) else None
+    return {str(name): settings for name, settings in table.items()} if isinstance(table, dict) else None
+
+
+def _settings(settings: object) -> _Row:
+    if not isinstance(settings, dict):
+        return {}
+    attributes = settings.get("attributes")
+    kind = attributes.get("message.type") if isinstance(attributes, dict) else None
+    return {
+        "read_queue_nums": _small(settings.get("readQueueNums")),
+        "write_queue_nums": _small(settings.get("writeQueueNums")),
+        "perm": _small(settings.get("perm")),
+        "message_type": kind if isinstance(kind, str) else None,
+    }
+
+
+def _small(value: object) -> int | None:
+    return value if type(value) is int and abs(value) <= _LARGEST_INT else None
+
+
+def _queues(files: StoreFiles) -> list[AnyConsumeQueue] | None:
+    """All queues, None where they lie in a RocksDB."""
+    try:
+        return files.queues.all()
+    except UnsupportedError:
+        return None
+
+
+_Arrays = Mapping[str, pa.Array]
 
 _ROWS = 10_000
 
@@ -23,10 +150,10 @@ class TableReader(NamedTuple):
     of one part; the second argument is a part, the third the columns asked for."""
 
     parts: Callable[[StoreFiles], Sequence[Any]]
-    batches: Callable[[StoreFiles, Any, Sequence[str]], Iterator[Columns]]
+    batches: Callable[[StoreFiles, Any, Sequence[str]], Iterator[_Arrays]]
 
 
-def _rows(view: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[Columns]:
+def _rows(view: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[_Arrays]:
     kinds = {name: TABLES[view].columns[name].kind for name in names}
     page: list[Mapping[str, Any]] = []
     for row in rows:
@@ -56,7 +183,7 @@ READERS: dict[str, TableReader] = {
     "consumer_offsets": TableReader(
         _one_task, lambda files, _, names: _rows("consumer_offsets", offset_rows(files), names)
     ),
-    "topics": TableReader(_one_task, lambda files, _, names: _rows("topics", topic_rows(files, names), names)),
+    "topics": TableReader(_one_task, lambda files, _, names: _rows("topics", topic_view_rows(files, names), names)),
     "findings": TableReader(_one_task, lambda files, _, names: _rows("findings", _finding_rows(files), names)),
 }
 """Every view but `messages`, which is read by splits of the log."""

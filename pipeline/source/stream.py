@@ -23,13 +23,21 @@ from pyspark.sql.types import StructType
 
 from rmqctl.formats.errors import UnreadableError, UsageError
 from rmqctl.pipeline.source.continuity import Loss, loss_at, removed
-from rmqctl.pipeline.source.history import Mark, Position, behind_blank, marks_for, position_from_json, stands
+from rmqctl.pipeline.source.history import (
+    Mark,
+    Position,
+    behind_blank,
+    marks_for,
+    offset_since,
+    position_from_json,
+    stands,
+)
 from rmqctl.pipeline.source.options import SourceOptions
 from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, split_size, subscribed
-from rmqctl.pipeline.source.tail import end_of_messages, offset_since
 from rmqctl.pipeline.splits.splits import Split, files_between, plan_splits
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.tail import end_of_messages
 
 if TYPE_CHECKING:
     import pyarrow as pa

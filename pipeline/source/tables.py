@@ -9,7 +9,7 @@ from rmqctl.store.scan.schema import COLUMNS as MESSAGE_COLUMNS
 STRING, INT, BIGINT, BOOLEAN, TIMESTAMP, BINARY = "string", "int", "bigint", "boolean", "timestamp", "binary"
 
 
-class Column(NamedTuple):
+class ViewColumn(NamedTuple):
     """A column: its type as Spark's DDL writes it, and what it holds."""
 
     kind: str
@@ -20,7 +20,7 @@ class Table(NamedTuple):
     """A view of a store: what its rows are, and its columns in order."""
 
     about: str
-    columns: dict[str, Column]
+    columns: dict[str, ViewColumn]
 
 
 _KINDS = {
@@ -67,14 +67,14 @@ _ABOUT_MESSAGES = {
 }
 
 
-def _columns(**described: tuple[str, str]) -> dict[str, Column]:
-    return {name: Column(*parts) for name, parts in described.items()}
+def _columns(**described: tuple[str, str]) -> dict[str, ViewColumn]:
+    return {name: ViewColumn(*parts) for name, parts in described.items()}
 
 
 TABLES: dict[str, Table] = {
     "messages": Table(
         "good messages of the commitlog; damaged spans are passed, `findings` shows them",
-        {name: Column(_KINDS[column.kind], _ABOUT_MESSAGES[name]) for name, column in MESSAGE_COLUMNS.items()},
+        {name: ViewColumn(_KINDS[column.kind], _ABOUT_MESSAGES[name]) for name, column in MESSAGE_COLUMNS.items()},
     ),
     "consumequeue": Table(
         "units of the consume queues, without empty slots and placeholders",

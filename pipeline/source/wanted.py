@@ -12,7 +12,7 @@ import numpy as np
 from pyspark.sql import datasource as spark
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.ids import parse_offset_message_id
+from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

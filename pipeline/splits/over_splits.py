@@ -33,7 +33,7 @@ def run_over_splits(
     def work(size: int, told: Progress | None) -> list[Result]:
         splits = plan_splits(files, size, begin, end)
         total = sum(split.end - split.begin for split in splits)
-        return engine.run(name, task, splits, counted(told, total, len(splits)))
+        return engine.run(name, task, splits, on_done_telling(told, total, len(splits)))
 
     return whole_files_at_need(split_size, work, progress)
 
@@ -63,7 +63,7 @@ def whole_files_at_need(
     return work(WHOLE_FILES, progress)
 
 
-def counted(progress: Progress | None, total: int, items: int) -> Callable[[int], None] | None:
+def on_done_telling(progress: Progress | None, total: int, items: int) -> Callable[[int], None] | None:
     """An Engine's `on_done` that tells `progress` of `total` bytes while `items` are done."""
     if progress is None or not items:
         return None

@@ -16,7 +16,7 @@ from rmqctl.pipeline.splits.resync import LOOK_BACK, sure_start
 from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
 from rmqctl.store.columns.compiled_walk import Request
 from rmqctl.store.columns.engine import engine
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.columns.walk import ROWS, WINDOW, file_records
 from rmqctl.store.commitlog.frame_search import FrameSearch
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress, walk_files
@@ -144,7 +144,7 @@ def first_record(files: StoreFiles, offset: int) -> int:
     if part.file is None:
         return part.end
     start = part.file.start_offset
-    request = Request(files.log, TopicTable(), Columns.NONE, 0, offset, None, WINDOW, ROWS)
+    request = Request(files.log, TopicIds(), Columns.NONE, 0, offset, None, WINDOW, ROWS)
     with part.file.hold() as held:
         if not held:
             return part.end
@@ -165,7 +165,7 @@ def split_columns(
     split: Split,
     *,
     columns: Columns = Columns.DISPATCH,
-    topics: TopicTable | None = None,
+    topics: TopicIds | None = None,
     progress: Progress | None = None,
     stopped: Callable[[], None] | None = None,
     window: int = WINDOW,
@@ -176,7 +176,7 @@ def split_columns(
     `files`: the split's store, opened. The rest is as in `walk_columns`; every checksum is checked. SplitEdgeError at
     the end, if a later split might begin inside the last record although it cannot know.
     """
-    topics = topics if topics is not None else TopicTable()
+    topics = topics if topics is not None else TopicIds()
     request = Request(files.log, topics, columns, 0, split.end, progress, window, rows, stopped)
     used = engine()
 

@@ -138,14 +138,14 @@ def _one_message(
 
 
 def _open(store: StoreLocation, create: bool) -> MessageStore:
-    from rmqctl.opening import listen, read_config
+    from rmqctl.opening import broker_config, listen
     from rmqctl.output.progress import progress
     from rmqctl.store.message_store import MessageStore
 
     listen()
     with progress("checking the end of the commitlog", None, "bytes") as bar:
         return MessageStore.open(
-            store.path, "rw", read_config(store), create=create, allocate_ahead=False, progress=bar.advance
+            store.path, "rw", broker_config(store), create=create, allocate_ahead=False, progress=bar.advance
         )
 
 
@@ -163,9 +163,9 @@ def _row(message: Message, result: PutResult) -> dict[str, Any]:
 def _require_place(opened: MessageStore, message: Message, anywhere: bool, output: Output) -> None:
     """RefusedError where a broker would refuse topic or queue, unless `anywhere`; a word where it would have to make
     the topic first."""
-    from rmqctl.placement import Places
+    from rmqctl.placement import TopicQueues
 
-    places = Places.of(opened.files)
+    places = TopicQueues.of(opened.files)
     if not anywhere:
         places.require(message)
     if places.is_unknown(message.topic):

@@ -72,11 +72,11 @@ def diff(
     from rmqctl.opening import open_store
 
     with open_store(StoreLocation(a, config_a)) as store_a, open_store(StoreLocation(b, config_b)) as store_b:
-        from rmqctl.pipeline.jobs.diff.report import summary
+        from rmqctl.pipeline.jobs.diff.report import diff_summary
 
         files_a, files_b = store_a.files, store_b.files
         found = _compared(files_a, files_b, content, limit, spark)
-        row = summary(found, files_a, files_b)
+        row = diff_summary(found, files_a, files_b)
         hints = [files.missing_log() for files in (files_a, files_b)]
     if output.format == "csv":
         output.rows(_DIFFERENCES, row["differences"])

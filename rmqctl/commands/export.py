@@ -111,7 +111,7 @@ def export(
 
 def _tell(report: ExportReport, to: Target, damage: ToldDamage, output: Output) -> None:
     """The summary: on stderr where the messages are on standard output."""
-    from rmqctl.left_behind import tell_left_behind
+    from rmqctl.reports.left_behind import tell_left_behind
     from rmqctl.store.outputs.outputs import STANDARD_OUTPUT
 
     if to.path == STANDARD_OUTPUT:
@@ -154,7 +154,7 @@ def _on_spark(
     compression: Any,
     damage: ToldDamage,
 ) -> ExportReport:
-    from rmqctl.export_on_spark import export_on_spark
+    from rmqctl.exporting import export_on_spark
     from rmqctl.store.export.selected import description
     from rmqctl.store.read.selection import walked_bytes
     from rmqctl.store.scan.schema import column_names, require_pyarrow

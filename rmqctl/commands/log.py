@@ -55,8 +55,8 @@ def log(
     Each change by recover, rebuild, truncate or repair keeps what it took out or overwrote in DIR.rmqctl beside the
     store, so that it can be undone. Delete that with --prune when you are content.
     """
-    from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import open_store
+    from rmqctl.reports.left_behind import tell_left_behind
 
     if older_than is not None and not prune:
         raise UsageError("--older-than says what is to be removed", hint="add --prune")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.finding import KEY_LIMIT, Question, find
+from rmqctl.finding import KEY_LIMIT, Question, find_and_show
 from rmqctl.options import (
     TIME,
     StoreLocation,
@@ -75,7 +75,7 @@ def query(
     if (begin is not None or end is not None) and key is None:
         raise click.UsageError("-b and -e go with -k; a queue's offset for a time is --at")
     wanted = Question(message_id, key, offset, at, topic, queue_id, begin, end, boundary, limit, scan)
-    return find(store, output, wanted)
+    return find_and_show(store, output, wanted)
 
 
 def _check(

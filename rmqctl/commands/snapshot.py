@@ -54,9 +54,9 @@ def snapshot(
 
 
 def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, hard_links: bool) -> int:
-    from rmqctl.left_behind import tell_left_behind
     from rmqctl.opening import open_store
     from rmqctl.output.progress import progress
+    from rmqctl.reports.left_behind import tell_left_behind
 
     with open_store(store) as opened:
         total = sum(file.size for file in opened.files.log.files)

@@ -99,7 +99,7 @@ def stats(
     if limit is not None and not wanted:
         raise click.UsageError("-n goes with --by")
     with open_store(store) as opened:
-        from rmqctl.pipeline.jobs.stats.report import dimensions_of, group_rows, key_names, summary
+        from rmqctl.pipeline.jobs.stats.report import dimensions_of, group_rows, key_names, stats_summary
         from rmqctl.pipeline.jobs.stats.stats import StatsRequest
 
         dimensions = dimensions_of(wanted)
@@ -122,7 +122,7 @@ def stats(
                 droppable=_DROPPABLE,
             )
         else:
-            _print_summary(summary(found, opened.files.log), output)
+            _print_summary(stats_summary(found, opened.files.log), output)
     damage = found.damage
     if damage.spans:
         spans, size = counted(damage.spans, "damaged span"), counted(damage.bytes, "byte")

@@ -51,8 +51,7 @@ class MessageSource:
             pieces = pieces_of_lines(self._stream, as_stored)
         if not self._unique_keys:
             return pieces
-        from rmqctl.messages.identified import identified
-        from rmqctl.messages.unique_ids import UniqueIds
+        from rmqctl.messages.unique_ids import UniqueIds, identified
 
         return identified(pieces, UniqueIds())
 

@@ -25,9 +25,9 @@ from rmqctl.output.table import table_layout
 if TYPE_CHECKING:
     from rmqctl.store.files.layout import StoreLayout
 
-Format = Literal["table", "json", "csv"]
+OutputFormat = Literal["table", "json", "csv"]
 
-FORMATS: tuple[Format, ...] = ("table", "json", "csv")
+FORMATS: tuple[OutputFormat, ...] = ("table", "json", "csv")
 # On a terminal a value of a listing, or a line, that is longer than this is cut: nobody reads page after page of it.
 LONGEST_SHOWN = 1600
 # Rows that settle the widths of a table's columns before the first line is printed.
@@ -37,9 +37,9 @@ FIRST_PAGE = 200
 class Output:
     """Prints the results of one command in the format that the user chose."""
 
-    def __init__(self, json: bool = False, format: Format = "table", *, stream: IO[str] | None = None) -> None:
+    def __init__(self, json: bool = False, format: OutputFormat = "table", *, stream: IO[str] | None = None) -> None:
         """`json` wins over `format`; `stream` stands in for stdout."""
-        self.format: Format = "json" if json else format
+        self.format: OutputFormat = "json" if json else format
         self._stream = stream
         if stream is None and self.format != "table" and hasattr(sys.stdout, "reconfigure"):
             # JSON and CSV are UTF-8 whatever the locale says

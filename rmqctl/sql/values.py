@@ -13,7 +13,7 @@ from rmqctl.output.times import format_time
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 
 _ROWS = 1000
 _MICROS = 1000
@@ -32,12 +32,12 @@ def unique_names(names: Sequence[str]) -> list[str]:
     return found
 
 
-def printable_rows(table: pa.Table) -> Iterator[Row]:
+def printable_rows(table: pa.Table) -> Iterator[_Row]:
     """Rows for tables and CSV: times as ISO 8601 in UTC, bytes as text where they are UTF-8, else as hex with 0x."""
     yield from _rows(table, _text_or_hex)
 
 
-def json_rows(table: pa.Table) -> Iterator[Row]:
+def json_rows(table: pa.Table) -> Iterator[_Row]:
     """Rows for JSON: the same, but bytes that are no UTF-8 as base64, and the name of such a value with `_base64`."""
     for row in _rows(table, _text_or_base64):
         if any(isinstance(value, _Base64) for value in row.values()):
@@ -64,7 +64,7 @@ def _text_or_base64(data: bytes) -> str:
         return _Base64(base64.b64encode(data).decode("ascii"))
 
 
-def _rows(table: pa.Table, of_bytes: Any) -> Iterator[Row]:
+def _rows(table: pa.Table, of_bytes: Any) -> Iterator[_Row]:
     names = unique_names(table.schema.names)
     for batch in table.to_batches(max_chunksize=_ROWS):
         columns = [_values(column, of_bytes) for column in batch.columns]

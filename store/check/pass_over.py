@@ -16,22 +16,22 @@ from rmqctl.store.check.log.damage_findings import DamageFindings
 from rmqctl.store.check.log.log_check import LogCheck
 from rmqctl.store.check.log.log_files import log_file_findings
 from rmqctl.store.check.log.message_findings import message_findings, topic_findings
-from rmqctl.store.check.ranges import FileRange, Subset, file_ranges, joined
+from rmqctl.store.check.ranges import FileRange, Subset, file_ranges, joined_ranges
 from rmqctl.store.check.state.config_files import ConfigFiles
 from rmqctl.store.check.state.follower_files import queue_file_findings, unfinished_changes
 from rmqctl.store.check.state.geometry import without_wrong_geometry
-from rmqctl.store.check.state.live import is_in_use, settled_end
 from rmqctl.store.check.state.offsets import OffsetCheck
 from rmqctl.store.check.state.state import state_findings
 from rmqctl.store.check.summary import CheckSummary
 from rmqctl.store.check.walker import Walker
 from rmqctl.store.commitlog.walk import Damage, Empty, Progress, walk
+from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import removed_error
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest
-from rmqctl.store.survey.tail import Tail, look_at_tail
+from rmqctl.store.survey.tail import Tail, look_at_tail, settled_end
 
 _LOOKS_AT_LIVE_FILES = 3
 _PAUSE_S = 0.1
@@ -172,7 +172,7 @@ class Pass:
         """Walk what is to be walked. A file that cannot be read is told and passed over."""
         files, seen = self._files, self._seen
         ranges = file_ranges(files.log, self._subset, self._begin)
-        waiting = deque(ranges if self._deadline is not None else joined(ranges))
+        waiting = deque(ranges if self._deadline is not None else joined_ranges(ranges))
         while waiting:
             stretch = waiting.popleft()
             # one file at least, or a short time would never bring it forward

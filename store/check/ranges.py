@@ -57,7 +57,7 @@ def file_ranges(log: MappedFileQueue, subset: Subset | None, begin: int | None) 
     return ranges
 
 
-def joined(ranges: list[FileRange]) -> list[FileRange]:
+def joined_ranges(ranges: list[FileRange]) -> list[FileRange]:
     """Neighbours as one: a walk over both cores is faster in one go."""
     made: list[FileRange] = []
     for stretch in ranges:

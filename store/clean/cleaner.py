@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from rmqctl.formats.errors import RefusedError, WriteFailedError
 from rmqctl.store.clean.decision import Because, FileDecision
 from rmqctl.store.clean.followers import ext_of, judge_ext, judge_index, judge_queue
-from rmqctl.store.clean.options import CleanOptions, DiskUsage, Order, decide, options_from_config
+from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, options_from_config
 from rmqctl.store.clean.plan import (
     cleans_crashed,
     judge_commitlog,
@@ -26,7 +26,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import named
 from rmqctl.store.files.reference import monotonic_ms
 from rmqctl.store.journal.begun import begun
-from rmqctl.store.journal.history import note_permanent
+from rmqctl.store.journal.kept.history import note_permanent
 from rmqctl.store.journal.log import new_head, refuse_unfinished
 from rmqctl.store.journal.taken import take_for_change
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
@@ -44,7 +44,7 @@ _AGAIN = "some files are removed, the others are as they were: run `rmqctl clean
 class CleanReport(NamedTuple):
     """What was done, or with `dry_run` would be. Offsets physical, -1 without a commitlog; sizes in bytes."""
 
-    order: Order
+    order: CleaningOrder
     usage: DiskUsage
     min_offset_before: int
     min_offset: int
@@ -187,11 +187,11 @@ class Cleaner:
             for queue in files.queues.all():
                 if isinstance(queue, BatchConsumeQueue):
                     with queue.changing:
-                        decisions = list(judge_queue(queue, min_offset, files.descriptors))
+                        decisions = list(judge_queue(queue, min_offset))
                         done += self._remove_from(queue.files, decisions, QUEUE_FORCED_AFTER)
                         queue.reread()
                 if isinstance(queue, ConsumeQueue):
-                    decisions = list(judge_queue(queue, min_offset, files.descriptors))
+                    decisions = list(judge_queue(queue, min_offset))
                     done += self._remove_from(queue.files, decisions, QUEUE_FORCED_AFTER)
                     ext = ext_of(files, queue)
                     decisions = list(judge_ext(queue, ext, min_offset))

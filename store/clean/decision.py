@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 
 class Because(enum.StrEnum):
@@ -79,9 +79,7 @@ def words_for(because: Because) -> str:
     return _SAYS.get(because, "")
 
 
-def last_with_data(files: list[MappedFile], descriptors: Descriptors) -> int:
-    """Position of the last file that is not all zeros, 0 if all are: what a broker leaves as the last one."""
-    for position in range(len(files) - 1, 0, -1):
-        if end_of_nonzero(descriptors, files[position].path, 0, files[position].size):
-            return position
-    return 0
+def last_position(files: MappedFileQueue) -> int:
+    """Position of the last file with data, 0 if there is none: what a broker leaves as the last one."""
+    last = files.last_with_data()
+    return 0 if last is None else files.files.index(last)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms, words_for
+from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_position, modified_ms, words_for
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
@@ -22,13 +21,13 @@ def judge_followers(files: StoreFiles, min_offset: int) -> Iterator[FileDecision
         return
     if not has_rocksdb_queues(files.layout):
         for queue in files.queues.all():
-            yield from judge_queue(queue, min_offset, files.descriptors)
+            yield from judge_queue(queue, min_offset)
             if isinstance(queue, ConsumeQueue):
                 yield from judge_ext(queue, ext_of(files, queue), min_offset)
     yield from judge_index(files.index, min_offset)
 
 
-def judge_queue(queue: AnyConsumeQueue, min_offset: int, descriptors: Descriptors) -> Iterator[FileDecision]:
+def judge_queue(queue: AnyConsumeQueue, min_offset: int) -> Iterator[FileDecision]:
     """Files whose last unit points before `min_offset` go, oldest first, never the last one.
 
     A last unit of zeros is damage: what the file holds is not certain, so it and what follows it stay.
@@ -36,7 +35,7 @@ def judge_queue(queue: AnyConsumeQueue, min_offset: int, descriptors: Descriptor
     """
     kind = "consumequeue" if isinstance(queue, ConsumeQueue) else "batchconsumequeue"
     unit_size = UNIT_SIZE if isinstance(queue, ConsumeQueue) else BATCH_UNIT_SIZE
-    last = last_with_data(queue.files.files, descriptors)
+    last = last_position(queue.files)
     stop: Because | None = None
     for position, file in enumerate(queue.files.files):
         if position >= last:

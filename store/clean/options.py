@@ -162,7 +162,7 @@ def judge_disks(usage: DiskUsage, options: CleanOptions) -> DiskVerdict:
     return DiskVerdict(asks, False, False)
 
 
-class Order(NamedTuple):
+class CleaningOrder(NamedTuple):
     """What a run is to do: whether it deletes at all, whether age matters, and the triggers that say so."""
 
     deletes: bool
@@ -171,7 +171,7 @@ class Order(NamedTuple):
     disk_full: bool
 
 
-def decide(options: CleanOptions, now: int, usage: DiskUsage) -> Order:
+def decide(options: CleanOptions, now: int, usage: DiskUsage) -> CleaningOrder:
     """The order for a run at `now` (ms since 1970; hours are those of the local time zone).
 
     A scheduled run deletes in its hours or when the disks ask for it. One that somebody asked for always does, and
@@ -179,8 +179,8 @@ def decide(options: CleanOptions, now: int, usage: DiskUsage) -> Order:
     """
     disks = judge_disks(usage, options)
     if not options.scheduled:
-        return Order(True, options.at_once, ("manual",), disks.disk_full)
+        return CleaningOrder(True, options.at_once, ("manual",), disks.disk_full)
     hour = time.localtime(now / 1000).tm_hour
     triggers = (["time"] if hour in options.hours() else []) + (["space"] if disks.wants_space else [])
     at_once = options.at_once or (disks.at_once and options.may_force)
-    return Order(bool(triggers), at_once, tuple(triggers), disks.disk_full)
+    return CleaningOrder(bool(triggers), at_once, tuple(triggers), disks.disk_full)

@@ -1,4 +1,5 @@
-"""Which files a cleaning would remove and why each of the others stays: decided here, carried out elsewhere.
+"""Which files a cleaning would remove and why each of the others stays, and how many messages go with them: decided
+here, carried out elsewhere.
 
 Planning reads directory entries, the last unit of queue files and the headers of index files; it changes nothing.
 """
@@ -7,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rmqctl.formats.errors import RefusedError
-from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_with_data, modified_ms
+from rmqctl.formats.errors import RefusedError, UnsupportedError
+from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_position, modified_ms
 from rmqctl.store.clean.followers import judge_followers
-from rmqctl.store.clean.options import CleanOptions, DiskUsage, Order, decide, measure_disks
+from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, measure_disks
 from rmqctl.store.files.layout import LARGEST_OFFSET
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
@@ -21,7 +22,7 @@ from rmqctl.store.survey.log_survey import start_after_crash
 class CleanPlan(NamedTuple):
     """The commitlog's files, then what follows from its new min offset. Offsets physical; -1 without a commitlog."""
 
-    order: Order
+    order: CleaningOrder
     usage: DiskUsage
     min_offset_before: int
     min_offset: int
@@ -118,7 +119,7 @@ def notes_on(files: StoreFiles, *, is_crashed: bool = False) -> list[str]:
 def judge_commitlog(
     files: StoreFiles,
     options: CleanOptions,
-    order: Order,
+    order: CleaningOrder,
     now: int,
     reference_now: int | None = None,
     needed_from: int = LARGEST_OFFSET,
@@ -129,7 +130,7 @@ def judge_commitlog(
     that was not closed cleanly is recovered from there.
     """
     log = files.log
-    last = last_with_data(log.files, files.descriptors)
+    last = last_position(log)
     decisions: list[FileDecision] = []
     stop = None if order.deletes else Because.NOT_DUE
     why_needed = "a recovery reads it" if options.crashed else "not yet flushed and dispatched"
@@ -172,3 +173,19 @@ def min_offset_after(log: MappedFileQueue, decisions: list[FileDecision]) -> int
         if not decision.goes and decision.because is not Because.HELD and file.reference.available:
             return file.start_offset
     return -1
+
+
+def messages_before(files: StoreFiles, min_offset: int) -> int | None:
+    """Units of all consume queues that point from the commitlog's beginning up to physical offset `min_offset`.
+
+    Counted by the queues, which takes a few reads where the log itself would have to be read to its new beginning. None
+    where the queues cannot be read (a RocksDB).
+    """
+    if not files.log.files:
+        return 0
+    try:
+        queues = files.queues.all()
+    except UnsupportedError:
+        return None
+    now = files.log.min_offset
+    return sum(max(0, queue.min_offset(max(now, min_offset)) - queue.min_offset(now)) for queue in queues)

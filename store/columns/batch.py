@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqctl.formats.layouts import TRANSACTION_MASK
-from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
+from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NONE
+from rmqctl.store.commitlog.one_message import message_without_crc
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
-    from rmqctl.store.columns.topics import TopicTable
+    from rmqctl.store.columns.topics import TopicIds
 
 Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
@@ -157,7 +158,7 @@ class MessageColumns:
     def __init__(
         self,
         log: MappedFileQueue,
-        topics: TopicTable,
+        topics: TopicIds,
         asked: Columns,
         longs: Int64s,
         ints: Int32s,
@@ -265,11 +266,7 @@ class MessageColumns:
 
         FrameDamage if the log was changed meanwhile.
         """
-        offset, size = int(self.longs[0, row]), int(self.ints[0, row])
-        frame = self.log.read(offset, size)
-        if len(frame) < size:
-            raise FrameDamage(Reason.SIZE, f"only {len(frame)} bytes are left of {size}")
-        return decode_message(frame, 0, size, offset, check_crc=False)
+        return message_without_crc(self.log, int(self.longs[0, row]), int(self.ints[0, row]))
 
 
 ColumnRecord = MessageColumns | Blank | Empty | Damage

@@ -13,7 +13,7 @@ from rmqctl.formats.layouts import FRAME_HEADS
 from rmqctl.formats.message import StoredMessage, decode_message
 from rmqctl.store.columns import plain
 from rmqctl.store.columns.batch import INTS, LONGS, Bytes, ColumnRecord, Columns, MessageColumns
-from rmqctl.store.columns.engine import Engine
+from rmqctl.store.columns.engine import WalkEngine
 from rmqctl.store.columns.state import (
     FULL,
     KEYS_OF_A_ROW,
@@ -22,9 +22,9 @@ from rmqctl.store.columns.state import (
     SCRATCH_SHAPE,
     STATE_SIZE,
     STOPPED,
-    State,
+    WalkState,
 )
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.frame_search import FrameSearch
 from rmqctl.store.commitlog.walk import Progress, Record, walk_file
 from rmqctl.store.files.mapped_file import MappedFile
@@ -48,7 +48,7 @@ class Request(NamedTuple):
     """
 
     log: MappedFileQueue
-    topics: TopicTable
+    topics: TopicIds
     asked: Columns
     crc_from: int
     limit: int | None
@@ -111,16 +111,16 @@ class _Windows:
 class FileWalk:
     """The walk over one file. `records` is to be used once."""
 
-    def __init__(self, engine: Engine, request: Request, file: MappedFile) -> None:
+    def __init__(self, engine: WalkEngine, request: Request, file: MappedFile) -> None:
         assert engine.walk_window is not None
         self._walk_window = engine.walk_window
         self._request = request
         self._file = file
         self._state = np.zeros(STATE_SIZE, np.int64)
-        self._state[State.CRC_FROM] = min(request.crc_from, (1 << 63) - 1)
-        self._state[State.CRC_FUNCTION] = engine.crc_function
-        self._state[State.ASKED] = int(request.asked)
-        self._state[State.SEED] = request.topics.seed
+        self._state[WalkState.CRC_FROM] = min(request.crc_from, (1 << 63) - 1)
+        self._state[WalkState.CRC_FUNCTION] = engine.crc_function
+        self._state[WalkState.ASKED] = int(request.asked)
+        self._state[WalkState.SEED] = request.topics.seed
         self._scratch = np.zeros(SCRATCH_SHAPE, np.int64)
         self._new_arrays()
 
@@ -133,7 +133,7 @@ class FileWalk:
         entries = 2 * rows + KEYS_OF_A_ROW if asked & Columns.KEYS else KEYS_OF_A_ROW
         self._key_hash = np.empty(entries, np.int32)
         self._key_row = np.empty(entries, np.int32)
-        self._state[State.ROW] = self._state[State.KEYS] = self._state[State.PLAIN_ROWS] = 0
+        self._state[WalkState.ROW] = self._state[WalkState.KEYS] = self._state[WalkState.PLAIN_ROWS] = 0
 
     def records(self, begin: int, end: int) -> Iterator[ColumnRecord]:
         """Records of the bytes [begin, end) of the file."""
@@ -178,25 +178,25 @@ class FileWalk:
     def _window(self, buffer: Bytes, position: int, size: int, stop: int) -> Generator[MessageColumns, None, int]:
         """Walks one window; returns the position in the file that was reached."""
         state, topics, file = self._state, self._request.topics, self._file
-        state[State.WINDOW], state[State.LENGTH] = buffer.ctypes.data, size
-        state[State.STOP] = min(stop - position, size)
-        state[State.PHYSICAL_OFFSET] = file.start_offset + position
-        state[State.POSITION] = 0
-        state[State.TOPIC_HINT] = -1
+        state[WalkState.WINDOW], state[WalkState.LENGTH] = buffer.ctypes.data, size
+        state[WalkState.STOP] = min(stop - position, size)
+        state[WalkState.PHYSICAL_OFFSET] = file.start_offset + position
+        state[WalkState.POSITION] = 0
+        state[WalkState.TOPIC_HINT] = -1
         while True:
             # another thread may replace these arrays by larger ones: each call works with those it was given
             slots, entries, text = topics.slots, topics.entries, topics.text
-            state[State.TEXT] = text.ctypes.data
+            state[WalkState.TEXT] = text.ctypes.data
             self._status = self._walk_window(
                 state, self._longs, self._ints, self._key_hash, self._key_row, slots, entries, self._scratch
             )
-            state[State.TOPIC_HINT] = -1
+            state[WalkState.TOPIC_HINT] = -1
             if self._status == NEW_TOPIC:
-                state[State.TOPIC_HINT] = self._topic_at(buffer, int(state[State.POSITION]))
+                state[WalkState.TOPIC_HINT] = self._topic_at(buffer, int(state[WalkState.POSITION]))
             elif self._status == FULL:
                 yield from self._flush(buffer)
             else:
-                return position + int(state[State.POSITION])
+                return position + int(state[WalkState.POSITION])
 
     def _topic_at(self, buffer: Bytes, position: int) -> int:
         """The id of the topic of the good message at `position` of the buffer."""
@@ -212,14 +212,14 @@ class FileWalk:
     def _flush(self, window: Bytes | None) -> Iterator[MessageColumns]:
         """The rows so far as a batch, if there are any."""
         state, request = self._state, self._request
-        rows, keys, left_over = int(state[State.ROW]), int(state[State.KEYS]), int(state[State.PLAIN_ROWS])
+        rows, keys, left_over = int(state[WalkState.ROW]), int(state[WalkState.KEYS]), int(state[WalkState.PLAIN_ROWS])
         if not rows:
             return
         arrays = self._longs[:, :rows], self._ints[:, :rows], self._key_hash[:keys], self._key_row[:keys]
         if 2 * rows < self._longs.shape[1]:
             # few rows must not keep large arrays alive
             arrays = arrays[0].copy(), arrays[1].copy(), arrays[2].copy(), arrays[3].copy()
-            state[State.ROW] = state[State.KEYS] = state[State.PLAIN_ROWS] = 0
+            state[WalkState.ROW] = state[WalkState.KEYS] = state[WalkState.PLAIN_ROWS] = 0
         else:
             self._new_arrays()
         keep = request.asked & Columns.BYTES

@@ -14,8 +14,8 @@ import numpy as np
 from rmqctl.formats.hosts import LOCAL_HOST
 from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 from rmqctl.store.columns.batch import INTS, LONGS, Columns
-from rmqctl.store.columns.state import PADDING, SCRATCH_SHAPE, STATE_SIZE, STOPPED, State
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.state import PADDING, SCRATCH_SHAPE, STATE_SIZE, STOPPED, WalkState
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.compiled.available import NO_ISAL, is_crc32, isal_crc, say_compiling, why_plain
 from rmqctl.store.compiled.notices import notice
 
@@ -23,7 +23,7 @@ _KERNELS = "rmqctl.store.columns.kernel_walk"
 _loading = threading.Lock()
 
 
-class Engine(NamedTuple):
+class WalkEngine(NamedTuple):
     """What walks a window. `walk_window` is None on the plain rung; `crc_function` is an address, owned by `owner`."""
 
     walk_window: Callable[..., int] | None
@@ -40,7 +40,7 @@ def speed_notice() -> str | None:
     return engine().notice
 
 
-def engine() -> Engine:
+def engine() -> WalkEngine:
     """The highest rung that works here and that the environment allows; says why it is not higher (`notices`)."""
     with _loading:
         loaded = _load(why_plain(), os.environ.get(NO_ISAL) == "1")
@@ -50,19 +50,19 @@ def engine() -> Engine:
 
 
 @functools.cache
-def _load(why: str | None, no_isal: bool) -> Engine:
+def _load(why: str | None, no_isal: bool) -> WalkEngine:
     if why is not None:
-        return Engine(None, 0, f"whole logs are read slowly because {why}")
+        return WalkEngine(None, 0, f"whole logs are read slowly because {why}")
     function, slower = (None, f"{NO_ISAL}=1 is set") if no_isal else isal_crc()
     try:
         return load(function, slower, functools.partial(say_compiling, _KERNELS))
     except Exception as error:  # noqa: BLE001 - numba and LLVM raise anything; the plain rung does the same work
         detail = str(error).partition("\n")[0][:200]
         why = f"its kernels cannot be compiled here ({type(error).__name__}: {detail})"
-        return Engine(None, 0, f"whole logs are read slowly because {why}")
+        return WalkEngine(None, 0, f"whole logs are read slowly because {why}")
 
 
-def load(isal: Any, isal_notice: str | None, announce: Callable[[], None]) -> Engine:
+def load(isal: Any, isal_notice: str | None, announce: Callable[[], None]) -> WalkEngine:
     """The compiled walk with isal's CRC if there is one, else with tables; `announce` is called before compiling.
 
     Raises whatever numba raises, and AssertionError for code that gives wrong answers.
@@ -81,12 +81,12 @@ def load(isal: Any, isal_notice: str | None, announce: Callable[[], None]) -> En
     (walk_window,) = compiling.load_kernels(_KERNELS, lambda kernels: is_right(kernels[0], function), announce)
     if notice is None and not compiling.is_kept(walk_window):
         notice = "compiled code cannot be kept for the next command: set NUMBA_CACHE_DIR to a writable directory"
-    return Engine(walk_window, function, notice, owner)
+    return WalkEngine(walk_window, function, notice, owner)
 
 
 def is_right(walk_window: Callable[..., int], crc_function: int) -> bool:
     """Whether it walks as it should over two messages, the second one damaged."""
-    topics = TopicTable()
+    topics = TopicIds()
     topics.id_of(b"Topic")
     message = Message("Topic", b"body" * 20, properties={"KEYS": "a b", "TAGS": "Tag", "UNIQ_KEY": "0A" * 16})
     parts = prepare_frame(message, LOCAL_HOST, 1, with_property_crc=True)
@@ -96,12 +96,18 @@ def is_right(walk_window: Callable[..., int], crc_function: int) -> bool:
     data = first + second
     window = np.frombuffer(data + bytes(PADDING), np.uint8).copy()
     state = np.zeros(STATE_SIZE, np.int64)
-    state[State.WINDOW], state[State.LENGTH], state[State.STOP] = window.ctypes.data, len(data), len(data)
-    state[State.CRC_FUNCTION], state[State.ASKED] = crc_function, int(Columns.ALL)
-    state[State.TEXT], state[State.SEED], state[State.TOPIC_HINT] = topics.text.ctypes.data, topics.seed, -1
+    state[WalkState.WINDOW], state[WalkState.LENGTH], state[WalkState.STOP] = window.ctypes.data, len(data), len(data)
+    state[WalkState.CRC_FUNCTION], state[WalkState.ASKED] = crc_function, int(Columns.ALL)
+    state[WalkState.TEXT], state[WalkState.SEED], state[WalkState.TOPIC_HINT] = topics.text.ctypes.data, topics.seed, -1
     longs, ints = np.zeros((len(LONGS), 4), np.int64), np.zeros((len(INTS), 4), np.int32)
     key_hash, key_row = np.zeros(100, np.int32), np.zeros(100, np.int32)
     scratch = np.zeros(SCRATCH_SHAPE, np.int64)
     status = walk_window(state, longs, ints, key_hash, key_row, topics.slots, topics.entries, scratch)
-    found = status, int(state[State.POSITION]), int(state[State.ROW]), int(state[State.KEYS]), int(longs[1, 0])
+    found = (
+        status,
+        int(state[WalkState.POSITION]),
+        int(state[WalkState.ROW]),
+        int(state[WalkState.KEYS]),
+        int(longs[1, 0]),
+    )
     return found == (STOPPED, len(first), 1, 3, 7)

@@ -16,7 +16,7 @@ from rmqctl.store.columns.engine import engine
 from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 
-Bytes = NDArray[np.uint8]
+_Bytes = NDArray[np.uint8]
 
 
 class Held(NamedTuple):
@@ -57,7 +57,7 @@ class FrameWriter:
         self._write_first_bytes = write_first_bytes
         self._crc = crc
 
-    def write(self, target: Bytes, source: FrameSource, begin: int, end: int, physical_offset: int) -> None:
+    def write(self, target: _Bytes, source: FrameSource, begin: int, end: int, physical_offset: int) -> None:
         """Frames of rows [begin, end) to the start of `target`, which has room for them. Their first eight bytes come
         after everything else, so that a reader sees whole frames only."""
         self._write_frames(

@@ -8,7 +8,7 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.layouts import FRAME_HEADS, SYS_FLAG_INNER_BATCH, TRANSACTION_MASK
 from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK
 from rmqctl.store.columns.batch import INTS, LONGS, Columns, NeedsPlain
-from rmqctl.store.columns.state import KEYS_OF_A_ROW, State
+from rmqctl.store.columns.state import KEYS_OF_A_ROW, WalkState
 from rmqctl.store.columns.topics import (
     HASH_MULTIPLIER,
     IS_SCHEDULE,
@@ -71,12 +71,12 @@ _WANT_TAGS, _WANT_KEYS = int(Columns.TAGS), int(Columns.KEYS)
 _PLAIN_MULTI, _PLAIN_BATCH = int(NeedsPlain.MULTI_DISPATCH), int(NeedsPlain.INNER_BATCH)
 _PLAIN_DELAY, _PLAIN_KEYS = int(NeedsPlain.DELAY), int(NeedsPlain.KEYS)
 _LONGEST_LEVEL = 9
-_PLAIN_ROWS = int(State.PLAIN_ROWS)
+_PLAIN_ROWS = int(WalkState.PLAIN_ROWS)
 
 
 @inner
 def find_topic(topic: int, length: int, slots: Any, entries: Any, text: int, seed: int) -> int:
-    """The id of a topic, -1 if it is not found. `text`: address of the table's text. (TopicTable.hash_of)"""
+    """The id of a topic, -1 if it is not found. `text`: address of the table's text. (TopicIds.hash_of)"""
     state = seed ^ length
     at = 0
     while at < length:
@@ -96,7 +96,7 @@ def find_topic(topic: int, length: int, slots: Any, entries: Any, text: int, see
 
 
 @inner
-def write_head(at: int, born: int, stored: int, row: int, longs: Any, ints: Any) -> None:
+def write_numbers(at: int, born: int, stored: int, row: int, longs: Any, ints: Any) -> None:
     """The numbers of the head. `born`, `stored`: how much longer than for IPv4 the hosts are."""
     longs[_QUEUE_OFFSET, row] = long_at(at + _QUEUE_OFFSET_AT)
     longs[_BORN, row] = long_at(at + _BORN_AT)

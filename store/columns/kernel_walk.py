@@ -17,8 +17,8 @@ from rmqctl.formats.layouts import (
 )
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE
 from rmqctl.store.columns.batch import INTS, Columns
-from rmqctl.store.columns.kernel_rows import find_topic, write_bytes, write_head, write_properties
-from rmqctl.store.columns.state import FULL, KEYS_OF_A_ROW, NEW_TOPIC, STOPPED, WINDOW_END, State
+from rmqctl.store.columns.kernel_rows import find_topic, write_bytes, write_numbers, write_properties
+from rmqctl.store.columns.state import FULL, KEYS_OF_A_ROW, NEW_TOPIC, STOPPED, WINDOW_END, WalkState
 from rmqctl.store.compiled.compiling import inner, kernel
 from rmqctl.store.compiled.kernel_memory import (
     byte_at,
@@ -41,11 +41,16 @@ _CRC_AT = FRAME_HEADS[0].offset("body_crc")
 _POSITION_AT = FRAME_HEADS[0].offset("physical_offset")
 _SYS_FLAG_AT = FRAME_HEADS[0].offset("sys_flag")
 _BODY_LENGTH_SIZE = 4
-_WINDOW, _LENGTH, _STOP, _ASKED = int(State.WINDOW), int(State.LENGTH), int(State.STOP), int(State.ASKED)
-_PHYSICAL_OFFSET, _CRC_FROM = int(State.PHYSICAL_OFFSET), int(State.CRC_FROM)
-_CRC_FUNCTION, _TEXT, _SEED = int(State.CRC_FUNCTION), int(State.TEXT), int(State.SEED)
-_POSITION, _ROW, _KEYS = int(State.POSITION), int(State.ROW), int(State.KEYS)
-_TOPIC_HINT, _STAMP = int(State.TOPIC_HINT), int(State.STAMP)
+_WINDOW, _LENGTH, _STOP, _ASKED = (
+    int(WalkState.WINDOW),
+    int(WalkState.LENGTH),
+    int(WalkState.STOP),
+    int(WalkState.ASKED),
+)
+_PHYSICAL_OFFSET, _CRC_FROM = int(WalkState.PHYSICAL_OFFSET), int(WalkState.CRC_FROM)
+_CRC_FUNCTION, _TEXT, _SEED = int(WalkState.CRC_FUNCTION), int(WalkState.TEXT), int(WalkState.SEED)
+_POSITION, _ROW, _KEYS = int(WalkState.POSITION), int(WalkState.ROW), int(WalkState.KEYS)
+_TOPIC_HINT, _STAMP = int(WalkState.TOPIC_HINT), int(WalkState.STAMP)
 _V1 = MESSAGE_MAGIC_V1 - (1 << 32)
 _V2 = MESSAGE_MAGIC_V2 - (1 << 32)
 _TOPIC_LENGTH_V1 = TOPIC_LENGTH_V1.size
@@ -144,7 +149,7 @@ def make_kernels(stamp: int) -> tuple[Any]:
 def _walk(
     state: Any, longs: Any, ints: Any, key_hash: Any, key_row: Any, slots: Any, entries: Any, scratch: Any
 ) -> int:
-    """Good messages of a window from POSITION on, one row each from ROW on; how it ended. See `State`."""
+    """Good messages of a window from POSITION on, one row each from ROW on; how it ended. See `WalkState`."""
     window, length, stop, asked = state[_WINDOW], state[_LENGTH], state[_STOP], state[_ASKED]
     base, crc_from, crc_function = state[_PHYSICAL_OFFSET], state[_CRC_FROM], state[_CRC_FUNCTION]
     position, row, keys, hint = state[_POSITION], state[_ROW], state[_KEYS], state[_TOPIC_HINT]
@@ -183,7 +188,7 @@ def _walk(
             ints[_TOPIC_ID, row] = hint
             hint = -1
         if asked & _HEAD_COLUMNS:
-            write_head(at, born, stored, row, longs, ints)
+            write_numbers(at, born, stored, row, longs, ints)
         if asked & _BYTES:
             write_bytes(window, at, born, body, body_length, properties, property_length, row, ints)
         row += 1

@@ -13,7 +13,7 @@ from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
 from rmqctl.store.columns.compiled_walk import Request
 from rmqctl.store.columns.engine import engine
 from rmqctl.store.columns.pieces import PIECE, WalkPiece, pieces
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.columns.walk import ROWS, WINDOW
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -24,7 +24,7 @@ _PATIENCE = 0.1
 
 
 @dataclass(slots=True)
-class LogCheck:
+class LogCount:
     """What a check of the log found: counts of good messages, and every record that is none, in order."""
 
     messages: int = 0
@@ -66,7 +66,7 @@ def walk_parallel(
     threads: int = 2,
     crc_from: int = 0,
     columns: Columns = Columns.DISPATCH,
-    topics: TopicTable | None = None,
+    topics: TopicIds | None = None,
     progress: Progress | None = None,
     window: int = WINDOW,
     rows: int = ROWS,
@@ -85,7 +85,7 @@ def walk_parallel(
         if stop.is_set():
             raise _Stopped
 
-    topics = topics if topics is not None else TopicTable()
+    topics = topics if topics is not None else TopicIds()
     request = Request(log, topics, columns, crc_from, end, None, window, rows, stopped)
     used = engine()
     telling = threading.Lock()
@@ -126,9 +126,9 @@ def _result(future: Future[_Result]) -> _Result:
     return future.result()
 
 
-def check_log(log: MappedFileQueue, threads: int = 2, progress: Progress | None = None) -> LogCheck:
+def check_log(log: MappedFileQueue, threads: int = 2, progress: Progress | None = None) -> LogCount:
     """Every check of law 3 for the whole log."""
-    check = LogCheck()
+    check = LogCount()
     for part in walk_parallel(log, _count, threads=threads, columns=Columns.NONE, progress=progress):
         check.messages += part.messages
         check.message_bytes += part.message_bytes
@@ -136,8 +136,8 @@ def check_log(log: MappedFileQueue, threads: int = 2, progress: Progress | None 
     return check
 
 
-def _count(records: Iterator[ColumnRecord]) -> LogCheck:
-    check = LogCheck()
+def _count(records: Iterator[ColumnRecord]) -> LogCount:
+    check = LogCount()
     for record in records:
         if isinstance(record, MessageColumns):
             check.messages += record.rows

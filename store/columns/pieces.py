@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqctl.store.columns.batch import ColumnRecord
 from rmqctl.store.columns.compiled_walk import Request
-from rmqctl.store.columns.engine import Engine
+from rmqctl.store.columns.engine import WalkEngine
 from rmqctl.store.columns.walk import file_records
 from rmqctl.store.commitlog.walk import Damage, missing_file, walk_files
 from rmqctl.store.files.mapped_file import MappedFile
@@ -49,7 +49,7 @@ class WalkPiece:
     after: list[Damage] = field(default_factory=list)
     reached: int = -1
 
-    def records(self, used: Engine, request: Request) -> Iterator[ColumnRecord]:
+    def records(self, used: WalkEngine, request: Request) -> Iterator[ColumnRecord]:
         """The records of the piece and the damage around it."""
         yield from self.before
         start = self.file.start_offset

@@ -12,7 +12,7 @@ from rmqctl.formats.hashing import key_hash, tags_code
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.columns.batch import INTS, LONGS, Bytes, Columns, MessageColumns, NeedsPlain
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Record
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, index_keys
@@ -24,7 +24,7 @@ _INT_MAXIMUM = 0x7FFFFFFF
 
 
 def batches(
-    records: Iterable[Record], log: MappedFileQueue, topics: TopicTable, asked: Columns, rows: int
+    records: Iterable[Record], log: MappedFileQueue, topics: TopicIds, asked: Columns, rows: int
 ) -> Iterator[MessageColumns | Blank | Empty | Damage]:
     """The records of a plain walk with runs of messages as batches of up to `rows`."""
     run: list[StoredMessage] = []
@@ -47,7 +47,7 @@ def batches(
         yield batch_of(run, log, topics, asked)
 
 
-def batch_of(messages: list[StoredMessage], log: MappedFileQueue, topics: TopicTable, asked: Columns) -> MessageColumns:
+def batch_of(messages: list[StoredMessage], log: MappedFileQueue, topics: TopicIds, asked: Columns) -> MessageColumns:
     """Messages that follow one another as a batch. Its window holds bodies, properties and hosts and nothing else."""
     longs: dict[str, list[int]] = {}
     ints: dict[str, list[int]] = {}

@@ -21,7 +21,7 @@ PADDING = 64
 SCRATCH_SHAPE = (2, KEYS_OF_A_ROW)
 
 
-class State(enum.IntEnum):
+class WalkState(enum.IntEnum):
     """Places in `state`, an array of 64-bit integers. Offsets and lengths in bytes."""
 
     WINDOW = 0
@@ -56,4 +56,4 @@ class State(enum.IntEnum):
     """Out: the stamp that the kernel was compiled with."""
 
 
-STATE_SIZE = len(State)
+STATE_SIZE = len(WalkState)

@@ -21,7 +21,7 @@ _MASK = (1 << 64) - 1
 TEXT_BEGIN, TEXT_LENGTH, KEY_STATE, IS_SCHEDULE = range(4)
 
 
-class TopicTable:
+class TopicIds:
     """`names[id]` is the topic of that id. May be shared by several walks in several threads."""
 
     def __init__(self) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rmqctl.store.columns import plain
 from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
 from rmqctl.store.columns.compiled_walk import FileWalk, Request
-from rmqctl.store.columns.engine import Engine, engine
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.engine import WalkEngine, engine
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Progress, Record, walk_file, walk_files
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -24,7 +24,7 @@ def walk_columns(
     *,
     crc_from: int = 0,
     columns: Columns = Columns.DISPATCH,
-    topics: TopicTable | None = None,
+    topics: TopicIds | None = None,
     progress: Progress | None = None,
     window: int = WINDOW,
     rows: int = ROWS,
@@ -34,7 +34,7 @@ def walk_columns(
     Records that start at or behind physical offset `end` are left out. `topics` numbers the topics; one table may
     serve several walks. `window`: bytes that are read at once. Everything else, errors too, is as in `walk`.
     """
-    topics = topics if topics is not None else TopicTable()
+    topics = topics if topics is not None else TopicIds()
 
     request = Request(log, topics, columns, crc_from, end, progress, window, rows)
     return walk_request(request, begin)
@@ -55,7 +55,7 @@ def walk_request(request: Request, begin: int) -> Iterator[ColumnRecord]:
         yield record
 
 
-def file_records(used: Engine, request: Request, file: MappedFile, begin: int, end: int) -> Iterator[ColumnRecord]:
+def file_records(used: WalkEngine, request: Request, file: MappedFile, begin: int, end: int) -> Iterator[ColumnRecord]:
     """Records of the bytes [begin, end) of one file."""
     if used.walk_window is not None:
         return FileWalk(used, request, file).records(begin, end)

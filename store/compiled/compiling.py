@@ -17,7 +17,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ROOT = Path(__file__).parents[3]
 
 
-Kernels = tuple[Callable[..., Any], ...]
+_Kernels = tuple[Callable[..., Any], ...]
 
 # Kernels allocate nothing, so that counting references to their arrays is only cost: it halves their speed. Nobody
 # calls them as C functions: what lets others do so would be a tenth of the work of compiling.
@@ -68,14 +68,14 @@ def is_kept(function: Callable[..., Any]) -> bool:
     return bool(cast(Any, function).stats.cache_path)
 
 
-def load_kernels(module: str, is_right: Callable[[Kernels], bool], announce: Callable[[], None]) -> Kernels:
+def load_kernels(module: str, is_right: Callable[[_Kernels], bool], announce: Callable[[], None]) -> _Kernels:
     """What `make_kernels` of a kernel module makes, once `is_right` has tried it on something small.
 
     The cache may be damaged or on a full disk: then they are compiled again without it. `announce` is called before
     anything is compiled. Raises whatever numba and LLVM raise, and AssertionError for kernels that are wrong.
     """
     with listening(announce):
-        kernels: Kernels = import_module(module).make_kernels(source_stamp(module))
+        kernels: _Kernels = import_module(module).make_kernels(source_stamp(module))
         if not _works(kernels, is_right):
             kernels = tuple(map(_uncached, kernels))
             if not is_right(kernels):
@@ -83,7 +83,7 @@ def load_kernels(module: str, is_right: Callable[[Kernels], bool], announce: Cal
         return kernels
 
 
-def _works(kernels: Kernels, is_right: Callable[[Kernels], bool]) -> bool:
+def _works(kernels: _Kernels, is_right: Callable[[_Kernels], bool]) -> bool:
     try:
         return is_right(kernels)
     except Exception:  # noqa: BLE001 - a damaged cache raises anything

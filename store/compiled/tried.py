@@ -11,7 +11,6 @@ from rmqctl.store.compiled.available import say_compiling, why_plain
 from rmqctl.store.compiled.notices import notice
 
 Kernels = tuple[Callable[..., Any], ...]
-
 _Loaded = TypeVar("_Loaded")
 
 _loading = threading.RLock()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from rmqctl.formats.errors import NotFoundError, UsageError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.commitlog.walk import walk
-from rmqctl.store.export.text import LineWriter, Record
 from rmqctl.store.outputs.outputs import OutputFile, new_directory, new_file
 from rmqctl.store.store_files import StoreFiles
 
@@ -32,6 +31,29 @@ SUFFIXES: dict[str, Format] = {
 }
 _SUFFIX_OF: dict[Format, str] = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
 SCHEMA_VERSION = "1"
+LineRecord = Mapping[str, Any]
+
+
+class LineWriter:
+    """Records as lines, behind an optional first line."""
+
+    pending_bytes = 0
+
+    def __init__(self, output: OutputFile, line_of: Callable[[LineRecord], str], header: str = "") -> None:
+        """`line_of` makes the line of a record, its line end included."""
+        self._output = output
+        self._line_of = line_of
+        self._output.write(header.encode("utf-8"))
+
+    def write(self, record: LineRecord) -> None:
+        """Write one record."""
+        self._output.write(self._line_of(record).encode("utf-8"))
+
+    def flush(self) -> None:
+        """Nothing is gathered here."""
+
+    def close(self) -> None:
+        """Nothing is left."""
 
 
 class Lines(Protocol):
@@ -150,9 +172,9 @@ def export_batches(
 
 
 def export_records(
-    records: Iterable[tuple[str, int, Record]],
+    records: Iterable[tuple[str, int, LineRecord]],
     target: Target,
-    line_of: Callable[[Record], str],
+    line_of: Callable[[LineRecord], str],
     header: str = "",
 ) -> ExportReport:
     """Write records as lines of text: `line_of` makes a line, line end included; `header` begins every file.

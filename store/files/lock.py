@@ -127,3 +127,8 @@ def take_lock(layout: StoreLayout) -> StoreLock:
         process, file = users[0]
         raise StoreInUseError(f"process {process} has this file open", file=file, hint=_HINT)
     return StoreLock(layout.lock)
+
+
+def is_in_use(layout: StoreLayout) -> bool:
+    """Whether a broker or another writer has the store open, as far as its lock and /proc tell."""
+    return lock_holder(layout.lock) is not None or bool(users_of(layout))

@@ -17,7 +17,7 @@ from rmqctl.formats.wording import counted
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import LARGEST_OFFSET, file_name, is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.reading import Descriptors, end_of_nonzero
 
 # a cleaner removes files one after the other: how often a directory is listed until it held still
 _LISTINGS = 5
@@ -131,6 +131,13 @@ class MappedFileQueue:
     def max_offset(self) -> int:
         """Readable end of the last file; 0 without files."""
         return self.files[-1].start_offset + self.files[-1].committed_position if self.files else 0
+
+    def last_with_data(self) -> MappedFile | None:
+        """The last file that is not all zeros, as one is that was made ahead; None if there is none."""
+        for file in reversed(self.files):
+            if any(file.read(0, 8)) or end_of_nonzero(file.descriptors, file.path, 0, file.size):
+                return file
+        return None
 
     def empty_files(self) -> dict[int, Path]:
         """Files of no bytes, by their start offsets: whoever created them was killed before they got their size."""

@@ -135,9 +135,9 @@ def columns_count_topics(log: MappedFileQueue, progress: Progress | None = None)
     """The same on columns, on several cores."""
     from rmqctl.store.columns.batch import Columns
     from rmqctl.store.columns.parallel import walk_parallel
-    from rmqctl.store.columns.topics import TopicTable
+    from rmqctl.store.columns.topics import TopicIds
 
-    table = TopicTable()
+    table = TopicIds()
     topics: dict[str, TopicNumbers] = {}
     wanted = Columns.HEAD | Columns.TOPIC
     for part in walk_parallel(log, _topics_of, columns=wanted, topics=table, progress=progress):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.queues.offset_by_time import StoreTime
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
 
@@ -17,7 +18,6 @@ ARRAYS_FROM = 50_000
 _LATEST_UNITS = 64
 _CHUNK_UNITS = 1 << 17
 
-StoreTime = Callable[[QueueUnit], int | None]
 """Store time in ms of the message that a unit points at, None if there is none."""
 
 

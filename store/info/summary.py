@@ -21,7 +21,7 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 _SECTOR = 512
 
 
@@ -30,7 +30,7 @@ def count_log(files: StoreFiles, progress: Progress | None = None) -> LogNumbers
     return log_numbers.count_log(files.log, progress)
 
 
-def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None = None) -> Row:
+def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None = None) -> _Row:
     """The store at a glance (design of the JSON: docs/commands.md).
 
     With `walk_log` messages, bytes, times, the log's end and its damage are exact; without it they are None:
@@ -79,7 +79,7 @@ def _unfinished(files: StoreFiles) -> str | None:
         return str(error)
 
 
-def _queues_info(files: StoreFiles) -> Row:
+def _queues_info(files: StoreFiles) -> _Row:
     if has_rocksdb_queues(files.layout):
         return {"kind": "rocksdb", "topics": None, "queues": None, "units": None, "problems": []}
     queues = files.queues.all()
@@ -105,7 +105,7 @@ def _count_units(queue: AnyConsumeQueue, commitlog_min_offset: int) -> int:
     return sum(1 for _ in queue.units(minimum))
 
 
-def queue_row(reader: StoreReader, queue: AnyConsumeQueue) -> Row:
+def queue_row(reader: StoreReader, queue: AnyConsumeQueue) -> _Row:
     """One queue: `messages` counts units that point at something, `bytes` is the sum of their sizes, both exact.
 
     The times are those of its first and last message that can be read; None if there is none.
@@ -126,15 +126,15 @@ def queue_row(reader: StoreReader, queue: AnyConsumeQueue) -> Row:
     }
 
 
-def queue_rows(reader: StoreReader, topic: str | None = None, queue_id: int | None = None) -> Iterator[Row]:
+def queue_rows(reader: StoreReader, topic: str | None = None, queue_id: int | None = None) -> Iterator[_Row]:
     """All queues, or those of a topic. UnsupportedError for RocksDB queues, NotFoundError for an unknown topic."""
     for queue in reader.queues(topic, queue_id):
         yield queue_row(reader, queue)
 
 
-def topic_rows(reader: StoreReader, topic: str | None = None) -> Iterator[Row]:
+def topic_rows(reader: StoreReader, topic: str | None = None) -> Iterator[_Row]:
     """Topics with the sums over their queues."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, _Row] = {}
     for queue in queue_rows(reader, topic):
         row = rows.setdefault(queue["topic"], _new_topic(queue["topic"], "consumequeue"))
         row["queues"] += 1
@@ -144,7 +144,9 @@ def topic_rows(reader: StoreReader, topic: str | None = None) -> Iterator[Row]:
     yield from rows.values()
 
 
-def topic_rows_from_log(files: StoreFiles, topic: str | None = None, progress: Progress | None = None) -> Iterator[Row]:
+def topic_rows_from_log(
+    files: StoreFiles, topic: str | None = None, progress: Progress | None = None
+) -> Iterator[_Row]:
     """The same counted from the commitlog itself: for stores whose queues are lost or cannot be read."""
     topics = log_numbers.count_topics(files.log, progress)
     for name in sorted(topics):
@@ -157,7 +159,7 @@ def topic_rows_from_log(files: StoreFiles, topic: str | None = None, progress: P
             yield row
 
 
-def _new_topic(topic: str, source: str) -> Row:
+def _new_topic(topic: str, source: str) -> _Row:
     return {
         "topic": topic,
         "queues": 0,
@@ -169,13 +171,13 @@ def _new_topic(topic: str, source: str) -> Row:
     }
 
 
-def _widen(row: Row, first: int | None, last: int | None) -> None:
+def _widen(row: _Row, first: int | None, last: int | None) -> None:
     known = row["first_store_timestamp"], row["last_store_timestamp"]
     row["first_store_timestamp"] = min((time for time in (known[0], first) if time is not None), default=None)
     row["last_store_timestamp"] = max((time for time in (known[1], last) if time is not None), default=None)
 
 
-def file_rows(files: StoreFiles) -> Iterator[Row]:
+def file_rows(files: StoreFiles) -> Iterator[_Row]:
     """Every file of the store, by kind, with its size and what of it takes room on disk.
 
     `first_offset`: the start offset that a file's name says, in bytes of its queue; `last_offset` its end. Links are
@@ -203,7 +205,7 @@ def _files_below(root: Path) -> Iterator[Path]:
             yield Path(directory, entry)
 
 
-def _file_row(files: StoreFiles, root: Path, path: Path) -> Row | None:
+def _file_row(files: StoreFiles, root: Path, path: Path) -> _Row | None:
     """None for a file that was removed since it was listed."""
     try:
         status = path.lstat()

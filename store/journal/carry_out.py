@@ -11,9 +11,9 @@ from rmqctl.store.files import io
 from rmqctl.store.files.reading import pieces_of
 from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 from rmqctl.store.files.trees import flush_tree, remove_any
-from rmqctl.store.journal.entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, MOVE, RESIZE, WRITE, Entry
-from rmqctl.store.journal.folder import AFTER
-from rmqctl.store.journal.moving import coming, move
+from rmqctl.store.journal.kept.entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, MOVE, RESIZE, WRITE, Entry
+from rmqctl.store.journal.kept.folder import AFTER
+from rmqctl.store.journal.kept.moving import coming, move
 
 _ZEROS = bytes(CHUNK)
 SINGLE = "single"

@@ -10,8 +10,8 @@ from pathlib import Path
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.elsewhere import no_longer_point_to
-from rmqctl.store.journal.folder import (
+from rmqctl.store.journal.kept.elsewhere import no_longer_point_to
+from rmqctl.store.journal.kept.folder import (
     APPLIED,
     GONE,
     JOURNAL,
@@ -22,8 +22,8 @@ from rmqctl.store.journal.folder import (
     remove_folder,
     remove_if_empty,
 )
-from rmqctl.store.journal.history import FORGOTTEN, note
-from rmqctl.store.journal.log import Change, is_id, listed, refuse_unfinished
+from rmqctl.store.journal.kept.history import FORGOTTEN, note
+from rmqctl.store.journal.log import Change, change_in, is_id, refuse_unfinished
 
 
 def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
@@ -43,7 +43,7 @@ def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
         folder = Path(change.folder)
         with held(folder) if (folder / JOURNAL).is_file() else nullcontext():
             # since it was listed somebody may have begun to undo it
-            state = listed(folder).state
+            state = change_in(folder).state
             if state in UNFINISHED:
                 refuse_unfinished(layout)
             if state in (APPLIED, UNDONE, MENDED):

@@ -12,9 +12,9 @@ from rmqctl.formats.errors import DiskFullError
 from rmqctl.store.files.blob import Spilled, only_counted
 from rmqctl.store.files.reading import named
 from rmqctl.store.journal.begun import begun, joined_hints
-from rmqctl.store.journal.folder import JOURNAL, STATE
 from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
 from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.kept.folder import JOURNAL, STATE
 from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
 from rmqctl.store.journal.plan import Plan, describe
 from rmqctl.store.journal.taken import taken
@@ -38,7 +38,7 @@ class Terms(NamedTuple):
 
 
 @dataclass(slots=True)
-class Change:
+class PlannedChange:
     """A change that is being planned. `files`: the store to decide by; `plan`: what is to be done, empty at first.
 
     `journal` is None in a dry run. `kept_in`: the folder that keeps what went, once the change is done.
@@ -70,7 +70,7 @@ class Change:
 
 
 @contextmanager
-def changing(files: StoreFiles, verb: str, terms: Terms, ends: Ends = lambda head: True) -> Iterator[Change]:
+def changing(files: StoreFiles, verb: str, terms: Terms, ends: Ends = lambda head: True) -> Iterator[PlannedChange]:
     """A change of the store of `files` (which is stale afterwards) by the command `verb`.
 
     The block plans, by what it gets: the store opened anew under its lock, and a plan to fill. Nothing of the store is
@@ -84,7 +84,7 @@ def changing(files: StoreFiles, verb: str, terms: Terms, ends: Ends = lambda hea
         with named(files.root):
             refuse_unfinished(files.layout, mends=True)
             keep_interrupted_sizes(files)
-            yield Change(files)
+            yield PlannedChange(files)
         return
     with taken(files, mends=True) as store:
         journal = Journal(
@@ -95,7 +95,7 @@ def changing(files: StoreFiles, verb: str, terms: Terms, ends: Ends = lambda hea
             sizes=store.sizes(),
             journal_in=terms.journal_in,
         )
-        change = Change(store, journal)
+        change = PlannedChange(store, journal)
         with _naming_other_disks(journal, terms):
             with journal.planning():
                 journal.begin()

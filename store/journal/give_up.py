@@ -13,7 +13,7 @@ from pathlib import Path
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import take_lock
-from rmqctl.store.journal.folder import (
+from rmqctl.store.journal.kept.folder import (
     GIVEN_UP,
     JOURNAL,
     TO_MEND,
@@ -24,8 +24,8 @@ from rmqctl.store.journal.folder import (
     read_state,
     write_state,
 )
-from rmqctl.store.journal.log import Change, known_folders, listed, to_mend_error
-from rmqctl.store.journal.moving import clear_interrupted
+from rmqctl.store.journal.kept.moving import clear_interrupted
+from rmqctl.store.journal.log import Change, change_in, known_folders, to_mend_error
 
 _KEPT = ("id", "verb", "arguments", "started", "paths", "bytes", "version")
 
@@ -34,7 +34,7 @@ def give_up(layout: StoreLayout, *, dry_run: bool = False) -> Change:
     """Give up the change that was interrupted, or whose state is damaged. NotFoundError if there is none; RefusedError
     if it is given up already; StoreInUseError."""
     if dry_run:
-        return listed(_to_give_up(layout))._replace(state=GIVEN_UP)
+        return change_in(_to_give_up(layout))._replace(state=GIVEN_UP)
     lock = take_lock(layout)
     try:
         folder = _to_give_up(layout)
@@ -46,7 +46,7 @@ def give_up(layout: StoreLayout, *, dry_run: bool = False) -> Change:
             write_state(folder, GIVEN_UP, **{name: head[name] for name in _KEPT if name in head})
     finally:
         lock.release()
-    return listed(folder)
+    return change_in(folder)
 
 
 def _to_give_up(layout: StoreLayout) -> Path:
@@ -56,7 +56,7 @@ def _to_give_up(layout: StoreLayout) -> Path:
         except (CorruptError, UnreadableError):
             return folder
         if state in TO_MEND:
-            raise to_mend_error(layout, listed(folder))
+            raise to_mend_error(layout, change_in(folder))
         if state in UNFINISHED:
             return folder
     raise NotFoundError("no change was interrupted", file=layout.root, hint="`rmqctl log` lists the changes")

@@ -19,9 +19,10 @@ from rmqctl.store.files.reading import named
 from rmqctl.store.files.trees import flush_tree
 from rmqctl.store.journal.begun import begun, joined_hints
 from rmqctl.store.journal.carry_out import carry_out
-from rmqctl.store.journal.elsewhere import is_pointer, no_longer_point_to, place_for, point_to, tell_begun
-from rmqctl.store.journal.entry import IN_PLACE, Entry, new_entry, to_json, to_text
-from rmqctl.store.journal.folder import (
+from rmqctl.store.journal.interrupted_sizes import SIZES
+from rmqctl.store.journal.kept.elsewhere import is_pointer, no_longer_point_to, place_for, point_to, tell_begun
+from rmqctl.store.journal.kept.entry import IN_PLACE, Entry, new_entry, to_json, to_text
+from rmqctl.store.journal.kept.folder import (
     AFTER,
     APPLIED,
     BEFORE,
@@ -34,11 +35,10 @@ from rmqctl.store.journal.folder import (
     write_journal,
     write_state,
 )
-from rmqctl.store.journal.history import note_permanent
-from rmqctl.store.journal.interrupted_sizes import SIZES
+from rmqctl.store.journal.kept.history import note_permanent
+from rmqctl.store.journal.kept.reach import places_outside
 from rmqctl.store.journal.log import how_to_end, new_head
 from rmqctl.store.journal.plan import ClearRange, Install, MoveAway, Operation, Plan, Resize, WriteRange
-from rmqctl.store.journal.reach import places_outside
 from rmqctl.store.journal.roll_back import roll_back
 from rmqctl.store.journal.use.file_bytes import digest_outside, ranges_of
 from rmqctl.store.journal.use.marks import flush_marked, marks_with_lock, name_of

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.begun import joined_hints
-from rmqctl.store.journal.elsewhere import folder_of, is_known_complete, is_pointer
-from rmqctl.store.journal.folder import (
+from rmqctl.store.journal.kept.elsewhere import folder_of, is_known_complete, is_pointer
+from rmqctl.store.journal.kept.folder import (
     ABANDONED,
     FORMAT,
     GIVEN_UP,
@@ -32,7 +32,7 @@ from rmqctl.store.journal.folder import (
     remove_folder,
     write_state,
 )
-from rmqctl.store.journal.history import history, note_permanent
+from rmqctl.store.journal.kept.history import history, note_permanent
 
 _ID = re.compile(r"\d{8}T\d{9}Z-[a-z]+")
 DAMAGED = "damaged"
@@ -68,7 +68,7 @@ def changes(layout: StoreLayout) -> list[Change]:
         with suppress(TypeError, ValueError):
             found[str(row["id"])] = _named(str(row["id"]), row["verb"], row["state"], row, 0, None)
     # of one that was about to be forgotten everything is there as long as its folder is
-    found |= {folder.name: listed(folder) for folder in folders(layout)}
+    found |= {folder.name: change_in(folder) for folder in folders(layout)}
     return sorted(found.values(), key=lambda change: change.id)
 
 
@@ -109,7 +109,7 @@ def refuse_unfinished(layout: StoreLayout, *, mends: bool = False) -> None:
         if state["state"] not in TO_MEND:
             raise RefusedError(f"the change {folder.name} was interrupted", file=layout.root, hint=how_to_end(layout))
         if not mends:
-            raise to_mend_error(layout, listed(folder))
+            raise to_mend_error(layout, change_in(folder))
 
 
 def how_to_end(layout: StoreLayout) -> str:
@@ -229,7 +229,7 @@ def known_folders(layout: StoreLayout) -> list[Path]:
     return [folder for folder in folders(layout) if not is_known_complete(folder)]
 
 
-def listed(folder: Path) -> Change:
+def change_in(folder: Path) -> Change:
     """The change whose journal is in this folder, as it is now."""
     verb = folder.name.partition("-")[2]
     kept = sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))

@@ -14,9 +14,9 @@ from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import pieces_of
 from rmqctl.store.journal.carry_out import changed_directories, make_single
-from rmqctl.store.journal.entry import CHUNK, CREATE, IN_PLACE, RESIZE, Entry, Piece, is_same, tree_items
-from rmqctl.store.journal.folder import BEFORE
-from rmqctl.store.journal.moving import clear_interrupted, discard, move
+from rmqctl.store.journal.kept.entry import CHUNK, CREATE, IN_PLACE, RESIZE, Entry, Piece, is_same, tree_items
+from rmqctl.store.journal.kept.folder import BEFORE
+from rmqctl.store.journal.kept.moving import clear_interrupted, discard, move
 
 
 def roll_back(folder: Path, entries: list[Entry]) -> None:

@@ -13,9 +13,9 @@ from rmqctl.store.files.lock import take_lock
 from rmqctl.store.files.reading import named
 from rmqctl.store.journal.begun import begun
 from rmqctl.store.journal.carry_out import carry_out
-from rmqctl.store.journal.elsewhere import tell_begun
-from rmqctl.store.journal.entry import Entry, tree_items
-from rmqctl.store.journal.folder import (
+from rmqctl.store.journal.kept.elsewhere import tell_begun
+from rmqctl.store.journal.kept.entry import Entry, tree_items
+from rmqctl.store.journal.kept.folder import (
     ABANDONED,
     APPLIED,
     JOURNAL,
@@ -31,7 +31,8 @@ from rmqctl.store.journal.folder import (
     read_state,
     write_state,
 )
-from rmqctl.store.journal.history import PERMANENT
+from rmqctl.store.journal.kept.history import PERMANENT
+from rmqctl.store.journal.kept.reach import remembered_layout
 from rmqctl.store.journal.log import (
     DAMAGED,
     Change,
@@ -43,7 +44,6 @@ from rmqctl.store.journal.log import (
     unmend,
     way_out,
 )
-from rmqctl.store.journal.reach import remembered_layout
 from rmqctl.store.journal.roll_back import roll_back
 from rmqctl.store.journal.use.marks import marks_with_lock
 from rmqctl.store.journal.use.used_since import LATER, refuse_used

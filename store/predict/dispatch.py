@@ -11,13 +11,13 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.layout import StoreLayout, topic_directory
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.predict.queue import SimulatedQueue, Units
+from rmqctl.store.predict.queue import SimulatedQueue, UnitArray
 from rmqctl.store.predict.rules import Rules
 from rmqctl.store.queues.dispatch import QueueSlot, queue_slots
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.survey.log_runs import QueueRun, Run, route
 
-Key = tuple[str, int, bool]
+_Key = tuple[str, int, bool]
 
 
 class SimulatedQueues:
@@ -28,7 +28,7 @@ class SimulatedQueues:
         self._layout = layout
         self._sizes = sizes
         self._descriptors = descriptors
-        self.by_key: dict[Key, SimulatedQueue] = {}
+        self.by_key: dict[_Key, SimulatedQueue] = {}
 
     def add(self, topic: str, queue_id: int, is_batch: bool, files: list[tuple[int, Path]] | None) -> SimulatedQueue:
         """A queue with these files, or without any."""
@@ -120,7 +120,7 @@ def _behind(run: Run, floor: int) -> Run:
     )
 
 
-def _packed(unit: QueueUnit, is_batch: bool) -> Units:
+def _packed(unit: QueueUnit, is_batch: bool) -> UnitArray:
     if not is_batch:
         packed = CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code)
         return np.frombuffer(packed, CONSUMEQUEUE_UNIT.dtype())

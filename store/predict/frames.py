@@ -30,7 +30,7 @@ from rmqctl.store.predict.rules import Rules
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 
 
-class Verdict(NamedTuple):
+class FrameVerdict(NamedTuple):
     """`message`: a frame that is taken. Else `is_blank`: on to the next file. Else `size`: of a frame whose lengths do
     not add up ("half message"), -1 for anything else that ends the log. `why` is for people."""
 
@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
 
 def judge(
     read: Callable[[int, int], bytes], position: int, end: int, rules: Rules, check_crc: bool, reads_body: bool = True
-) -> Verdict:
+) -> FrameVerdict:
     """What the broker makes of the bytes at `position` of a file of which [0, end) counts.
 
     `read` gives the bytes at a position; lengths are checked against what is left before anything is read. A body that
@@ -50,48 +50,48 @@ def judge(
     """
     left = end - position
     if left <= 4:
-        return Verdict(why="the file is over, and no blank frame leads to the next one")
+        return FrameVerdict(why="the file is over, and no blank frame leads to the next one")
     head = read(position, min(left, FRAME_HEADS[3].size))
     size = int.from_bytes(head[:4], "big", signed=True)
     if len(head) < BLANK_FRAME.size or (rules.compares_room and left < size):
-        return Verdict(why=f"size {size} is more than the {left} bytes that are left")
+        return FrameVerdict(why=f"size {size} is more than the {left} bytes that are left")
     magic = int.from_bytes(head[4:8], "big")
     if magic == BLANK_MAGIC:
-        return Verdict(is_blank=True)
+        return FrameVerdict(is_blank=True)
     if magic != MESSAGE_MAGIC_V1 and not (rules.reads_v2 and magic == MESSAGE_MAGIC_V2):
-        return Verdict(why=f"found a illegal magic code 0x{magic:x}")
+        return FrameVerdict(why=f"found a illegal magic code 0x{magic:x}")
     layout = FRAME_HEADS[int.from_bytes(head[36:40], "big") >> 4 & 3]
     if layout.size > len(head) or size < 0:
-        return Verdict(why=f"size {size} cannot be read")
+        return FrameVerdict(why=f"size {size} cannot be read")
     fields = layout.unpack_from(head, 0)
     body_end = layout.size + max(0, fields[16])
     topic_layout = TOPIC_LENGTH_V2 if magic == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
     if body_end + topic_layout.size > left or (reads_body and fields[16] > size):
-        return Verdict(why=f"body length {fields[16]} does not fit")
+        return FrameVerdict(why=f"body length {fields[16]} does not fit")
     if reads_body and size > MAXIMUM_FRAME_SIZE:
-        return Verdict(why=f"size {size} cannot be read")
+        return FrameVerdict(why=f"size {size} cannot be read")
     body = read(position + layout.size, body_end - layout.size) if reads_body else b""
     if check_crc and body and zlib.crc32(body) & CRC_MASK != fields[2]:
-        return Verdict(why="CRC check failed")
+        return FrameVerdict(why="CRC check failed")
     (topic_length,) = topic_layout.unpack_from(read(position + body_end, topic_layout.size), 0)
     topic_begin = body_end + topic_layout.size
     topic_end = topic_begin + topic_length
     if not 0 <= topic_length <= size or topic_end + PROPERTIES_LENGTH.size > left:
-        return Verdict(why=f"topic length {topic_length} does not fit")
+        return FrameVerdict(why=f"topic length {topic_length} does not fit")
     (property_length,) = PROPERTIES_LENGTH.unpack_from(read(position + topic_end, PROPERTIES_LENGTH.size), 0)
     property_length = max(0, property_length)
     property_end = topic_end + PROPERTIES_LENGTH.size + property_length
     if property_length > size or property_end > left:
-        return Verdict(why=f"length {property_length} of the properties does not fit")
+        return FrameVerdict(why=f"length {property_length} of the properties does not fit")
     if property_end != size:
-        return Verdict(size=size, why="found a half message")
+        return FrameVerdict(size=size, why="found a half message")
     topic = read(position + topic_begin, topic_length).decode("utf-8", "replace")
     property_bytes = (
         read(position + property_end - property_length, property_length).decode("utf-8", "replace").encode()
     )
     message = StoredMessage._make((*fields[:16], body, topic, property_bytes))
     why = unreadable_number(message, rules)
-    return Verdict(why=why) if why else Verdict(message=message, size=size)
+    return FrameVerdict(why=why) if why else FrameVerdict(message=message, size=size)
 
 
 def unreadable_number(message: StoredMessage, rules: Rules) -> str:

@@ -19,9 +19,8 @@ from rmqctl.store.predict.index import IndexStart, lost_entries, start_index
 from rmqctl.store.predict.loading import load_files
 from rmqctl.store.predict.queue import SimulatedQueue
 from rmqctl.store.predict.queue_loading import QueueLoading
-from rmqctl.store.predict.reading import BrokerReading, Place, first_file_after_crash
-from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules
-from rmqctl.store.predict.settings import refuse_what_is_not_followed
+from rmqctl.store.predict.reading import BrokerReading, LogPlace, first_file_after_crash
+from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules, refuse_what_is_not_followed
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest
 
@@ -176,7 +175,7 @@ class Start:
         dispatch = SimulatedDispatch(self.queues, log, rules, self.levels, self.loading.batch_topics)
         taker = dispatch if rules.dispatches_clean or not result.was_clean else _Nobody()
         dispatch.floor = reached if result.was_clean else None
-        end = reading.read(Place(number, 0), taker)
+        end = reading.read(LogPlace(number, 0), taker)
         end_offset = log.files[end.file].start_offset + end.position
         result.end_offset, result.end_reason = end_offset, reading.why_it_ended or None
         result.messages_lost, result.bytes_lost = count_behind(self.files.log, end_offset)

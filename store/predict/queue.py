@@ -19,7 +19,7 @@ from rmqctl.store.files.reading import Descriptors, data_extents
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
 from rmqctl.store.survey.log_runs import consecutive
 
-Units = NDArray[np.void]
+UnitArray = NDArray[np.void]
 _RECOVERED_FILES = 3
 
 
@@ -27,7 +27,7 @@ class _Added(NamedTuple):
     """Units put at places from `first` on; `slots` are the places they belong to."""
 
     first: int
-    units: Units
+    units: UnitArray
     slots: Int64s
 
     @property
@@ -68,7 +68,7 @@ class SimulatedQueue:
 
     # ---- what stands in the files
 
-    def units_of(self, number: int) -> Units:
+    def units_of(self, number: int) -> UnitArray:
         """Units of a file up to its first hole on disk, with what was added over them; never less than one."""
         start, path = self.files[number]
         known = self._on_disk(path)
@@ -77,7 +77,7 @@ class SimulatedQueue:
         units[: len(known)] = known
         return self._with_added(start, units)
 
-    def _part_of(self, number: int, low: int, high: int) -> Units:
+    def _part_of(self, number: int, low: int, high: int) -> UnitArray:
         """Units [low, high) of a file: for questions about a few of them."""
         start, path = self.files[number]
         units = np.zeros(high - low, self.dtype)
@@ -87,7 +87,7 @@ class SimulatedQueue:
             units[: len(known)] = known
         return self._with_added(start + low, units)
 
-    def _with_added(self, place: int, units: Units) -> Units:
+    def _with_added(self, place: int, units: UnitArray) -> UnitArray:
         """`units`, which begin at `place`, with filler and added units in them."""
         low, high = max(0, self.filler[0] - place), min(len(units), self.filler[1] - place)
         if low < high:
@@ -99,7 +99,7 @@ class SimulatedQueue:
                 units[low:high] = one.units[low + place - one.first : high + place - one.first]
         return units
 
-    def _on_disk(self, path: Path | None) -> Units:
+    def _on_disk(self, path: Path | None) -> UnitArray:
         if path is None:
             return np.zeros(0, self.dtype)
         size = self.per_file * self.dtype.itemsize
@@ -111,7 +111,7 @@ class SimulatedQueue:
         data = self._descriptors.read(path, 0, end)
         return np.frombuffer(data, self.dtype, len(data) // self.dtype.itemsize)
 
-    def _valid(self, units: Units) -> Flags:
+    def _valid(self, units: UnitArray) -> Flags:
         valid: Flags = (units["physical_offset"] >= 0) & (units["size"] > 0)
         if self.is_batch:
             valid &= (units["base_queue_offset"] >= 0) & (units["batch_size"] > 0)
@@ -204,7 +204,7 @@ class SimulatedQueue:
     def _note_end(self) -> None:
         self.lowest_end = self.end if self.lowest_end is None else min(self.lowest_end, self.end)
 
-    def put(self, slots: Int64s, units: Units) -> None:
+    def put(self, slots: Int64s, units: UnitArray) -> None:
         """Dispatch units, in the order of the log, that belong at `slots`."""
         if self.is_batch:
             begin = int(np.searchsorted(units["physical_offset"], self.max_physical, "right"))
@@ -225,7 +225,7 @@ class SimulatedQueue:
             if begin < stop:
                 self._append(int(slots[begin]), units[begin:stop], slots[begin:stop])
 
-    def _append(self, slot: int, units: Units, slots: Int64s) -> None:
+    def _append(self, slot: int, units: UnitArray, slots: Int64s) -> None:
         """At the end of the queue, whatever `slot` is; only a queue without files begins where that is."""
         if not self.files:
             start = slot - slot % self.per_file

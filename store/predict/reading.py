@@ -18,7 +18,7 @@ from rmqctl.store.columns.parallel import walk_parallel
 from rmqctl.store.commitlog.walk import Blank, Progress
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.predict.frames import Verdict, judge, unreadable_number
+from rmqctl.store.predict.frames import FrameVerdict, judge, unreadable_number
 from rmqctl.store.predict.rules import Rules
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.survey.log_runs import Digest, Run, RunRecord
@@ -27,7 +27,7 @@ _PIECE = 32 * 1024 * 1024
 _LONGEST_V1_TOPIC = 127
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """A byte of the log: the number of a file, and the position in it."""
 
     file: int
@@ -70,7 +70,7 @@ class BrokerReading:
         self._progress = progress
         self.why_it_ended = ""
 
-    def read(self, begin: Place, taker: Taker) -> Place:
+    def read(self, begin: LogPlace, taker: Taker) -> LogPlace:
         """Read on from `begin` to where the log ends for the broker, and return that place.
 
         The next file is the next one there is.
@@ -79,10 +79,10 @@ class BrokerReading:
         place = begin
         while True:
             goes_on, position = self._read_file(files[place.file], place.position, taker, False)
-            place = Place(place.file, position)
+            place = LogPlace(place.file, position)
             if not goes_on or place.file + 1 >= len(files):
                 return place
-            place = Place(place.file + 1, 0)
+            place = LogPlace(place.file + 1, 0)
 
     def catch_up(self, begin: int, taker: Taker) -> int:
         """Read on from the physical offset `begin` as the dispatcher of a running broker does (ReputMessageService#
@@ -125,7 +125,7 @@ class BrokerReading:
 
     def _judged(
         self, file: MappedFile, position: int, stop: int, taker: Taker, catching_up: bool
-    ) -> tuple[int, Verdict | None]:
+    ) -> tuple[int, FrameVerdict | None]:
         """Frames from `position` to `stop` by the broker's own judgement; with what ends the file, if anything does."""
         while position < stop:
             verdict = judge(

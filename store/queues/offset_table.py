@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-
-QueueKey = tuple[str, int]
+from rmqctl.store.queues.unit import QueueKey
 
 
 class NextOffset:

@@ -10,6 +10,9 @@ PLACEHOLDER_SIZE = 0x7FFFFFFF
 MAXIMUM_EXT_ADDRESS = -0x80000001
 _EXT_ADDRESS_BASE = -(1 << 63)
 
+QueueKey = tuple[str, int]
+"""Topic and queue id."""
+
 
 class QueueUnit(NamedTuple):
     """A slot of a queue. `batch_size` is 1 but for inner batches, whose `queue_offset` is that of the first message.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError
-from rmqctl.formats.ids import is_message_id, parse_offset_message_id
+from rmqctl.formats.hosts import is_message_id, parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.read.frames import explain_absence, message_at
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from rmqctl.formats.errors import RemovedError, UnreadableError
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.frame import Change, Terms, changing
+from rmqctl.store.journal.frame import PlannedChange, Terms, changing
 from rmqctl.store.journal.undo import Agree
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from rmqctl.store.recover.recovery import Recovery
@@ -47,7 +47,7 @@ def recover(
 
 def recover_with(
     files: StoreFiles,
-    goal: Callable[[Change], Goal],
+    goal: Callable[[PlannedChange], Goal],
     verb: str,
     terms: Terms,
     progress: Progress | None,

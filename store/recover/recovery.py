@@ -12,7 +12,7 @@ from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
-from rmqctl.store.journal.frame import Change
+from rmqctl.store.journal.frame import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
 from rmqctl.store.recover.mend.gone import Gone
 from rmqctl.store.recover.mend.index_mend import IndexRecovery
@@ -45,7 +45,7 @@ class Recovery:
     """One recovery: survey, then `operations`, the plan of the goal's parts in the order log, queues, index,
     checkpoint, abort."""
 
-    def __init__(self, change: Change, goal: Goal) -> None:
+    def __init__(self, change: PlannedChange, goal: Goal) -> None:
         self.files = change.files
         self.log = change.files.log
         self.change = change
@@ -65,7 +65,7 @@ class Recovery:
             start = start_after_crash(self.log, checkpoint) if crashed else start_after_clean_stop(self.log)
         if not self.log.files:
             return self._without_log(self.goal.cut, crashed)
-        survey = new_survey(self.log, start)
+        survey = new_survey(self.log, start, tolerant=self.goal.is_tolerant)
         # where fillers will stand nothing is gone: units and entries are what the fillers imply
         is_gone = Gone(self.log.min_offset, survey if self.goal.bridges is None else new_survey(self.log, start))
         queues = None
@@ -104,7 +104,7 @@ class Recovery:
             index.add(run)
 
         digest = Digest(levels, queues=queues is not None, keys=bool(self.goal.parts & {Part.INDEX, Part.CHECKPOINT}))
-        survey_runs(survey, self.log, digest, on_run, tolerant=self.goal.is_tolerant, progress=progress)
+        survey_runs(survey, self.log, digest, on_run, progress)
         for run in fillers:  # only a blank frame follows
             add(run)
         if survey.has_damage_inside and not self.goal.cut:
@@ -193,8 +193,8 @@ class Recovery:
         service = self.files.index_to_mend
 
         def read_again(on_run: Callable[[Run], None]) -> None:
-            again = new_survey(self.log, start)
-            survey_runs(again, self.log, Digest((), queues=False), on_run, tolerant=self.goal.is_tolerant)
+            again = new_survey(self.log, start, tolerant=self.goal.is_tolerant)
+            survey_runs(again, self.log, Digest((), queues=False), on_run)
 
         if index.finish(read_again):
             return 0

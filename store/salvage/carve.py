@@ -16,8 +16,8 @@ from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAG
 from rmqctl.formats.message import FrameDamage, Reason, decode_message
 from rmqctl.store.columns.batch import Columns, MessageColumns
 from rmqctl.store.columns.compiled_walk import Request
-from rmqctl.store.columns.engine import Engine
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.engine import WalkEngine
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.columns.walk import ROWS, WINDOW, file_records
 from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE, FrameSearch
 from rmqctl.store.files.mapped_file import MappedFile
@@ -84,8 +84,8 @@ class Carver:
         self,
         file: MappedFile,
         expected_base: int | None,
-        used: Engine,
-        topics: TopicTable,
+        used: WalkEngine,
+        topics: TopicIds,
         progress: Callable[[int], None] | None,
     ) -> None:
         self._file = file

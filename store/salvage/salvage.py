@@ -11,7 +11,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
 from rmqctl.formats.wording import counted
 from rmqctl.store.columns.engine import engine
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config import StoreConfig
 from rmqctl.store.config_files import load_config, write_config
@@ -150,7 +150,7 @@ class _Salvage:
     def run(self, root: Path, rows: LostAndFound) -> None:
         """Fill the empty directory `root`."""
         try:
-            topics = TopicTable()
+            topics = TopicIds()
             for number, source in enumerate(self._sources):
                 self._files.append(source.mapped(self._descriptors))
                 self._carve(number, topics, rows)
@@ -164,7 +164,7 @@ class _Salvage:
         finally:
             self._descriptors.close()
 
-    def _carve(self, number: int, topics: TopicTable, rows: LostAndFound) -> None:
+    def _carve(self, number: int, topics: TopicIds, rows: LostAndFound) -> None:
         source, report = self._sources[number], self.report
         report.bytes_read += source.size
         newest: dict[int, int] = {}

@@ -20,7 +20,7 @@ class Texts(NamedTuple):
     present: Flags | None = None
 
 
-def numbers(values: NDArray[np.generic], kind: pa.DataType) -> pa.Array:
+def number_array(values: NDArray[np.generic], kind: pa.DataType) -> pa.Array:
     """An array of fixed width over the memory of `values`."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 

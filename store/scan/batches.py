@@ -11,9 +11,9 @@ import pyarrow as pa
 from rmqctl.formats.layouts import COMPRESSION_MASK, COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED, TRANSACTION_MASK
 from rmqctl.formats.sys_flag import TRANSACTION_NAMES, compression_name
 from rmqctl.store.columns.batch import MessageColumns
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.scan import bodies, hosts
-from rmqctl.store.scan.arrays import bitmap, numbers, texts
+from rmqctl.store.scan.arrays import bitmap, number_array, texts
 from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts
 from rmqctl.store.scan.property_engine import property_columns
 from rmqctl.store.scan.schema import COLUMNS, arrow_schema
@@ -42,7 +42,7 @@ class BatchMaker:
         self.schema = arrow_schema(names, views)
         self.needs_bodies = not _BODY_COLUMNS.isdisjoint(names)
         self.wanted = PropertyParts(sum(flag for name, flag in _OF_PROPERTIES.items() if name in names))
-        self._topic_names: tuple[TopicTable | None, pa.Array] = (None, pa.array([], pa.string()))
+        self._topic_names: tuple[TopicIds | None, pa.Array] = (None, pa.array([], pa.string()))
 
     def batches(self, batch: MessageColumns) -> Iterator[pa.RecordBatch]:
         """The messages as record batches, in order. Nearly always one batch."""
@@ -57,7 +57,7 @@ class BatchMaker:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             left = left.take(slice(part.rows, None))
 
-    def topic_names(self, topics: TopicTable) -> pa.Array:
+    def topic_names(self, topics: TopicIds) -> pa.Array:
         """The topics met so far, as a dictionary; one array for many batches."""
         of, names = self._topic_names
         if of is not topics or len(names) != len(topics.names):
@@ -79,7 +79,7 @@ class _Rows:
         make = _MAKERS.get(name)
         if make is not None:
             return make(self)
-        return numbers(getattr(self.batch, name), self._maker.schema.field(name).type)
+        return number_array(getattr(self.batch, name), self._maker.schema.field(name).type)
 
     @property
     def bodies(self) -> bodies.Bodies:
@@ -94,11 +94,11 @@ class _Rows:
 
     def topic(self) -> pa.Array:
         names = self._maker.topic_names(self.batch.topics)
-        return pa.DictionaryArray.from_arrays(numbers(self.batch.topic_id, pa.int32()), names)
+        return pa.DictionaryArray.from_arrays(number_array(self.batch.topic_id, pa.int32()), names)
 
     def transaction(self) -> pa.Array:
         codes = (self.batch.sys_flag & TRANSACTION_MASK) >> _TRANSACTION_SHIFT
-        return pa.DictionaryArray.from_arrays(numbers(codes.astype(np.int8), pa.int8()), _TRANSACTIONS)
+        return pa.DictionaryArray.from_arrays(number_array(codes.astype(np.int8), pa.int8()), _TRANSACTIONS)
 
     def compression(self) -> pa.Array:
         flags = self.batch.sys_flag
@@ -113,11 +113,11 @@ class _Rows:
 
     def keys(self) -> pa.Array:
         made = self.properties
-        return pa.ListArray.from_arrays(numbers(made.key_offsets, pa.int32()), texts(made.keys))
+        return pa.ListArray.from_arrays(number_array(made.key_offsets, pa.int32()), texts(made.keys))
 
     def map(self) -> pa.Array:
         made = self.properties
-        offsets = numbers(made.map_offsets, pa.int32())
+        offsets = number_array(made.map_offsets, pa.int32())
         return pa.MapArray.from_arrays(offsets, texts(made.map_names), texts(made.map_values))
 
     @property
@@ -150,7 +150,7 @@ _MAKERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "properties": _Rows.map,
     "stored_properties": lambda of: texts(of.properties.stored, pa.binary()),
     "body": lambda of: bodies.body_array(of.bodies, of.views),
-    "body_size": lambda of: numbers(of.bodies.lengths, pa.int32()),
+    "body_size": lambda of: number_array(of.bodies.lengths, pa.int32()),
     "body_error": lambda of: bodies.error_array(of.bodies),
     "stored_body": lambda of: bodies.stored_bodies(of.batch),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
 from rmqctl.store.columns.parallel import walk_parallel
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.read.choose_rows import RowChooser
@@ -86,7 +86,7 @@ class Scan:
             self._end,
             threads=self._threads,
             columns=groups,
-            topics=TopicTable(),
+            topics=TopicIds(),
             progress=progress,
             window=_WINDOW,
             rows=_ROWS,

@@ -21,41 +21,41 @@ _PROPERTIES = Columns.BYTES
 _BODY = Columns.HEAD | Columns.BYTES
 
 
-class Column(NamedTuple):
+class SchemaColumn(NamedTuple):
     """`kind` names the Arrow type, see `_type_of`; `needs` are the groups of columns of the walk it is made from."""
 
     kind: str
     needs: Columns
 
 
-COLUMNS: dict[str, Column] = {
-    "msg_id": Column("string", _HEAD | _BYTES),
-    "unique_key": Column("string", _PROPERTIES),
-    "topic": Column("topic", _TOPIC),
-    "queue_id": Column("int32", _HEAD),
-    "queue_offset": Column("int64", _HEAD),
-    "physical_offset": Column("int64", Columns.NONE),
-    "size": Column("int32", Columns.NONE),
-    "store_timestamp": Column("time", _HEAD),
-    "born_timestamp": Column("time", _HEAD),
-    "store_host": Column("string", _HEAD | _BYTES),
-    "born_host": Column("string", _HEAD | _BYTES),
-    "sys_flag": Column("int32", _HEAD),
-    "flag": Column("int32", _HEAD),
-    "transaction": Column("name", _HEAD),
-    "compression": Column("name", _HEAD),
-    "body_crc": Column("int32", _HEAD),
-    "crc_ok": Column("bool", Columns.NONE),
-    "reconsume_times": Column("int32", _HEAD),
-    "prepared_transaction_offset": Column("int64", _HEAD),
-    "tags": Column("string", _PROPERTIES),
-    "keys": Column("strings", _PROPERTIES),
-    "properties": Column("map", _PROPERTIES),
-    "stored_properties": Column("bytes", _PROPERTIES),
-    "body_size": Column("int32", _BODY),
-    "body": Column("body", _BODY),
-    "body_error": Column("string", _BODY),
-    "stored_body": Column("bytes", _BODY),
+COLUMNS: dict[str, SchemaColumn] = {
+    "msg_id": SchemaColumn("string", _HEAD | _BYTES),
+    "unique_key": SchemaColumn("string", _PROPERTIES),
+    "topic": SchemaColumn("topic", _TOPIC),
+    "queue_id": SchemaColumn("int32", _HEAD),
+    "queue_offset": SchemaColumn("int64", _HEAD),
+    "physical_offset": SchemaColumn("int64", Columns.NONE),
+    "size": SchemaColumn("int32", Columns.NONE),
+    "store_timestamp": SchemaColumn("time", _HEAD),
+    "born_timestamp": SchemaColumn("time", _HEAD),
+    "store_host": SchemaColumn("string", _HEAD | _BYTES),
+    "born_host": SchemaColumn("string", _HEAD | _BYTES),
+    "sys_flag": SchemaColumn("int32", _HEAD),
+    "flag": SchemaColumn("int32", _HEAD),
+    "transaction": SchemaColumn("name", _HEAD),
+    "compression": SchemaColumn("name", _HEAD),
+    "body_crc": SchemaColumn("int32", _HEAD),
+    "crc_ok": SchemaColumn("bool", Columns.NONE),
+    "reconsume_times": SchemaColumn("int32", _HEAD),
+    "prepared_transaction_offset": SchemaColumn("int64", _HEAD),
+    "tags": SchemaColumn("string", _PROPERTIES),
+    "keys": SchemaColumn("strings", _PROPERTIES),
+    "properties": SchemaColumn("map", _PROPERTIES),
+    "stored_properties": SchemaColumn("bytes", _PROPERTIES),
+    "body_size": SchemaColumn("int32", _BODY),
+    "body": SchemaColumn("body", _BODY),
+    "body_error": SchemaColumn("string", _BODY),
+    "stored_body": SchemaColumn("bytes", _BODY),
 }
 """All columns in their order.
 

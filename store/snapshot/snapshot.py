@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqctl.formats.errors import UnreadableError, WriteFailedError
-from rmqctl.store.check.state.live import is_in_use, settled_end
+from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files import io
+from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.ownership import of_one
 from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
@@ -33,8 +34,8 @@ from rmqctl.store.snapshot.manifest import (
     write_manifest,
 )
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.tail import settled_end
 
-Progress = Callable[[int], None]
 # what is copied before the rest, in this order; a unit of a queue may point into its ext file, so that comes later
 _FIRST = ("checkpoint", "config", "index", "consumequeue", "batchconsumequeue", "consumequeue_ext")
 _MARKS = ("abort", "abort.bak", "lock")

@@ -16,7 +16,6 @@ ENTRY = INDEX_ENTRY.dtype()
 LARGEST_DIFFERENCE = 0x7FFFFFFF
 _SECOND = 1000
 
-Entries = NDArray[np.void]
 Link = Callable[[Int32s, int, Int32s, int, Int32s], int]
 Pack = Callable[[Int32s, Int64s, Int64s, int, Int32s, NDArray[np.uint32]], object]
 
@@ -74,7 +73,7 @@ def new_words(count: int) -> NDArray[np.uint32]:
 _PLAIN = IndexKernels(link_plain, pack_plain)
 
 
-def kernels() -> IndexKernels:
+def index_kernels() -> IndexKernels:
     """The fastest there are. Loads numba if it is used at all: ask when bulk work begins."""
     return _load()
 

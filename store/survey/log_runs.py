@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rmqctl.formats.errors import UnreadableError
-from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
+from rmqctl.formats.message import StoredMessage
 from rmqctl.store.columns.batch import ColumnRecord, Columns, Flags, Int32s, Int64s, MessageColumns
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
+from rmqctl.store.commitlog.one_message import walked_message
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -71,7 +71,7 @@ class Digest:
         self.delay_levels = delay_levels
         self.with_queues = queues
         self.with_keys = keys
-        self.topics = TopicTable()
+        self.topics = TopicIds()
         self._safe: Flags = np.empty(0, np.bool_)
         self._judging = threading.Lock()
 
@@ -149,7 +149,8 @@ class _Collected:
             )
         )
         for row in np.flatnonzero(plain).tolist():
-            run.special.append((run.messages + row, _message(batch.log, batch, row)))
+            message = walked_message(batch.log, int(batch.physical_offset[row]), int(batch.size[row]))
+            run.special.append((run.messages + row, message))
 
     def finish(self) -> Run:
         """The run of the batches so far."""
@@ -170,34 +171,7 @@ class _Collected:
         return run
 
 
-def _message(log: MappedFileQueue, batch: MessageColumns, row: int) -> StoredMessage:
-    try:
-        return batch.message(row)
-    except FrameDamage as damage:
-        raise _changed(log, int(batch.physical_offset[row]), damage) from damage
-
-
-def _changed(log: MappedFileQueue, physical_offset: int, damage: FrameDamage) -> UnreadableError:
-    file = log.find(physical_offset)
-    return UnreadableError(
-        f"has changed while it was read: {damage}",
-        file=file.path if file is not None else None,
-        physical_offset=physical_offset,
-        hint="run the command again when nothing writes to the store",
-    )
-
-
-def read_message(log: MappedFileQueue, unit: QueueUnit) -> StoredMessage:
-    """The good message that `unit` was made of, read again; UnreadableError if it is not there any more."""
-    try:
-        return decode_message(
-            log.read(unit.physical_offset, unit.size), 0, unit.size, unit.physical_offset, check_crc=False
-        )
-    except FrameDamage as damage:
-        raise _changed(log, unit.physical_offset, damage) from damage
-
-
-class Target(Protocol):
+class SlotTarget(Protocol):
     """Who takes the slots of a run."""
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
@@ -210,7 +184,7 @@ class Target(Protocol):
         """The log implies these units of a queue with 20-byte units."""
 
 
-def route(run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target: Target) -> None:
+def route(run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target: SlotTarget) -> None:
     """Give `target` all slots of a run, those of each queue in the order of the log."""
     touched: set[tuple[str, int]] = set()
     for _, message in run.special:
@@ -223,7 +197,7 @@ def route(run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target:
             mixed += [(row, queue, number) for number, row in enumerate(queue.rows.tolist())]
         elif target.is_batch_topic(queue.topic, queue.queue_id):
             for number in range(len(queue.slots)):
-                _route_message(read_message(log, queue.unit(number)), delay_levels, target)
+                _route_unit(log, queue.unit(number), delay_levels, target)
         else:
             target.add_units(queue)
     mixed.sort(key=lambda item: item[0])
@@ -231,12 +205,16 @@ def route(run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target:
         if isinstance(item, StoredMessage):
             _route_message(item, delay_levels, target)
         elif target.is_batch_topic(item.topic, item.queue_id):
-            _route_message(read_message(log, item.unit(number)), delay_levels, target)
+            _route_unit(log, item.unit(number), delay_levels, target)
         else:
             target.add(QueueSlot(item.topic, item.queue_id, item.unit(number), False))
 
 
-def _route_message(message: StoredMessage, delay_levels: tuple[int, ...], target: Target) -> None:
+def _route_unit(log: MappedFileQueue, unit: QueueUnit, delay_levels: tuple[int, ...], target: SlotTarget) -> None:
+    _route_message(walked_message(log, unit.physical_offset, unit.size), delay_levels, target)
+
+
+def _route_message(message: StoredMessage, delay_levels: tuple[int, ...], target: SlotTarget) -> None:
     for slot in queue_slots(message, delay_levels, target.is_batch_topic(message.topic, message.queue_id)):
         target.add(slot)
 

@@ -1,14 +1,14 @@
-"""Where the valid commitlog ends and what is damaged in it: the one policy recovery and rebuild share."""
+"""Where the valid commitlog ends and what is damaged in it: the one judgement that recovery, rebuild, bridges and the
+opening of a store for writing go by. It needs no arrays: a short log is opened before they could be loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqctl.formats.message import Reason, StoredMessage
 from rmqctl.store.checkpoint import Checkpoint
-from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress, walk
+from rmqctl.store.commitlog.walk import Blank, Damage, Empty
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
@@ -17,14 +17,18 @@ _CHECKED_FILES = 3
 
 @dataclass(slots=True)
 class LogSurvey:
-    """What a walk over the log found. Offsets are physical.
+    """What a walk over the log finds; the walk tells it every record, in order, and that it is over. Offsets physical.
+
+    From `start_offset` on the first damage ends the valid log. Damage before it is noted and passed over: a broker
+    would not look there. A survey that `is_tolerant` passes over damage everywhere.
 
     `stop`: the record that ends the valid log, None if it ends with a whole file. `behind_messages` and
-    `behind_bytes`: good messages after it. `tolerated`: damage before `start_offset`, which is left as it is.
+    `behind_bytes`: good messages after it. `tolerated`: damage that was passed over.
     """
 
     start_offset: int
     end_offset: int
+    is_tolerant: bool = False
     messages: int = 0
     last_message_offset: int = 0
     last_store_timestamp: int = 0
@@ -42,82 +46,62 @@ class LogSurvey:
         """Whether an offset lies in a tolerated damaged span."""
         return any(span.physical_offset <= physical_offset < span.end for span in self.tolerated)
 
+    def pass_messages(self, begin: int, end: int, messages: int, last_offset: int, last_timestamp: int) -> bool:
+        """The walk came to `messages` good ones at [begin, end): whether they belong to the valid log. `last_offset`
+        and `last_timestamp` (ms): of the last one."""
+        self._close_hole()
+        if self.stop is not None:
+            self.behind_messages += messages
+            self.behind_bytes += end - begin
+            return False
+        self.messages += messages
+        self.end_offset = end
+        self.last_message_offset = last_offset
+        self.last_store_timestamp = last_timestamp
+        return True
 
-def survey_log(
-    survey: LogSurvey,
-    log: MappedFileQueue,
-    on_message: Callable[[StoredMessage], None],
-    *,
-    tolerant: bool = False,
-    progress: Progress | None = None,
-) -> None:
-    """Walk the whole log and fill `survey`; `on_message` gets every message of its valid part, and may ask the
-    survey for the damage passed so far.
+    def pass_message(self, message: StoredMessage) -> bool:
+        """`pass_messages` of one."""
+        offset = message.physical_offset
+        return self.pass_messages(offset, message.end, 1, offset, message.store_timestamp)
 
-    From `survey.start_offset` on the first damage ends the valid log. Damage before it is noted and passed over: a
-    broker would not look there. `tolerant` passes over damage everywhere.
-    """
-    for record in walk(log, progress=progress):
-        if not isinstance(record, StoredMessage):
-            pass_other(survey, record, tolerant)
-        elif pass_messages(
-            survey, record.physical_offset, record.end, 1, record.physical_offset, record.store_timestamp, tolerant
-        ):
-            on_message(record)
-    end_survey(survey)
+    def pass_other(self, record: Blank | Empty | Damage) -> None:
+        """The walk came to a record that is no message."""
+        # damage, or more zeros, behind zeros: both are holes if anything good follows
+        self._close_hole()
+        if self.stop is not None:
+            return
+        if isinstance(record, Blank):
+            self.end_offset = record.end
+        elif isinstance(record, Damage) and self._is_tolerated(record):
+            self.tolerated.append(record)
+        else:
+            self.stop = record
 
+    def _close_hole(self) -> None:
+        """A record follows zeros: whatever stood there is gone, if that record or a later one is good."""
+        if isinstance(self.stop, Empty) and self._is_tolerated(self.stop):
+            self.tolerated.append(as_damage(self.stop))
+            self.stop = None
 
-def pass_messages(
-    survey: LogSurvey, begin: int, end: int, messages: int, last_offset: int, last_timestamp: int, tolerant: bool
-) -> bool:
-    """The walk came to `messages` good ones at [begin, end): whether they belong to the valid log."""
-    _close_hole(survey, tolerant)
-    if survey.stop is not None:
-        survey.behind_messages += messages
-        survey.behind_bytes += end - begin
-        return False
-    survey.messages += messages
-    survey.end_offset = end
-    survey.last_message_offset = last_offset
-    survey.last_store_timestamp = last_timestamp
-    return True
+    def _is_tolerated(self, record: Damage | Empty) -> bool:
+        return self.is_tolerant or record.physical_offset < self.start_offset
 
-
-def pass_other(survey: LogSurvey, record: Blank | Empty | Damage, tolerant: bool) -> None:
-    """The walk came to a record that is no message."""
-    if isinstance(record, Blank):
-        _close_hole(survey, tolerant)
-        if survey.stop is None:
-            survey.end_offset = record.end
-        return
-    # damage, or more zeros, behind zeros: both are holes if anything good follows
-    _close_hole(survey, tolerant)
-    if survey.stop is not None:
-        return
-    if isinstance(record, Damage) and (tolerant or record.physical_offset < survey.start_offset):
-        survey.tolerated.append(record)
-    else:
-        survey.stop = record
+    def finish(self) -> None:
+        """The walk is over."""
+        while self.tolerated and self.tolerated[-1].physical_offset >= self.end_offset:
+            # nothing good follows the last damage: it is the torn tail, not a span inside the log
+            self.stop = self.tolerated.pop()
 
 
-def _close_hole(survey: LogSurvey, tolerant: bool) -> None:
-    """A record follows zeros: whatever stood there is gone, if that record or a later one is good."""
-    hole = survey.stop
-    if isinstance(hole, Empty) and (tolerant or hole.physical_offset < survey.start_offset):
-        survey.tolerated.append(Damage(hole.physical_offset, hole.end, Reason.MAGIC, "zeros inside the log", ""))
-        survey.stop = None
+def new_survey(log: MappedFileQueue, start_offset: int, *, tolerant: bool = False) -> LogSurvey:
+    """A survey of a walk from `start_offset`, or the log's beginning, on."""
+    return LogSurvey(start_offset, max(log.min_offset, 0), tolerant)
 
 
-def end_survey(survey: LogSurvey) -> None:
-    """The walk is over."""
-    while survey.tolerated and survey.tolerated[-1].physical_offset >= survey.end_offset:
-        # nothing good follows the last damage: it is the torn tail, not a span inside the log
-        survey.stop = survey.tolerated.pop()
-
-
-def new_survey(log: MappedFileQueue, start_offset: int) -> LogSurvey:
-    """A survey still to be made."""
-    return LogSurvey(start_offset, max(log.min_offset, 0))
+def as_damage(zeros: Empty) -> Damage:
+    """Zeros with something good behind them."""
+    return Damage(zeros.physical_offset, zeros.end, Reason.MAGIC, "zeros inside the log", "")
 
 
 def files_with_data(log: MappedFileQueue) -> list[MappedFile]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.columns.batch import Flags, Int32s, Int64s
 from rmqctl.store.compiled.tried import Kernels, loaded_once, tried_kernels
+from rmqctl.store.queues.consumequeue import ConsumeQueue
 
 Units = NDArray[np.void]
 UNIT = CONSUMEQUEUE_UNIT.dtype()
@@ -20,6 +21,25 @@ UNIT = CONSUMEQUEUE_UNIT.dtype()
 _OPAQUE = np.dtype((np.void, UNIT.itemsize))
 # beyond so many pairs of a topic and a queue id numpy sorts them
 _MOST_CODES = 1 << 16
+
+
+def read_units(queue: ConsumeQueue, begin: int, count: int) -> Units:
+    """What stands in `count` slots of a queue from `begin` on; zeros where there is no file or it is short."""
+    pieces: list[bytes] = []
+    position, end = begin * UNIT.itemsize, (begin + count) * UNIT.itemsize
+    for file in queue.files.files:
+        if file.end_offset <= position:
+            continue
+        if position >= end or file.start_offset >= end:
+            break
+        if file.start_offset > position:
+            pieces.append(bytes(file.start_offset - position))
+            position = file.start_offset
+        length = min(end, file.end_offset) - position
+        pieces.append(file.read(position - file.start_offset, length).ljust(length, b"\0"))
+        position += length
+    pieces.append(bytes(end - position))
+    return np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), UNIT)
 
 
 class UnitColumns(NamedTuple):
@@ -48,7 +68,7 @@ def units_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[Qu
     """The units of all parts by topic and queue, in ascending order of their numbers; queue ids are not negative."""
     if not parts:
         return
-    compiled = None if with_rows else kernels()
+    compiled = None if with_rows else unit_kernels()
     highest = max(int(part.queue_ids[part.taken].max(initial=0)) for part in parts)
     topics = max(int(part.topic_ids.max(initial=0)) for part in parts) + 1
     if compiled is None or topics * (highest + 1) > _MOST_CODES:
@@ -104,7 +124,7 @@ def _by_queue_compiled(
 
 
 @loaded_once
-def kernels() -> Kernels | None:
+def unit_kernels() -> Kernels | None:
     """The compiled ones, None where nothing is compiled."""
     return tried_kernels("rmqctl.store.survey.kernel_run_units", _is_right)
 

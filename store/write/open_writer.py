@@ -9,7 +9,7 @@ from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config import StoreConfig
 from rmqctl.store.write.fast.ordinary import wall_clock
-from rmqctl.store.write.opening.open_for_writing import open_for_writing
+from rmqctl.store.write.opening.open_for_writing import open_store_for_writing
 from rmqctl.store.write.writer import StoreWriter
 
 
@@ -28,7 +28,7 @@ def open_writer(
 ) -> StoreWriter:
     """The writer of the store at `root`, to be closed at the end; see MessageStore.open for what the options mean and
     for the errors."""
-    opened = open_for_writing(root, config, create=create, is_full_check=full_check, progress=progress)
+    opened = open_store_for_writing(root, config, create=create, is_full_check=full_check, progress=progress)
     host = store_host or opened.end.last_store_host or LOCAL_HOST
     writer = StoreWriter(
         opened, host, clock or wall_clock, allocate_ahead=allocate_ahead, obey_disk_ratio=obey_disk_ratio

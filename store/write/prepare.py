@@ -13,7 +13,7 @@ from rmqctl.formats.properties import encode_properties, parse_properties, repla
 from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
 from rmqctl.store.config import StoreConfig
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, message_count
-from rmqctl.store.queues.offset_table import QueueKey
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.delay import Destination, schedule
 from rmqctl.store.write.put_checks import (

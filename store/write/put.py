@@ -11,7 +11,8 @@ from rmqctl.store.commitlog.append import FileNotCreatedError, LogAppender
 from rmqctl.store.commitlog.flush import FlushService
 from rmqctl.store.config import StoreConfig
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
-from rmqctl.store.queues.offset_table import OffsetTable, QueueKey
+from rmqctl.store.queues.offset_table import OffsetTable
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
 from rmqctl.store.write.dispatch.running_state import RunningState

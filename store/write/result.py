@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from rmqctl.formats.errors import DiskFullError, WriteFailedError
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.ids import format_offset_message_id
+from rmqctl.formats.hosts import Host, format_offset_message_id
 from rmqctl.formats.message import Message
 from rmqctl.store.status import PutStatus
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from rmqctl.formats.ids import parse_unique_id
 from rmqctl.main import main
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.processes import start
+from tests.unique_id import parse_unique_id
 
 ROOT = Path(__file__).resolve().parents[2]
 

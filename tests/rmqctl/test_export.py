@@ -194,7 +194,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    from rmqctl.store.export.text import LineWriter
+    from rmqctl.store.export.export import LineWriter
     from rmqctl.store.export.writers import TableWriter
 
     monkeypatch.setattr(TableWriter, "write", interrupt)

@@ -44,7 +44,7 @@ def clicked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[StoreLocation, str, Q
         got.append((store, output.format, wanted))
         return 0
 
-    monkeypatch.setattr(query_module, "find", find)
+    monkeypatch.setattr(query_module, "find_and_show", find)
     return got
 
 

@@ -10,7 +10,7 @@ import pytest
 from rmqctl.formats.errors import NotAStoreError, UnreadableError, UnsupportedError
 from rmqctl.store.config import StoreConfig, read_broker_conf
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write.opening.open_for_writing import open_for_writing
+from rmqctl.store.write.opening.open_for_writing import open_store_for_writing
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, is_crashed, tree_state
 from tests.quick import goldens_of
 
@@ -92,5 +92,5 @@ def test_read_only_directories_are_read_and_not_written(golden_store: GoldenStor
         assert files.log.problems == []
     before = tree_state(store)
     with pytest.raises(UnsupportedError, match="read-only"):
-        open_for_writing(store, split)
+        open_store_for_writing(store, split)
     assert tree_state(store) == before

@@ -11,15 +11,14 @@ import numpy as np
 
 from rmqctl.pipeline.splits.splits import Split, open_split, plan_splits, split_columns
 from rmqctl.store.columns.batch import Columns, Int64s, MessageColumns
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Blank, Damage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.store_files import StoreFiles
 
 _CHUNK = 4 * 1024 * 1024
 LISTED_DAMAGE = 20
-
-Queue = tuple[str, int]
 
 
 class Pair(NamedTuple):
@@ -42,7 +41,7 @@ class Side:
     messages: int = 0
     bytes: int = 0
     topics: dict[str, tuple[int, int]] = field(default_factory=dict)
-    queues: dict[Queue, tuple[int, int]] = field(default_factory=dict)
+    queues: dict[QueueKey, tuple[int, int]] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
 
     def add(self, later: Side) -> None:
@@ -127,7 +126,7 @@ def _one_side(split: Split | None) -> _Seen:
 
 
 def _seen(files: StoreFiles, split: Split) -> _Seen:
-    found, topics = _Seen(), TopicTable()
+    found, topics = _Seen(), TopicIds()
     side = found.side
     parts: list[tuple[Int64s, Int64s]] = []
     bounds: dict[tuple[int, int], tuple[int, int]] = {}

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 from rmqctl.pipeline.engine.engine import Engine
 from rmqctl.pipeline.engine.exchange import exchange
-from rmqctl.pipeline.jobs.diff.compare import Compared, Pair, Queue, Side, compare, plan_pairs
+from rmqctl.pipeline.jobs.diff.compare import Compared, Pair, Side, compare, plan_pairs
 from rmqctl.pipeline.jobs.diff.match import SAME, Facts, Knowledge, Matched, match
-from rmqctl.pipeline.jobs.diff.rows import Plan, digest
+from rmqctl.pipeline.jobs.diff.rows import Likeness, digest
 from rmqctl.pipeline.jobs.digests import Sums
-from rmqctl.pipeline.splits.over_splits import counted, whole_files_at_need
+from rmqctl.pipeline.splits.over_splits import on_done_telling, whole_files_at_need
 from rmqctl.pipeline.splits.splits import SPLIT_SIZE
 from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.scan.schema import require_pyarrow
 from rmqctl.store.store_files import StoreFiles
 
@@ -52,7 +53,7 @@ class Diff:
     last_same: int | None = None
     same_again: int = 0
     matched: Matched = field(default_factory=Matched)
-    sums: tuple[dict[Queue, Sums], dict[Queue, Sums]] = field(default_factory=lambda: ({}, {}))
+    sums: tuple[dict[QueueKey, Sums], dict[QueueKey, Sums]] = field(default_factory=lambda: ({}, {}))
 
     @property
     def is_parted(self) -> bool:
@@ -115,15 +116,15 @@ def _over(
 ) -> Diff:
     """The diff, by these stretches of the logs."""
     length = _length(pairs)
-    compared = engine.run("comparing", compare, pairs, counted(progress, length, len(pairs)))
+    compared = engine.run("comparing", compare, pairs, on_done_telling(progress, length, len(pairs)))
     found = _first_look(a, b, content, compared)
     size = sum(pair.end - pair.begin for pair, look in zip(pairs, compared, strict=True) if not look.is_same)
-    plan = Plan(content, *_common(found), max(1, -(-size // PARTITION_BYTES)), found.divergence)
+    plan = Likeness(content, *_common(found), max(1, -(-size // PARTITION_BYTES)), found.divergence)
     knowledge = Knowledge(_facts(found, 0), _facts(found, 1), found.is_shared, found.is_parted, limit)
     # what is not kept of a look need not travel
     items = [(pair, look.is_same) for pair, look in zip(pairs, compared, strict=True)]
     task, reduce = functools.partial(digest, plan), functools.partial(match, knowledge)
-    on_done = counted(progress, length, len(items))
+    on_done = on_done_telling(progress, length, len(items))
     digested, matched = exchange(engine, "matching", task, items, 2 * plan.partitions, reduce, on_done)
     for part in digested:
         for sums, more in zip(found.sums, (part.a, part.b), strict=True):

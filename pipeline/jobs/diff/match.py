@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqctl.pipeline.jobs.diff.compare import Queue
 from rmqctl.pipeline.jobs.diff.rows import BY_KEY, Rows, unpacked
+from rmqctl.store.queues.unit import QueueKey
 
 SAME, CHANGED, REPLACED, MOVED = "same", "changed", "replaced", "moved"
 """At the same place of the queue: the same; the same unique key (or none) with something else stored; another message.
@@ -37,7 +37,7 @@ class Facts(NamedTuple):
     min_offset: int
     end: int
     damage: tuple[tuple[int, ...], tuple[int, ...]]
-    queues: dict[Queue, tuple[int, int]]
+    queues: dict[QueueKey, tuple[int, int]]
 
 
 class Knowledge(NamedTuple):

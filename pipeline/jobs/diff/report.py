@@ -8,7 +8,7 @@ from typing import Any
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import UNIQUE_KEY
-from rmqctl.pipeline.jobs.diff.compare import LISTED_DAMAGE, Queue, Side
+from rmqctl.pipeline.jobs.diff.compare import LISTED_DAMAGE, Side
 from rmqctl.pipeline.jobs.diff.diff import Diff
 from rmqctl.pipeline.jobs.diff.match import CHANGED, MOVED, REASONS, REPLACED, SAME, SIDES, Difference
 from rmqctl.pipeline.jobs.digests import Sums, hexadecimal
@@ -16,19 +16,20 @@ from rmqctl.store.columns.batch import Columns, MessageColumns
 from rmqctl.store.columns.walk import walk_columns
 from rmqctl.store.commitlog.walk import Blank, Damage, Record
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.read.frames import message_at, span_of
 from rmqctl.store.store_files import StoreFiles
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 _TWO_PLACES = (CHANGED, REPLACED, MOVED)
 # compared by themselves
 _OWN_FIELDS = ("property_bytes", "physical_offset", "total_size")
 
 
-def summary(found: Diff, a: StoreFiles, b: StoreFiles) -> Row:
+def diff_summary(found: Diff, a: StoreFiles, b: StoreFiles) -> _Row:
     """Everything about a diff; the stores are read for what stands at the places that it names."""
     counts = found.matched.counts
-    row: Row = {"same": found.is_same}
+    row: _Row = {"same": found.is_same}
     for side, seen, files in zip(SIDES, (found.a, found.b), (a, b), strict=True):
         row[side] = _store_row(seen, files)
     row["copies_of_one_log"] = found.is_shared
@@ -44,7 +45,7 @@ def summary(found: Diff, a: StoreFiles, b: StoreFiles) -> Row:
     return row
 
 
-def _store_row(seen: Side, files: StoreFiles) -> Row:
+def _store_row(seen: Side, files: StoreFiles) -> _Row:
     return {
         "path": str(files.root),
         "file_size": files.log.file_size,
@@ -58,7 +59,7 @@ def _store_row(seen: Side, files: StoreFiles) -> Row:
     }
 
 
-def _damage(span: Damage) -> Row:
+def _damage(span: Damage) -> _Row:
     return {
         "file": span.file,
         "physical_offset": span.physical_offset,
@@ -68,18 +69,18 @@ def _damage(span: Damage) -> Row:
     }
 
 
-def _counts_row(counts: Counter[tuple[str, str, str]]) -> Row:
+def _counts_row(counts: Counter[tuple[str, str, str]]) -> _Row:
     sums: Counter[tuple[str, str]] = Counter()
     for (_, side, state), count in counts.items():
         sums[side, state] += count
-    row: Row = {state: sums["", state] for state in (SAME, CHANGED, REPLACED, MOVED)}
+    row: _Row = {state: sums["", state] for state in (SAME, CHANGED, REPLACED, MOVED)}
     for side in SIDES:
         row[f"only_{side}"] = sum(sums[side, reason] for reason in REASONS)
         row[f"only_{side}_because"] = {reason: sums[side, reason] for reason in REASONS}
     return row
 
 
-def _topic_rows(found: Diff) -> list[Row]:
+def _topic_rows(found: Diff) -> list[_Row]:
     """A row a topic: those that differ first, then by name."""
     by_topic: dict[str, Counter[tuple[str, str, str]]] = {}
     for (topic, side, state), count in found.matched.counts.items():
@@ -87,7 +88,7 @@ def _topic_rows(found: Diff) -> list[Row]:
     digests = [_topic_digests(sums) for sums in found.sums]
     rows = []
     for topic in sorted({*found.a.topics, *found.b.topics}):
-        row: Row = {"topic": topic}
+        row: _Row = {"topic": topic}
         for side, seen in zip(SIDES, (found.a, found.b), strict=True):
             row[f"messages_{side}"], row[f"bytes_{side}"] = seen.topics.get(topic, (0, 0))
         counted = _counts_row(by_topic.get(topic, Counter()))
@@ -98,7 +99,7 @@ def _topic_rows(found: Diff) -> list[Row]:
     return sorted(rows, key=lambda row: row["same"] == row["messages_a"] == row["messages_b"])
 
 
-def _topic_digests(sums: dict[Queue, Sums]) -> dict[str, tuple[str, str]]:
+def _topic_digests(sums: dict[QueueKey, Sums]) -> dict[str, tuple[str, str]]:
     """By topic the digest of its messages in any order, and that of its queues, each in order."""
     found: dict[str, tuple[Sums, Sums]] = {}
     for (topic, queue_id), of_queue in sorted(sums.items()):
@@ -111,11 +112,11 @@ def _topic_digests(sums: dict[Queue, Sums]) -> dict[str, tuple[str, str]]:
     }
 
 
-def _divergence(found: Diff, offset: int, a: MappedFileQueue, b: MappedFileQueue) -> Row:
+def _divergence(found: Diff, offset: int, a: MappedFileQueue, b: MappedFileQueue) -> _Row:
     """The first byte that differs, and the records that it belongs to."""
     records = [_record_around(log, offset) for log in (a, b)]
     starts = [span_of(record)[0] for record in records if record is not None]
-    row: Row = {"physical_offset": offset, "record_offset": min(starts, default=offset)}
+    row: _Row = {"physical_offset": offset, "record_offset": min(starts, default=offset)}
     for side, log, record in zip(SIDES, (a, b), records, strict=True):
         row[side] = _record_row(log, offset, record)
     row["fields"] = None
@@ -141,21 +142,21 @@ def _record_around(log: MappedFileQueue, offset: int) -> Record | None:
     return None
 
 
-def _record_row(log: MappedFileQueue, offset: int, record: Record | None) -> Row:
+def _record_row(log: MappedFileQueue, offset: int, record: Record | None) -> _Row:
     file = log.find(offset)
-    row: Row = {"file": str(file.path) if file is not None else None}
+    row: _Row = {"file": str(file.path) if file is not None else None}
     if record is None:
         return {"record": "nothing", **row}
     begin, end = span_of(record)
     row |= {"physical_offset": begin, "end_offset": end}
     if isinstance(record, StoredMessage):
-        return {"record": "message", **row, **message_row(record)}
+        return {"record": "message", **row, **_message_row(record)}
     if isinstance(record, Damage):
         return {"record": "damage", **row, "reason": record.reason.value, "detail": record.detail}
     return {"record": "blank" if isinstance(record, Blank) else "empty", **row}
 
 
-def message_row(message: StoredMessage) -> Row:
+def _message_row(message: StoredMessage) -> _Row:
     """What tells one message from others."""
     return {
         "topic": message.topic,
@@ -184,10 +185,10 @@ def other_fields(one: StoredMessage, other: StoredMessage) -> list[str]:
     return names
 
 
-def _difference(one: Difference, a: MappedFileQueue, b: MappedFileQueue) -> Row:
+def _difference(one: Difference, a: MappedFileQueue, b: MappedFileQueue) -> _Row:
     messages = [_message(log, offset) for log, offset in ((a, one.offset_a), (b, one.offset_b))]
     in_both = one.state in _TWO_PLACES
-    row: Row = {
+    row: _Row = {
         "state": one.state,
         "only": None if in_both else SIDES[one.offset_a < 0],
         "topic": one.topic,
@@ -196,8 +197,8 @@ def _difference(one: Difference, a: MappedFileQueue, b: MappedFileQueue) -> Row:
         "physical_offset_a": one.offset_a if one.offset_a >= 0 else None,
         "physical_offset_b": one.offset_b if one.offset_b >= 0 else None,
         "fields": None,
-        "a": message_row(messages[0]) if messages[0] is not None else None,
-        "b": message_row(messages[1]) if messages[1] is not None else None,
+        "a": _message_row(messages[0]) if messages[0] is not None else None,
+        "b": _message_row(messages[1]) if messages[1] is not None else None,
     }
     if in_both and messages[0] is not None and messages[1] is not None:
         row["fields"] = other_fields(messages[0], messages[1])

@@ -10,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqctl.pipeline.jobs.diff.compare import Pair, Queue
+from rmqctl.pipeline.jobs.diff.compare import Pair
 from rmqctl.pipeline.jobs.digests import Digests, Sums, content_digests, frame_digests, name_digests, text_digests
 from rmqctl.pipeline.splits.splits import Split, open_split, split_columns
 from rmqctl.store.columns.batch import Columns, Int32s, Int64s, MessageColumns
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.scan.property_columns import PropertyParts
 from rmqctl.store.scan.property_engine import property_columns
 
@@ -41,7 +42,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
 
 
-class Plan(NamedTuple):
+class Likeness(NamedTuple):
     """How messages are compared: by `content` only, or with all that is stored of them. Digests are of messages that
     start in [common_begin, common_end). `partitions`: of places; there are as many of unique keys. `divergence`: the
     physical offset where the logs part, if they do."""
@@ -57,19 +58,19 @@ class Digested(NamedTuple):
     """The sums of each log, by queue, and how many messages of each topic stand in both logs at one place; of these
     `again` behind the divergence."""
 
-    a: dict[Queue, Sums]
-    b: dict[Queue, Sums]
+    a: dict[QueueKey, Sums]
+    b: dict[QueueKey, Sums]
     in_place: dict[str, int]
     again: int
 
 
-def digest(plan: Plan, item: tuple[Pair, bool]) -> tuple[Digested, list[bytes]]:
+def digest(plan: Likeness, item: tuple[Pair, bool]) -> tuple[Digested, list[bytes]]:
     """The digests of a stretch, and its unmatched messages for each partition: of places first, then of keys.
 
     `item` says with a stretch whether all messages in it are known to be the same. Errors as of `split_columns`.
     """
     pair, is_same = item
-    topics = TopicTable()
+    topics = TopicIds()
     if is_same:
         sums, count, again = _sums_only(plan, pair.a, topics)
         return Digested(sums, sums, count, again), [b""] * (2 * plan.partitions)
@@ -81,11 +82,11 @@ def digest(plan: Plan, item: tuple[Pair, bool]) -> tuple[Digested, list[bytes]]:
     return Digested(sums_a, sums_b, in_place, again), _packed(left, topics.names, plan.partitions)
 
 
-def _digests(plan: Plan, batch: MessageColumns) -> Digests:
+def _digests(plan: Likeness, batch: MessageColumns) -> Digests:
     return content_digests(batch) if plan.content else frame_digests(batch)
 
 
-def _behind(plan: Plan, places: Int64s) -> int:
+def _behind(plan: Likeness, places: Int64s) -> int:
     return 0 if plan.divergence is None else int(np.count_nonzero(places > plan.divergence))
 
 
@@ -94,8 +95,10 @@ def _by_topic(ids: Int32s, topics: list[str]) -> dict[str, int]:
     return {topics[number]: count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)}
 
 
-def _sums_only(plan: Plan, split: Split | None, topics: TopicTable) -> tuple[dict[Queue, Sums], dict[str, int], int]:
-    sums: dict[Queue, Sums] = {}
+def _sums_only(
+    plan: Likeness, split: Split | None, topics: TopicIds
+) -> tuple[dict[QueueKey, Sums], dict[str, int], int]:
+    sums: dict[QueueKey, Sums] = {}
     counts: Counter[str] = Counter()
     again = 0
     if split is None:
@@ -111,8 +114,8 @@ def _sums_only(plan: Plan, split: Split | None, topics: TopicTable) -> tuple[dic
     return sums, counts, again
 
 
-def _rows(plan: Plan, split: Split | None, side: int, topics: TopicTable) -> tuple[Rows, dict[Queue, Sums]]:
-    sums: dict[Queue, Sums] = {}
+def _rows(plan: Likeness, split: Split | None, side: int, topics: TopicIds) -> tuple[Rows, dict[QueueKey, Sums]]:
+    sums: dict[QueueKey, Sums] = {}
     parts = [np.empty(0, ROW)]
     if split is None:
         return parts[0], sums
@@ -141,7 +144,7 @@ def _batch_rows(batch: MessageColumns, digests: Digests, side: int) -> Rows:
     return rows
 
 
-def _add_sums(plan: Plan, sums: dict[Queue, Sums], batch: MessageColumns, digests: Digests) -> None:
+def _add_sums(plan: Likeness, sums: dict[QueueKey, Sums], batch: MessageColumns, digests: Digests) -> None:
     """Add up the digests of a batch, queue by queue, each in the order of the log."""
     places = batch.physical_offset
     chosen = np.flatnonzero((places >= plan.common_begin) & (places < plan.common_end))

@@ -57,7 +57,7 @@ def jump_between(earlier: Clock | None, later: Clock | None) -> Jump | None:
     return _jump(earlier.last.timestamp, later.first.timestamp, later.first.physical_offset)
 
 
-def joined(earlier: Clock | None, later: Clock | None) -> Clock | None:
+def joined_clocks(earlier: Clock | None, later: Clock | None) -> Clock | None:
     """The clock of two stretches, one behind the other."""
     if earlier is None or later is None:
         return earlier or later

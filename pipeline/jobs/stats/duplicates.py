@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqctl.pipeline.jobs.digests import name_digests, text_digests
-from rmqctl.pipeline.jobs.stats.groups import Key
+from rmqctl.pipeline.jobs.stats.groups import GroupKey
 from rmqctl.store.columns.batch import Int32s, Int64s
 from rmqctl.store.scan.arrays import Texts
 
@@ -44,7 +44,7 @@ class Duplicates:
     """`repeats`: messages of each group that have a key which an earlier message of their topic has. `keys`: distinct
     such keys of each topic. `first`: those of topics that do not repeat keys by design, in the order of the log."""
 
-    repeats: dict[Key, int] = field(default_factory=dict)
+    repeats: dict[GroupKey, int] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
     first: list[Duplicate] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ class KeyCollector:
         rows["physical_offset"], rows["group"] = places[have], groups[have]
         self._parts.append(rows)
 
-    def finish(self, partitions: int, groups: Sequence[Key]) -> list[bytes]:
+    def finish(self, partitions: int, groups: Sequence[GroupKey]) -> list[bytes]:
         """The rows for each partition, packed; empty bytes for none."""
         rows = np.concatenate(self._parts) if self._parts else np.empty(0, ROW)
         self._parts = []
@@ -89,7 +89,7 @@ class KeyCollector:
         return [_packed(part, groups) if len(part) else b"" for part in chosen]
 
 
-def _packed(rows: np.ndarray[tuple[int], np.dtype[np.void]], groups: Sequence[Key]) -> bytes:
+def _packed(rows: np.ndarray[tuple[int], np.dtype[np.void]], groups: Sequence[GroupKey]) -> bytes:
     """Rows whose groups are numbered anew, with those groups."""
     used, rows["group"] = np.unique(rows["group"], return_inverse=True)
     return pickle.dumps(([groups[number] for number in used.tolist()], rows.tobytes()))
@@ -97,7 +97,7 @@ def _packed(rows: np.ndarray[tuple[int], np.dtype[np.void]], groups: Sequence[Ke
 
 def find_duplicates(packed: Iterable[bytes]) -> Duplicates:
     """The keys of one partition that occur more than once; `packed` by KeyCollector of every split."""
-    groups: dict[Key, int] = {}
+    groups: dict[GroupKey, int] = {}
     parts = []
     for one in packed:
         if not one:

@@ -21,7 +21,7 @@ DAY = 24 * HOUR
 DIMENSIONS = ("topic", "queue", "tag", "host", "hour", "day")
 """What messages can be grouped by; the last two are of the store time, UTC."""
 
-Key = tuple[str | int | None, ...]
+GroupKey = tuple[str | int | None, ...]
 """A group: its topic first, whether asked for or not, then queue id, tag (None: without), host (without its port) and
 the beginning of the hour or day in ms, as asked for, in the order of DIMENSIONS."""
 
@@ -70,7 +70,7 @@ class GroupNumbers:
         stats_histogram.add(self.delays, other.delays)
 
 
-def add_groups(into: dict[Key, GroupNumbers], more: Iterable[tuple[Key, GroupNumbers]]) -> None:
+def add_groups(into: dict[GroupKey, GroupNumbers], more: Iterable[tuple[GroupKey, GroupNumbers]]) -> None:
     """Count what `more` counted, too."""
     for key, numbers in more:
         known = into.get(key)
@@ -185,11 +185,11 @@ class GroupCounter:
             found[of] = self._hosts.numbers(map(_address, distinct))[inverse]
         return found
 
-    def keys(self, topics: list[str]) -> list[Key]:
+    def keys(self, topics: list[str]) -> list[GroupKey]:
         """The groups, by their numbers; `topics` are the names behind the batches' topic ids."""
         return [self._key(numbers, topics) for numbers in self._ids]
 
-    def _key(self, numbers: tuple[int, ...], topics: list[str]) -> Key:
+    def _key(self, numbers: tuple[int, ...], topics: list[str]) -> GroupKey:
         key: list[str | int | None] = [topics[numbers[0]]]
         for name, number in zip(self.dimensions, numbers[1:], strict=True):
             if name in ("tag", "host"):
@@ -198,7 +198,7 @@ class GroupCounter:
                 key.append(number * {"queue": 1, "hour": HOUR, "day": DAY}[name])
         return tuple(key)
 
-    def finish(self, topics: list[str]) -> list[tuple[Key, GroupNumbers]]:
+    def finish(self, topics: list[str]) -> list[tuple[GroupKey, GroupNumbers]]:
         """All groups."""
         keys = self.keys(topics)
         found = [GroupNumbers(*row) for row in self._table[: len(keys)].tolist()]

@@ -8,14 +8,15 @@ from typing import Any
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.properties import UNIQUE_KEY
 from rmqctl.pipeline.jobs.stats.duplicates import Duplicate, repeats_by_design
-from rmqctl.pipeline.jobs.stats.groups import DIMENSIONS, GroupNumbers, Key, add_groups
+from rmqctl.pipeline.jobs.stats.groups import DIMENSIONS, GroupKey, GroupNumbers, add_groups
 from rmqctl.pipeline.jobs.stats.histogram import Histogram, at_most, bars
 from rmqctl.pipeline.jobs.stats.offsets import OffsetNumbers, offset_numbers
-from rmqctl.pipeline.jobs.stats.stats import Queue, Stats
+from rmqctl.pipeline.jobs.stats.stats import Stats
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.read.frames import message_at
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 LISTED_SPANS = 10
 LISTED_QUEUES = 20
 _NAMES = {
@@ -41,15 +42,15 @@ def key_names(dimensions: Sequence[str]) -> list[str]:
     return [_NAMES[name] for name in dimensions]
 
 
-def group_rows(found: Stats, dimensions: Sequence[str]) -> list[Row]:
+def group_rows(found: Stats, dimensions: Sequence[str]) -> list[_Row]:
     """A row a group, of statistics that were made with these dimensions, as `dimensions_of` gives them.
 
     By queue, hour or day in that order, else the group with the most bytes first. Sizes in bytes, delays in ms.
     `missing_offsets` and `repeated_offsets` are there by topic and by queue only: no other group has its own offsets.
     """
     with_topic = "topic" in dimensions
-    sums: dict[Key, GroupNumbers] = {}
-    repeats: dict[Key, int] = {}
+    sums: dict[GroupKey, GroupNumbers] = {}
+    repeats: dict[GroupKey, int] = {}
     for key, numbers in found.groups.items():
         add_groups(sums, [(key if with_topic else key[1:], numbers)])
     for key, count in (found.duplicates.repeats if found.duplicates else {}).items():
@@ -58,7 +59,7 @@ def group_rows(found: Stats, dimensions: Sequence[str]) -> list[Row]:
     offsets = _offsets_by(found, dimensions)
     rows = []
     for key, numbers in sums.items():
-        row: Row = dict(zip(key_names(dimensions), key, strict=True))
+        row: _Row = dict(zip(key_names(dimensions), key, strict=True))
         row |= _numbers_row(numbers)
         row["duplicates"] = repeats.get(key, 0) if found.duplicates is not None else None
         if offsets is not None:
@@ -68,7 +69,7 @@ def group_rows(found: Stats, dimensions: Sequence[str]) -> list[Row]:
     names = key_names(dimensions)
     is_in_order = not set(_IN_ORDER).isdisjoint(dimensions)
 
-    def place(row: Row) -> tuple[Any, ...]:
+    def place(row: _Row) -> tuple[Any, ...]:
         by_name = [(row[name] is not None, row[name]) for name in names]
         return (*by_name,) if is_in_order else (-row["bytes"], *by_name)
 
@@ -77,19 +78,19 @@ def group_rows(found: Stats, dimensions: Sequence[str]) -> list[Row]:
     return sorted(rows, key=place)
 
 
-def _offsets_by(found: Stats, dimensions: Sequence[str]) -> dict[Key, tuple[int, int]] | None:
+def _offsets_by(found: Stats, dimensions: Sequence[str]) -> dict[GroupKey, tuple[int, int]] | None:
     if tuple(dimensions) not in (("topic",), ("topic", "queue")):
         return None
-    made: dict[Key, tuple[int, int]] = {}
+    made: dict[GroupKey, tuple[int, int]] = {}
     for (topic, queue_id), offsets in found.queues.items():
-        key: Key = (topic, queue_id) if "queue" in dimensions else (topic,)
+        key: GroupKey = (topic, queue_id) if "queue" in dimensions else (topic,)
         numbers = offset_numbers(offsets, 0)
         missing, repeated = made.get(key, (0, 0))
         made[key] = missing + numbers.missing, repeated + numbers.repeated
     return made
 
 
-def _numbers_row(numbers: GroupNumbers) -> Row:
+def _numbers_row(numbers: GroupNumbers) -> _Row:
     return {
         "messages": numbers.messages,
         "bytes": numbers.bytes,
@@ -113,17 +114,17 @@ def _delay(numbers: GroupNumbers, share: float) -> int | None:
     return None if found is None else min(found, numbers.longest_delay)
 
 
-def _bars(histogram: Histogram) -> list[Row]:
+def _bars(histogram: Histogram) -> list[_Row]:
     return [bar._asdict() for bar in bars(histogram)]
 
 
-def summary(found: Stats, log: MappedFileQueue) -> Row:
+def stats_summary(found: Stats, log: MappedFileQueue) -> _Row:
     """Everything about statistics that were made without dimensions; `log` is read for the keys of duplicates."""
-    sums: dict[Key, GroupNumbers] = {}
+    sums: dict[GroupKey, GroupNumbers] = {}
     for numbers in found.groups.values():
         add_groups(sums, [((), numbers)])
     total = sums.get(())
-    row: Row = {"messages": 0, "bytes": 0} if total is None else _numbers_row(total)
+    row: _Row = {"messages": 0, "bytes": 0} if total is None else _numbers_row(total)
     for name in ("clock_jumps", "in_future"):
         row.pop(name, None)
     row["duplicates"] = _duplicates(found, log)
@@ -136,7 +137,7 @@ def summary(found: Stats, log: MappedFileQueue) -> Row:
     return row
 
 
-def _duplicates(found: Stats, log: MappedFileQueue) -> Row | None:
+def _duplicates(found: Stats, log: MappedFileQueue) -> _Row | None:
     duplicates = found.duplicates
     if duplicates is None:
         return None
@@ -152,7 +153,7 @@ def _duplicates(found: Stats, log: MappedFileQueue) -> Row | None:
     }
 
 
-def _duplicate(one: Duplicate, log: MappedFileQueue) -> Row:
+def _duplicate(one: Duplicate, log: MappedFileQueue) -> _Row:
     unique_key = None
     for place in one.places:
         try:
@@ -168,7 +169,7 @@ def _duplicate(one: Duplicate, log: MappedFileQueue) -> Row:
     }
 
 
-def _queue_offsets(found: Stats) -> Row:
+def _queue_offsets(found: Stats) -> _Row:
     numbered = sorted((queue, offset_numbers(offsets, LISTED_SPANS)) for queue, offsets in found.queues.items())
     odd = [(queue, numbers) for queue, numbers in numbered if numbers.missing or numbers.repeated]
     return {
@@ -180,7 +181,7 @@ def _queue_offsets(found: Stats) -> Row:
     }
 
 
-def _queue(queue: Queue, numbers: OffsetNumbers) -> Row:
+def _queue(queue: QueueKey, numbers: OffsetNumbers) -> _Row:
     return {
         "topic": queue[0],
         "queue_id": queue[1],
@@ -193,7 +194,7 @@ def _queue(queue: Queue, numbers: OffsetNumbers) -> Row:
     }
 
 
-def _clock(found: Stats, in_future: int) -> Row:
+def _clock(found: Stats, in_future: int) -> _Row:
     clock = found.clock
     return {
         "jumps": clock.jumps if clock is not None else 0,
@@ -202,7 +203,7 @@ def _clock(found: Stats, in_future: int) -> Row:
     }
 
 
-def _damage(found: Stats) -> Row:
+def _damage(found: Stats) -> _Row:
     spans = [
         {
             "file": span.file,

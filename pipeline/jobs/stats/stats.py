@@ -13,16 +13,17 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import FrameDamage
 from rmqctl.pipeline.engine.engine import Engine
 from rmqctl.pipeline.engine.exchange import exchange
-from rmqctl.pipeline.jobs.stats.clock import Clock, clock_of, joined, jump_between
+from rmqctl.pipeline.jobs.stats.clock import Clock, clock_of, joined_clocks, jump_between
 from rmqctl.pipeline.jobs.stats.duplicates import Duplicates, KeyCollector, find_duplicates
-from rmqctl.pipeline.jobs.stats.groups import DIMENSIONS, GroupCounter, GroupNumbers, Key, add_groups
+from rmqctl.pipeline.jobs.stats.groups import DIMENSIONS, GroupCounter, GroupKey, GroupNumbers, add_groups
 from rmqctl.pipeline.jobs.stats.offsets import OffsetCollector, OffsetSet, merged
-from rmqctl.pipeline.splits.over_splits import counted, whole_files_at_need
+from rmqctl.pipeline.splits.over_splits import on_done_telling, whole_files_at_need
 from rmqctl.pipeline.splits.splits import SPLIT_SIZE, Split, open_split, plan_splits, split_columns
 from rmqctl.store.columns.batch import Columns, Int64s, MessageColumns, NeedsPlain
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.queues.dispatch import queue_slots
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.read.choose_rows import RowChooser
 from rmqctl.store.read.message_filter import Criteria
 from rmqctl.store.read.selection import changed_error
@@ -36,7 +37,6 @@ PARTITION_BYTES = 1 << 30
 LISTED_DAMAGE = 20
 _COLUMNS = Columns.HEAD | Columns.TOPIC | Columns.TAGS | Columns.BYTES
 _SEVERAL_SLOTS = NeedsPlain.MULTI_DISPATCH | NeedsPlain.INNER_BATCH
-Queue = tuple[str, int]
 
 
 class StatsRequest(NamedTuple):
@@ -73,10 +73,10 @@ class Stats:
     where they were not asked for.
     """
 
-    groups: dict[Key, GroupNumbers] = field(default_factory=dict)
-    queues: dict[Queue, OffsetSet] = field(default_factory=dict)
+    groups: dict[GroupKey, GroupNumbers] = field(default_factory=dict)
+    queues: dict[QueueKey, OffsetSet] = field(default_factory=dict)
     clock: Clock | None = None
-    first_group: Key | None = None
+    first_group: GroupKey | None = None
     damage: DamageNumbers = _WHOLE
     duplicates: Duplicates | None = None
 
@@ -90,7 +90,7 @@ class Stats:
             self.first_group = later.first_group
         elif jump_between(self.clock, later.clock) is not None and later.first_group is not None:
             self.groups[later.first_group].clock_jumps += 1
-        self.clock = joined(self.clock, later.clock)
+        self.clock = joined_clocks(self.clock, later.clock)
         mine, theirs = self.damage, later.damage
         first = (*mine.first, *theirs.first)[:LISTED_DAMAGE]
         self.damage = DamageNumbers(mine.spans + theirs.spans, mine.bytes + theirs.bytes, first)
@@ -124,7 +124,7 @@ def _over(engine: Engine, splits: Sequence[Split], request: StatsRequest, progre
     """The statistics of all splits, which are in the order of the log."""
     total = Stats()
     size = sum(split.end - split.begin for split in splits)
-    on_done = counted(progress, size, len(splits))
+    on_done = on_done_telling(progress, size, len(splits))
     if request.duplicates:
         partitions = max(1, -(-size // PARTITION_BYTES))
         task = functools.partial(split_stats, request, partitions)
@@ -155,7 +155,7 @@ class _SplitCounter:
     """Counts one split."""
 
     def __init__(self, request: StatsRequest, split: Split, with_keys: bool) -> None:
-        self.topics = TopicTable()
+        self.topics = TopicIds()
         self.damaged: list[Damage] = []
         self._groups = GroupCounter(request.dimensions, request.now)
         self._offsets = OffsetCollector()
@@ -164,7 +164,7 @@ class _SplitCounter:
         self._of_topic = RowChooser(Criteria(request.topic))
         self._delay_levels = split.config.delay_levels()
         self._clock: Clock | None = None
-        self._first_group: Key | None = None
+        self._first_group: GroupKey | None = None
 
     def add(self, batch: MessageColumns) -> None:
         """Count a run of messages."""
@@ -172,7 +172,7 @@ class _SplitCounter:
         if jump_between(self._clock, clock) is not None:
             jumped = np.concatenate([np.zeros(1, jumped.dtype), jumped])
         is_first = self._clock is None
-        self._clock = joined(self._clock, clock)
+        self._clock = joined_clocks(self._clock, clock)
         self._add_offsets(batch)
         rows = self._chooser.rows(batch)
         rows = np.arange(batch.rows) if rows is None else rows

@@ -9,8 +9,8 @@ import numpy as np
 from rmqctl.formats.hashing import key_hash
 from rmqctl.formats.properties import KEYS, UNIQUE_KEY, split_keys
 from rmqctl.store.check.index.index_files import EntryReader, FoundEntries, IndexSurvey
-from rmqctl.store.check.queues.look import read_message_at
 from rmqctl.store.columns.batch import Flags, Int32s, Int64s
+from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.survey.index_entries import time_differences
 from rmqctl.store.survey.log_runs import Run
@@ -190,7 +190,7 @@ class IndexComparison:
 
     def _written(self, offset: int, wanted: int) -> int:
         """How often a message itself gives a key."""
-        message = read_message_at(self._log, offset)
+        message = message_if_any(self._log, offset)
         if message is None:
             return 0
         properties = message.properties()

@@ -11,7 +11,7 @@ from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.check.index.compare import IndexTally, Misses
 from rmqctl.store.check.index.index_files import FileSurvey, IndexSurvey, readable_files
-from rmqctl.store.check.queues.look import read_message_at
+from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.store_files import StoreFiles
 
@@ -208,7 +208,7 @@ def _missing(files: StoreFiles, survey: IndexSurvey, tally: IndexTally, seen: Lo
 
 
 def _of_keys(survey: IndexSurvey, files: StoreFiles, misses: Misses, code: str, said: tuple[str, str]) -> Finding:
-    message = read_message_at(files.log, misses.first_offset)
+    message = message_if_any(files.log, misses.first_offset)
     return Finding(
         code,
         f"{counted(misses.messages, *said)} ({counted(misses.count, 'key')}), the first at physical offset "

@@ -21,7 +21,7 @@ PRODUCER_TOLERANCE_MS = 300_000
 
 
 @dataclass(slots=True)
-class Places:
+class Occurrences:
     """Physical offsets of messages that have something in common: all are counted, the first ones listed."""
 
     count: int = 0
@@ -32,7 +32,7 @@ class Places:
         self.count += len(offsets)
         self.first += offsets[: MOST_PLACES - len(self.first)].tolist()
 
-    def join(self, later: Places) -> None:
+    def join(self, later: Occurrences) -> None:
         """Those of a later part of the log."""
         self.count += later.count
         self.first += later.first[: MOST_PLACES - len(self.first)]
@@ -56,12 +56,12 @@ class Look:
     largest_store_timestamp: int = 0
     largest_jump: int = 0
     largest_born_ahead: int = 0
-    jumps: Places = field(default_factory=Places)
-    future: Places = field(default_factory=Places)
-    born_ahead: Places = field(default_factory=Places)
-    zero_texts: Places = field(default_factory=Places)
-    zero_crcs: Places = field(default_factory=Places)
-    unpackable: Places = field(default_factory=Places)
+    jumps: Occurrences = field(default_factory=Occurrences)
+    future: Occurrences = field(default_factory=Occurrences)
+    born_ahead: Occurrences = field(default_factory=Occurrences)
+    zero_texts: Occurrences = field(default_factory=Occurrences)
+    zero_crcs: Occurrences = field(default_factory=Occurrences)
+    unpackable: Occurrences = field(default_factory=Occurrences)
     uncovered: int = 0
     topics: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     """Messages of each topic, by its number."""

@@ -13,7 +13,6 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.tail import last_file_with_data
 
 _BRIDGE = "rmqctl recover --bridge"
 
@@ -31,7 +30,7 @@ def log_file_findings(files: StoreFiles, affected: AffectedMessages) -> Iterator
         yield from _problem(log, problem, affected)
     for directory in log.directories:
         yield from entry_findings(directory)
-    last = last_file_with_data(log)
+    last = log.last_with_data()
     for file in log.files:
         if last is None or file.start_offset > last.start_offset:
             text = "all zeros: prepared for messages to come"
@@ -74,7 +73,7 @@ def _problem(log: MappedFileQueue, problem: FileProblem, affected: AffectedMessa
 
 def _wrong_size(log: MappedFileQueue, file: MappedFile, detail: str, affected: AffectedMessages) -> Finding:
     missing = log.file_size - file.size
-    is_last = file is last_file_with_data(log) or file is log.files[-1]
+    is_last = file is log.last_with_data() or file is log.files[-1]
     messages: int | None = None
     data_lost: bool | None = False
     if missing > 0:

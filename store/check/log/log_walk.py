@@ -12,9 +12,7 @@ from rmqctl.store.columns.parallel import walk_parallel
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.survey.log_runs import Digest, RunRecord
-
-# bytes of the log of which the implied is held in memory at once, for each thread and twice more
-_PIECE = 32 * 1024 * 1024
+from rmqctl.store.survey.run_survey import PIECE
 
 
 class Walked(NamedTuple):
@@ -36,7 +34,7 @@ def walk_range(
     """Walk [begin, end) of the log, every checksum included; `begin` is where a frame starts. Pieces in order."""
     columns = digest.columns | Look(is_full).columns
     work = functools.partial(walked, digest, is_full)
-    return walk_parallel(log, work, begin, end, columns=columns, topics=digest.topics, progress=progress, piece=_PIECE)
+    return walk_parallel(log, work, begin, end, columns=columns, topics=digest.topics, progress=progress, piece=PIECE)
 
 
 def walked(digest: Digest, is_full: bool, records: Iterator[ColumnRecord]) -> Walked:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.wording import counted, lasting
 from rmqctl.store.check.catalogue.finding import Finding
-from rmqctl.store.check.log.batch_look import Look, Places
+from rmqctl.store.check.log.batch_look import Look, Occurrences
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.read.frames import message_at
@@ -90,7 +90,7 @@ def _at(
     return Finding(code, text, path, physical_offset, topic, queue_id, messages=messages, data_lost=data_lost)
 
 
-def _of_places(log: MappedFileQueue, code: str, text: str, places: Places, found: int | None = None) -> Finding:
+def _of_places(log: MappedFileQueue, code: str, text: str, places: Occurrences, found: int | None = None) -> Finding:
     """One finding for many messages, at the place of the first."""
     file = log.find(places.first[0])
     path = None if file is None else file.path

@@ -1,4 +1,4 @@
-"""The commitlog against the queues: in which state each message stands in its queue (see `queues_tally.State`)."""
+"""The commitlog against the queues: in which state each message stands in its queue (see `tally.SlotState`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_EXT_UNIT_HEAD
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE
-from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, State, Stretch
+from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, SlotState, Stretch
 from rmqctl.store.columns.batch import Int64s
 from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
@@ -14,13 +14,11 @@ from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueUnit, ext_offset
-from rmqctl.store.recover.mend.batch_consumequeue import LARGEST_BATCH
+from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueKey, QueueUnit, ext_offset
+from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import QueueRun, Run, consecutive, route
-from rmqctl.store.survey.run_units import UNIT, Units
-
-Key = tuple[str, int]
+from rmqctl.store.survey.run_units import UNIT, Units, read_units
 
 # offsets of messages in batches are not bound to places in the log; this only keeps arithmetic within 64 bits
 _HIGHEST_BASE = 1 << 62
@@ -35,25 +33,6 @@ def highest_plausible(physical_offset: Int64s, per_file: int) -> Int64s:
     return physical_offset // MINIMUM_FRAME_SIZE + per_file
 
 
-def read_units(queue: ConsumeQueue, begin: int, count: int) -> Units:
-    """What stands in `count` slots from `begin` on; zeros where there is no file or it is short."""
-    pieces: list[bytes] = []
-    position, end = begin * UNIT_SIZE, (begin + count) * UNIT_SIZE
-    for file in queue.files.files:
-        if file.end_offset <= position:
-            continue
-        if position >= end or file.start_offset >= end:
-            break
-        if file.start_offset > position:
-            pieces.append(bytes(file.start_offset - position))
-            position = file.start_offset
-        length = min(end, file.end_offset) - position
-        pieces.append(file.read(position - file.start_offset, length).ljust(length, b"\0"))
-        position += length
-    pieces.append(bytes(end - position))
-    return np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), UNIT)
-
-
 class QueuesComparison:
     """Compares runs, in the log's order, and tallies what it finds. For a part of the log or all of it."""
 
@@ -61,9 +40,9 @@ class QueuesComparison:
         self.tally = QueuesTally()
         self._files = files
         self._levels = files.config.delay_levels()
-        self._queues: dict[Key, AnyConsumeQueue | None] = {}
-        self._batches: dict[Key, dict[int, QueueUnit]] = {}
-        self._ext: dict[Key, ConsumeQueueExt] = {}
+        self._queues: dict[QueueKey, AnyConsumeQueue | None] = {}
+        self._batches: dict[QueueKey, dict[int, QueueUnit]] = {}
+        self._ext: dict[QueueKey, ConsumeQueueExt] = {}
         self._per_file = files.queues.consumequeue_file_size() // UNIT_SIZE
 
     def take(self, run: Run) -> None:
@@ -74,12 +53,12 @@ class QueuesComparison:
         """Whether the queue has 46-byte units already."""
         return isinstance(self._queue((topic, queue_id)), BatchConsumeQueue)
 
-    def _queue(self, key: Key) -> AnyConsumeQueue | None:
+    def _queue(self, key: QueueKey) -> AnyConsumeQueue | None:
         if key not in self._queues:
             self._queues[key] = self._files.queues.find(*key)
         return self._queues[key]
 
-    def _tally_of(self, key: Key, is_batch: bool) -> QueueTally:
+    def _tally_of(self, key: QueueKey, is_batch: bool) -> QueueTally:
         found = self.tally.queues.get(key)
         if found is None:
             found = self.tally.queues[key] = QueueTally(is_batch)
@@ -97,43 +76,45 @@ class QueuesComparison:
         )
         if not possible.all():
             impossible = np.clip(slots[~possible], -_HIGHEST_BASE, _HIGHEST_BASE)
-            tally.add_units(State.IMPLAUSIBLE, impossible, units[~possible])
+            tally.add_units(SlotState.IMPLAUSIBLE, impossible, units[~possible])
             slots, units = slots[possible], units[possible]
         for begin, end in consecutive(slots):
             self._compare(key, queue, tally, slots[begin:end], units[begin:end])
 
-    def _compare(self, key: Key, queue: ConsumeQueue | None, tally: QueueTally, slots: Int64s, units: Units) -> None:
+    def _compare(
+        self, key: QueueKey, queue: ConsumeQueue | None, tally: QueueTally, slots: Int64s, units: Units
+    ) -> None:
         """Units of consecutive slots."""
-        tally.add(State.IMPLIED, _stretch(slots, units))
+        tally.add(SlotState.IMPLIED, _stretch(slots, units))
         if queue is None:
-            tally.add(State.MISSING, _stretch(slots, units))
+            tally.add(SlotState.MISSING, _stretch(slots, units))
             return
         there = read_units(queue, int(slots[0]), len(slots))
         if there.tobytes() == units.tobytes():
-            tally.add(State.MATCHED, _stretch(slots, units))
+            tally.add(SlotState.MATCHED, _stretch(slots, units))
             return
         states = self._states(key, slots, units, there)
         for state in np.unique(states).tolist():
             chosen = states == state
-            tally.add_units(State(state), slots[chosen], units[chosen])
+            tally.add_units(SlotState(state), slots[chosen], units[chosen])
 
-    def _states(self, key: Key, slots: Int64s, units: Units, there: Units) -> Int64s:
+    def _states(self, key: QueueKey, slots: Int64s, units: Units, there: Units) -> Int64s:
         same_offset = there["physical_offset"] == units["physical_offset"]
         same_size = there["size"] == units["size"]
         same_code = there["tags_code"] == units["tags_code"]
-        states: Int64s = np.full(len(slots), State.ELSEWHERE, np.int64)
-        states[same_offset & ~same_size] = State.SIZE
-        states[same_offset & same_size] = State.DELIVERY if key[0] == SCHEDULE_TOPIC else State.TAGS
-        states[same_offset & same_size & same_code] = State.MATCHED
+        states: Int64s = np.full(len(slots), SlotState.ELSEWHERE, np.int64)
+        states[same_offset & ~same_size] = SlotState.SIZE
+        states[same_offset & same_size] = SlotState.DELIVERY if key[0] == SCHEDULE_TOPIC else SlotState.TAGS
+        states[same_offset & same_size & same_code] = SlotState.MATCHED
         addressed = same_offset & same_size & ~same_code & (there["tags_code"] <= MAXIMUM_EXT_ADDRESS)
         for number in np.flatnonzero(addressed).tolist():
             states[number] = self._ext_state(key, int(there["tags_code"][number]), int(units["tags_code"][number]))
         at_start = there["physical_offset"] == 0
-        states[at_start & (there["size"] == 0)] = State.MISSING
-        states[at_start & (there["size"] == PLACEHOLDER_SIZE)] = State.PLACEHOLDER
+        states[at_start & (there["size"] == 0)] = SlotState.MISSING
+        states[at_start & (there["size"] == PLACEHOLDER_SIZE)] = SlotState.PLACEHOLDER
         return states
 
-    def _ext_state(self, key: Key, address: int, wanted: int) -> State:
+    def _ext_state(self, key: QueueKey, address: int, wanted: int) -> SlotState:
         ext = self._ext.get(key)
         if ext is None:
             directory = topic_directory(self._files.layout.consumequeue_ext, key[0]) / str(key[1])
@@ -143,11 +124,11 @@ class QueuesComparison:
         # only the head is needed: reading the bit map too would double the time
         head = ext.files.read(ext_offset(address) or 0, CONSUMEQUEUE_EXT_UNIT_HEAD.size)
         if len(head) < CONSUMEQUEUE_EXT_UNIT_HEAD.size:
-            return State.EXT
+            return SlotState.EXT
         size, tags_code, _, bit_map_size = CONSUMEQUEUE_EXT_UNIT_HEAD.unpack_from(head, 0)
         if bit_map_size < 0 or size != CONSUMEQUEUE_EXT_UNIT_HEAD.size + bit_map_size:
-            return State.EXT
-        return State.MATCHED if tags_code == wanted else State.TAGS
+            return SlotState.EXT
+        return SlotState.MATCHED if tags_code == wanted else SlotState.TAGS
 
     def add(self, slot: QueueSlot) -> None:
         """The log implies this slot."""
@@ -157,30 +138,30 @@ class QueuesComparison:
             tally = self._tally_of(key, True)
             if not 0 <= unit.queue_offset < _HIGHEST_BASE or not 0 < unit.batch_size <= LARGEST_BATCH:
                 base = min(unit.queue_offset, _HIGHEST_BASE)
-                tally.add(State.IMPLAUSIBLE, _stretch_of(unit._replace(queue_offset=base, batch_size=1)))
+                tally.add(SlotState.IMPLAUSIBLE, _stretch_of(unit._replace(queue_offset=base, batch_size=1)))
                 return
             stretch = _stretch_of(unit)
-            tally.add(State.IMPLIED, stretch)
+            tally.add(SlotState.IMPLIED, stretch)
             tally.add(self._batch_state(key, queue, unit), stretch)
             return
         packed = np.array([(unit.physical_offset, unit.size, unit.tags_code)], UNIT)
         self.add_units(QueueRun(slot.topic, slot.queue_id, np.array([unit.queue_offset], np.int64), packed, None))
 
-    def _batch_state(self, key: Key, queue: BatchConsumeQueue | None, unit: QueueUnit) -> State:
+    def _batch_state(self, key: QueueKey, queue: BatchConsumeQueue | None, unit: QueueUnit) -> SlotState:
         units = self._batches.get(key)
         if units is None:
             units = self._batches[key] = {} if queue is None else {one.queue_offset: one for one in queue.units(0)}
         there = units.get(unit.queue_offset)
         if there is None:
-            return State.MISSING
+            return SlotState.MISSING
         if there.physical_offset != unit.physical_offset:
-            return State.ELSEWHERE
+            return SlotState.ELSEWHERE
         if there.size != unit.size:
-            return State.SIZE
+            return SlotState.SIZE
         if there.tags_code != unit.tags_code:
-            return State.TAGS
+            return SlotState.TAGS
         same = (there.store_timestamp, there.batch_size) == (unit.store_timestamp, unit.batch_size)
-        return State.MATCHED if same else State.FIELDS
+        return SlotState.MATCHED if same else SlotState.FIELDS
 
 
 def _stretch(slots: Int64s, units: Units) -> Stretch:

@@ -8,49 +8,48 @@ from pathlib import Path
 from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import LogSeen
-from rmqctl.store.check.queues.compare import read_units
-from rmqctl.store.check.queues.look import QueueLook, Verdict, read_message_at
-from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, State, Stretch, Stretches
+from rmqctl.store.check.queues.look import QueueLook, UnitVerdict
+from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, SlotState, Stretch, Stretches
 from rmqctl.store.clean.decision import Because
 from rmqctl.store.clean.followers import judge_queue
 from rmqctl.store.columns.batch import Int64s
+from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.queues.unit import QueueKey, QueueUnit
 from rmqctl.store.store_files import StoreFiles
-
-Key = tuple[str, int]
+from rmqctl.store.survey.run_units import read_units
 
 # code, and what is said of one and of several
-_STATES: dict[State, tuple[str, str, str]] = {
-    State.PLACEHOLDER: (
+_STATES: dict[SlotState, tuple[str, str, str]] = {
+    SlotState.PLACEHOLDER: (
         "RMQ-CQ-013",
         "message of the log has a filler unit in its slot",
         "messages of the log have a filler unit in their slots",
     ),
-    State.SIZE: (
+    SlotState.SIZE: (
         "RMQ-CQ-010",
         "unit gives its message another size than the log",
         "units give their messages another size than the log",
     ),
-    State.TAGS: (
+    SlotState.TAGS: (
         "RMQ-CQ-011",
         "unit holds another tags code than its message implies",
         "units hold another tags code than their messages imply",
     ),
-    State.EXT: (
+    SlotState.EXT: (
         "RMQ-CQ-021",
         "unit leads to an ext unit that cannot be read",
         "units lead to an ext unit that cannot be read",
     ),
-    State.FIELDS: (
+    SlotState.FIELDS: (
         "RMQ-CQ-024",
         "batch unit gives another store time or number of messages",
         "batch units give another store time or number of messages",
     ),
-    State.IMPLAUSIBLE: (
+    SlotState.IMPLAUSIBLE: (
         "RMQ-CQ-018",
         "message of the log has a queue offset that cannot be right",
         "messages of the log have a queue offset that cannot be right",
@@ -65,18 +64,18 @@ _OTHER_TIME = (
     "delayed message has a delivery time that its level does not imply",
     "delayed messages have a delivery time that their level does not imply",
 )
-_VERDICTS: dict[Verdict, tuple[str, bool | None]] = {
-    Verdict.HOLE: ("RMQ-CQ-014", None),
-    Verdict.GARBAGE: ("RMQ-CQ-015", False),
-    Verdict.ORDER: ("RMQ-CQ-016", False),
-    Verdict.STALE: ("RMQ-CQ-016", False),
-    Verdict.PAST: ("RMQ-CQ-008", None),
-    Verdict.DAMAGED: ("RMQ-CQ-009", True),
-    Verdict.NO_MESSAGE: ("RMQ-CQ-007", False),
-    Verdict.NOT_QUEUED: ("RMQ-CQ-006", False),
-    Verdict.OTHER_QUEUE: ("RMQ-CQ-006", False),
-    Verdict.OTHER_SLOT: ("RMQ-CQ-005", False),
-    Verdict.TAKEN: ("RMQ-CQ-017", False),
+_VERDICTS: dict[UnitVerdict, tuple[str, bool | None]] = {
+    UnitVerdict.HOLE: ("RMQ-CQ-014", None),
+    UnitVerdict.GARBAGE: ("RMQ-CQ-015", False),
+    UnitVerdict.ORDER: ("RMQ-CQ-016", False),
+    UnitVerdict.STALE: ("RMQ-CQ-016", False),
+    UnitVerdict.PAST: ("RMQ-CQ-008", None),
+    UnitVerdict.DAMAGED: ("RMQ-CQ-009", True),
+    UnitVerdict.NO_MESSAGE: ("RMQ-CQ-007", False),
+    UnitVerdict.NOT_QUEUED: ("RMQ-CQ-006", False),
+    UnitVerdict.OTHER_QUEUE: ("RMQ-CQ-006", False),
+    UnitVerdict.OTHER_SLOT: ("RMQ-CQ-005", False),
+    UnitVerdict.TAKEN: ("RMQ-CQ-017", False),
 }
 # slots of delayed messages that are compared to find out whether another table of levels was in use
 _COMPARED_DELAYS = 64
@@ -84,7 +83,7 @@ _COMPARED_DELAYS = 64
 
 def gone(files: StoreFiles, tally: QueuesTally) -> Finding:
     """No queue holds any unit although the log implies some."""
-    messages = sum(queue.of(State.IMPLIED).units for queue in tally.queues.values())
+    messages = sum(queue.of(SlotState.IMPLIED).units for queue in tally.queues.values())
     return Finding(
         "RMQ-CQ-004",
         f"no consume queue holds a unit, but the commitlog has {counted(messages, 'message')} for "
@@ -97,7 +96,7 @@ def gone(files: StoreFiles, tally: QueuesTally) -> Finding:
     )
 
 
-def behind(files: StoreFiles, missing: list[tuple[Key, Stretch]], seen: LogSeen) -> Finding:
+def behind(files: StoreFiles, missing: list[tuple[QueueKey, Stretch]], seen: LogSeen) -> Finding:
     """The last messages of the log are in no queue yet."""
     (topic, queue_id), first = min(missing, key=lambda item: item[1].first_offset)
     messages = sum(stretch.units for _, stretch in missing)
@@ -125,8 +124,8 @@ def _last(messages: int, queues: int) -> str:
     return f"the last {messages} messages are not in their {'queue' if queues == 1 else f'{queues} queues'}"
 
 
-def state_findings(
-    files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, tally: QueueTally, missing: Int64s
+def slot_findings(
+    files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, tally: QueueTally, missing: Int64s
 ) -> Iterator[Finding]:
     """Messages whose slots do not hold their units; `missing`: those whose slots are empty for no good reason, as
     `Stretches.table`."""
@@ -137,14 +136,14 @@ def state_findings(
         stretches = tally.of(state)
         if len(stretches):
             yield _state_finding(files, key, queue, code, counted(stretches.units, *said), stretches.table())
-    delayed = tally.of(State.DELIVERY)
+    delayed = tally.of(SlotState.DELIVERY)
     if len(delayed):
         if _is_other_table(files, key, queue, delayed):
             code, phrases = "RMQ-CQ-012", _OTHER_TABLE
         else:
             code, phrases = "RMQ-CQ-011", _OTHER_TIME
         yield _state_finding(files, key, queue, code, counted(delayed.units, *phrases), delayed.table())
-    matched = tally.of(State.MATCHED).table()
+    matched = tally.of(SlotState.MATCHED).table()
     backward = matched[1:][matched[1:, 0] < matched[:-1, 1]]
     if len(backward):
         text = f"in {counted(len(backward), 'place')} a message that is later in the log stands in an earlier slot"
@@ -152,7 +151,7 @@ def state_findings(
 
 
 def _state_finding(
-    files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, code: str, text: str, stretches: Int64s
+    files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, code: str, text: str, stretches: Int64s
 ) -> Finding:
     first = Stretch(*stretches[0].tolist())
     expected, found = _both(files, key, queue, first)
@@ -172,9 +171,9 @@ def _state_finding(
     )
 
 
-def _both(files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, stretch: Stretch) -> tuple[str | None, str]:
+def _both(files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, stretch: Stretch) -> tuple[str | None, str]:
     """The unit that the first message implies, and the one that stands there."""
-    message = read_message_at(files.log, stretch.first_offset)
+    message = message_if_any(files.log, stretch.first_offset)
     implied: str | None = None
     if message is not None:
         is_batch = isinstance(queue, BatchConsumeQueue)
@@ -201,21 +200,21 @@ def _told(unit: QueueUnit) -> str:
     return f"offset {unit.physical_offset} size {unit.size} code {unit.tags_code}"
 
 
-def _file_of(files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, slot: int) -> Path | None:
+def _file_of(files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, slot: int) -> Path | None:
     if isinstance(queue, ConsumeQueue):
         file = queue.files.find(slot * UNIT_SIZE)
         return file.path if file is not None else queue.directory
     return queue.directory if queue is not None else files.queues.absent(*key).directory
 
 
-def _is_other_table(files: StoreFiles, key: Key, queue: AnyConsumeQueue | None, delayed: Stretches) -> bool:
+def _is_other_table(files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, delayed: Stretches) -> bool:
     """Whether all delivery times are off by the same whole seconds: another messageDelayLevel was in use."""
     if not isinstance(queue, ConsumeQueue):
         return False
     differences: set[int] = set()
     for _, stretch in zip(range(_COMPARED_DELAYS), delayed, strict=False):
         for slot, offset in ((stretch.slot_begin, stretch.first_offset), (stretch.slot_end - 1, stretch.last_offset)):
-            message = read_message_at(files.log, offset)
+            message = message_if_any(files.log, offset)
             if message is None:
                 return False
             code = int(read_units(queue, slot, 1)[0]["tags_code"])
@@ -228,10 +227,10 @@ def look_findings(files: StoreFiles, queue: AnyConsumeQueue, look: QueueLook, se
     for verdict, suspicion in look.suspicions.items():
         code, is_lost = _VERDICTS[verdict]
         unit, found = suspicion.first
-        if verdict is Verdict.TAKEN:
+        if verdict is UnitVerdict.TAKEN:
             text = counted(suspicion.units, "message has", "messages have")
             text += " a queue offset that another message of the queue has"
-        elif verdict is Verdict.HOLE:
+        elif verdict is UnitVerdict.HOLE:
             text = counted(suspicion.units, "slot inside the queue holds", "slots inside the queue hold")
             text += f" zeros and {'belongs' if suspicion.units == 1 else 'belong'} to no message"
         else:
@@ -243,13 +242,13 @@ def look_findings(files: StoreFiles, queue: AnyConsumeQueue, look: QueueLook, se
             physical_offset=unit.physical_offset if unit.physical_offset > 0 or unit.size > 0 else None,
             topic=queue.topic,
             queue_id=queue.queue_id,
-            expected=f"below {seen.log_end}" if verdict is Verdict.PAST else f"slot {unit.queue_offset}",
+            expected=f"below {seen.log_end}" if verdict is UnitVerdict.PAST else f"slot {unit.queue_offset}",
             found=found if found is not None else _standing(queue, unit.queue_offset),
             bytes=suspicion.bytes,
             messages=suspicion.units,
             data_lost=is_lost,
             # a torn tail is cut, and the units go with it
-            fix="rmqctl recover" if verdict is Verdict.DAMAGED and unit.physical_offset >= seen.log_end else None,
+            fix="rmqctl recover" if verdict is UnitVerdict.DAMAGED and unit.physical_offset >= seen.log_end else None,
         )
     if look.unread:
         yield Finding(
@@ -297,7 +296,7 @@ def expired_files(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
     found = [
         (queue, decision)
         for queue in files.queues.all()
-        for decision in judge_queue(queue, seen.log_begin, files.descriptors)
+        for decision in judge_queue(queue, seen.log_begin)
         if decision.because is Because.STALE
     ]
     if found:

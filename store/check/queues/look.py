@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, StoredMessage, decode_message
 from rmqctl.store.check.cross import Level, LogSeen
-from rmqctl.store.check.queues.tally import QueueTally, Slots, State
+from rmqctl.store.check.queues.tally import QueueTally, Slots, SlotState
 from rmqctl.store.columns.batch import Flags, Int64s
-from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE
+from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import data_extents
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
@@ -27,14 +26,14 @@ from rmqctl.store.survey.run_units import UNIT, Units
 
 # the slots that the comparison in the other direction has said all about
 _TOLD = (
-    State.MATCHED,
-    State.MISSING,
-    State.PLACEHOLDER,
-    State.SIZE,
-    State.TAGS,
-    State.DELIVERY,
-    State.EXT,
-    State.FIELDS,
+    SlotState.MATCHED,
+    SlotState.MISSING,
+    SlotState.PLACEHOLDER,
+    SlotState.SIZE,
+    SlotState.TAGS,
+    SlotState.DELIVERY,
+    SlotState.EXT,
+    SlotState.FIELDS,
 )
 # units whose messages are read in one queue and in one store: each costs a read somewhere in the log
 _READ_OF_A_QUEUE = 2_000
@@ -44,7 +43,7 @@ _EVERYTHING = 1 << 62
 _WORTH_A_LOOK = 1 << 20
 
 
-class Verdict(enum.Enum):
+class UnitVerdict(enum.Enum):
     """What is wrong with a unit that no message accounts for."""
 
     HOLE = "zeros"
@@ -80,10 +79,12 @@ class Suspicion:
 class QueueLook:
     """What was found in one queue. `unread`: units that point at some message which was not read any more."""
 
-    suspicions: dict[Verdict, Suspicion] = field(default_factory=dict)
+    suspicions: dict[UnitVerdict, Suspicion] = field(default_factory=dict)
     unread: int = 0
 
-    def note(self, verdict: Verdict, unit: QueueUnit, found: str | None = None, units: int = 1, size: int = 0) -> None:
+    def note(
+        self, verdict: UnitVerdict, unit: QueueUnit, found: str | None = None, units: int = 1, size: int = 0
+    ) -> None:
         """Some units have this verdict; `unit` is the first of them."""
         known = self.suspicions.get(verdict)
         if known is None:
@@ -115,18 +116,6 @@ def told_slots(tally: QueueTally) -> Slots:
     return Slots.of(np.concatenate([part.begins for part in parts]), np.concatenate([part.ends for part in parts]))
 
 
-def read_message_at(log: MappedFileQueue, physical_offset: int) -> StoredMessage | None:
-    """The message that begins at an offset, its checksum aside; None where none does."""
-    head = log.read(physical_offset, 4)
-    size = int.from_bytes(head, "big", signed=True)
-    if not MINIMUM_FRAME_SIZE <= size <= MAXIMUM_FRAME_SIZE:
-        return None
-    try:
-        return decode_message(log.read(physical_offset, size), 0, size, physical_offset, check_crc=False)
-    except FrameDamage:
-        return None
-
-
 class UnitLook:
     """Looks through the queues of one store; reads no more messages than it may."""
 
@@ -146,15 +135,15 @@ class UnitLook:
         self._left_of_queue = _READ_OF_A_QUEUE
         told = told_slots(tally)
         # from here on no unit may point at what has expired
-        matched = tally.of(State.MATCHED).table()[:, 0]
+        matched = tally.of(SlotState.MATCHED).table()[:, 0]
         live_from = int(matched.min()) if len(matched) else _EVERYTHING
-        displaced = tally.of(State.ELSEWHERE).slots()
+        displaced = tally.of(SlotState.ELSEWHERE).slots()
         for slots, units in _unaccounted(queue, told):
             self._judge(result, queue, slots, units, live_from, displaced)
-        for stretch in tally.of(State.ELSEWHERE):
+        for stretch in tally.of(SlotState.ELSEWHERE):
             for begin, end in told.common(stretch.slot_begin, stretch.slot_end):
                 offset = stretch.first_offset if begin == stretch.slot_begin else -1
-                result.note(Verdict.TAKEN, QueueUnit(begin, offset, 0, 0), None, end - begin)
+                result.note(UnitVerdict.TAKEN, QueueUnit(begin, offset, 0, 0), None, end - begin)
         return result
 
     def look_at_end(self, queue: AnyConsumeQueue) -> QueueLook:
@@ -183,7 +172,7 @@ class UnitLook:
         is_displaced = displaced.contain(slots)
         rest: Flags = ~((offsets == 0) & (sizes == PLACEHOLDER_SIZE))
 
-        def take(verdict: Verdict, chosen: Flags) -> None:
+        def take(verdict: UnitVerdict, chosen: Flags) -> None:
             nonlocal rest
             chosen = chosen & rest
             rest = rest & ~chosen
@@ -191,25 +180,25 @@ class UnitLook:
             if len(places):
                 first = int(places[0])
                 unit = QueueUnit(int(slots[first]), *units[first].item())
-                size = int(np.maximum(sizes[places], 0).sum()) if verdict is not Verdict.GARBAGE else 0
+                size = int(np.maximum(sizes[places], 0).sum()) if verdict is not UnitVerdict.GARBAGE else 0
                 result.note(verdict, unit, None, len(places), size)
 
         empty = (offsets == 0) & (sizes == 0)
         if seen.is_whole:
-            take(Verdict.HOLE, empty)
+            take(UnitVerdict.HOLE, empty)
         rest &= ~empty
-        take(Verdict.GARBAGE, (offsets < 0) | (sizes <= 0) | (sizes >= PLACEHOLDER_SIZE))
+        take(UnitVerdict.GARBAGE, (offsets < 0) | (sizes <= 0) | (sizes >= PLACEHOLDER_SIZE))
         expired = offsets < seen.log_begin
-        take(Verdict.STALE, expired & ((slots >= live_from) | is_displaced))
+        take(UnitVerdict.STALE, expired & ((slots >= live_from) | is_displaced))
         backward = np.zeros(len(slots), np.bool_)
         backward[1:] = (offsets[1:] < offsets[:-1]) & expired[:-1] & rest[:-1]
-        take(Verdict.ORDER, expired & backward)
+        take(UnitVerdict.ORDER, expired & backward)
         rest &= ~expired
         is_asked = is_displaced | self._ranges.contain(offsets)
-        take(Verdict.DAMAGED, self._damaged.contain(offsets) & is_asked)
+        take(UnitVerdict.DAMAGED, self._damaged.contain(offsets) & is_asked)
         if seen.is_live:
             rest &= offsets < seen.log_end  # what came since the end was looked up
-        take(Verdict.PAST, offsets >= seen.log_end)
+        take(UnitVerdict.PAST, offsets >= seen.log_end)
         rest &= is_asked
         for number in np.flatnonzero(rest).tolist():
             self._read(result, queue, QueueUnit(int(slots[number]), *units[number].item()), bool(is_displaced[number]))
@@ -222,26 +211,29 @@ class UnitLook:
         self._left -= 1
         self._left_of_queue -= 1
         verdict, found = self._verdict(queue, unit)
-        if verdict is Verdict.TAKEN and not is_displaced:
+        if verdict is UnitVerdict.TAKEN and not is_displaced:
             return  # nothing is wrong with it: the unit came while the store was looked at
-        if verdict is Verdict.NO_MESSAGE and unit.physical_offset < self._files.log.min_offset:
+        if verdict is UnitVerdict.NO_MESSAGE and unit.physical_offset < self._files.log.min_offset:
             return  # its file was removed meanwhile
         result.note(verdict, unit, found, 1, unit.size)
 
-    def _verdict(self, queue: AnyConsumeQueue, unit: QueueUnit) -> tuple[Verdict, str | None]:
-        message = read_message_at(self._files.log, unit.physical_offset)
+    def _verdict(self, queue: AnyConsumeQueue, unit: QueueUnit) -> tuple[UnitVerdict, str | None]:
+        message = message_if_any(self._files.log, unit.physical_offset)
         if message is None:
-            return Verdict.NO_MESSAGE, None
+            return UnitVerdict.NO_MESSAGE, None
         is_batch = isinstance(queue, BatchConsumeQueue)
         slots = list(queue_slots(message, self._levels, is_batch))
         if not slots:
-            return Verdict.NOT_QUEUED, f"{message.topic} queue {message.queue_id}"
+            return UnitVerdict.NOT_QUEUED, f"{message.topic} queue {message.queue_id}"
         own = [slot.unit for slot in slots if (slot.topic, slot.queue_id) == (queue.topic, queue.queue_id)]
         if not own:
-            return Verdict.OTHER_QUEUE, f"{slots[0].topic} queue {slots[0].queue_id} slot {slots[0].unit.queue_offset}"
+            return (
+                UnitVerdict.OTHER_QUEUE,
+                f"{slots[0].topic} queue {slots[0].queue_id} slot {slots[0].unit.queue_offset}",
+            )
         if any(one.queue_offset == unit.queue_offset for one in own):
-            return Verdict.TAKEN, None
-        return Verdict.OTHER_SLOT, f"slot {own[0].queue_offset}"
+            return UnitVerdict.TAKEN, None
+        return UnitVerdict.OTHER_SLOT, f"slot {own[0].queue_offset}"
 
 
 def _unaccounted(queue: AnyConsumeQueue, told: Slots) -> Iterator[tuple[Int64s, Units]]:

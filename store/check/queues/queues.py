@@ -13,16 +13,15 @@ from rmqctl.store.check.queues.findings import (
     expired_files,
     gone,
     look_findings,
-    state_findings,
+    slot_findings,
 )
 from rmqctl.store.check.queues.look import UnitLook
-from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, State, Stretch, Stretches
+from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, SlotState, Stretch, Stretches
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Run
-
-Key = tuple[str, int]
 
 
 class QueueCheck:
@@ -67,24 +66,24 @@ class QueueCheck:
             yield from self._finish(now, seen)
 
     def _finish(self, files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
-        queues: dict[Key, AnyConsumeQueue] = {(queue.topic, queue.queue_id): queue for queue in files.queues.all()}
+        queues: dict[QueueKey, AnyConsumeQueue] = {(queue.topic, queue.queue_id): queue for queue in files.queues.all()}
         if self.tally.queues and not any(_has_units(queue) for queue in queues.values()) and not seen.is_live:
             yield gone(files, self.tally)
             return
         reached = self._dispatched(queues, seen)
-        undispatched: list[tuple[Key, Stretch]] = []
+        undispatched: list[tuple[QueueKey, Stretch]] = []
         look = UnitLook(files, seen)
         for key in sorted({*queues, *self.tally.queues}):
             queue = queues.get(key)
             tally = self.tally.queues.get(key) or QueueTally(isinstance(queue, BatchConsumeQueue))
-            missing = tally.of(State.MISSING)
+            missing = tally.of(SlotState.MISSING)
             if seen.is_live:
                 missing = _all_still_missing(queue, missing)
             table = missing.table()
             # in a store in use a stretch may have come in part, so only its last message tells
             is_late = table[:, 3 if seen.is_live else 2] > reached
             undispatched += [(key, Stretch(*row)) for row in table[is_late].tolist()]
-            yield from state_findings(files, key, queue, tally, table[~is_late])
+            yield from slot_findings(files, key, queue, tally, table[~is_late])
             if queue is None:
                 continue
             yield from look_findings(files, queue, look.look(queue, tally), seen)
@@ -95,7 +94,7 @@ class QueueCheck:
         if seen.is_whole and not seen.is_live:
             yield from expired_files(files, seen)
 
-    def _dispatched(self, queues: dict[Key, AnyConsumeQueue], seen: LogSeen) -> int:
+    def _dispatched(self, queues: dict[QueueKey, AnyConsumeQueue], seen: LogSeen) -> int:
         """Physical offset of the last message that reached its queue; all messages before it should have."""
         if seen.is_whole:
             return self.tally.last_matched()

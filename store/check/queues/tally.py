@@ -148,7 +148,7 @@ class Slots(NamedTuple):
         return found
 
 
-class State(enum.IntEnum):
+class SlotState(enum.IntEnum):
     """How a message of the log stands in its queue."""
 
     IMPLIED = 0
@@ -182,23 +182,23 @@ class QueueTally:
 
     def __init__(self, is_batch: bool) -> None:
         self.is_batch = is_batch
-        self.states: dict[State, Stretches] = {}
+        self.states: dict[SlotState, Stretches] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, QueueTally) and self.is_batch == other.is_batch and self.states == other.states
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
-    def of(self, state: State) -> Stretches:
+    def of(self, state: SlotState) -> Stretches:
         """The stretches of a state."""
         found = self.states.get(state)
         return Stretches() if found is None else found
 
-    def add(self, state: State, stretch: Stretch) -> None:
+    def add(self, state: SlotState, stretch: Stretch) -> None:
         """The next messages of the queue that are in this state."""
         self.states.setdefault(state, Stretches()).add(stretch)
 
-    def add_units(self, state: State, slots: Int64s, units: Units) -> None:
+    def add_units(self, state: SlotState, slots: Int64s, units: Units) -> None:
         """The same, message by message."""
         sizes, offsets = units["size"].astype(np.int64), units["physical_offset"].astype(np.int64)
         self.states.setdefault(state, Stretches()).add_units(slots, offsets, sizes)
@@ -232,5 +232,5 @@ class QueuesTally:
 
     def last_matched(self) -> int:
         """Physical offset of the last message that has its unit; -1 if none has."""
-        matched = [tally.of(State.MATCHED).table()[:, 3] for tally in self.queues.values()]
+        matched = [tally.of(SlotState.MATCHED).table()[:, 3] for tally in self.queues.values()]
         return max((int(offsets.max()) for offsets in matched if len(offsets)), default=-1)

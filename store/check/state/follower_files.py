@@ -10,7 +10,7 @@ from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.log.log_files import entry_findings
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
-from rmqctl.store.journal.folder import TO_MEND
+from rmqctl.store.journal.kept.folder import TO_MEND
 from rmqctl.store.journal.log import DAMAGED, changes
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, list_queues
 from rmqctl.store.store_files import StoreFiles

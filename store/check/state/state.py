@@ -18,7 +18,6 @@ from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_survey import start_after_crash
-from rmqctl.store.survey.tail import last_file_with_data
 
 _FAR_FILES = 3
 # messages behind the last one in a queue that are looked at, one by one
@@ -143,7 +142,7 @@ def _queued(files: StoreFiles) -> _Queued | None:
 
 def _times(files: StoreFiles) -> Iterator[Finding]:
     """Sealed files: the next file's first message came when this one was closed, and its time was set then."""
-    last = last_file_with_data(files.log)
+    last = files.log.last_with_data()
     younger: list[tuple[int, int]] = []
     older: list[tuple[int, int]] = []
     for number, file in enumerate(files.log.files[:-1]):

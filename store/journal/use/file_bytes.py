@@ -9,14 +9,14 @@ from pathlib import Path
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.store.files.reading import data_extents
-from rmqctl.store.journal.entry import CHUNK, CREATE, IN_PLACE, RESIZE, WRITE, Entry
+from rmqctl.store.journal.kept.entry import CHUNK, CREATE, IN_PLACE, RESIZE, WRITE, Entry
 
 _BLOCK = 1 << 16
 _SECTOR = 512
-Range = tuple[int, int]
+_Range = tuple[int, int]
 
 
-def ranges_of(entries: list[Entry]) -> list[Range]:
+def ranges_of(entries: list[Entry]) -> list[_Range]:
     """The ranges [begin, end) of one file that these operations may change, in order, none touching another."""
     return [(begin, end) for begin, end, _ in _groups(entries)]
 
@@ -36,13 +36,13 @@ def _groups(entries: list[Entry]) -> list[tuple[int, int, list[Entry]]]:
     return [(begin, end, [entries[number] for number in sorted(numbers)]) for begin, end, numbers in found]
 
 
-def _range(entry: Entry) -> Range:
+def _range(entry: Entry) -> _Range:
     if entry.kind == RESIZE:  # what is cut off; what a file gains are zeros, as behind its end
         return entry.new_size, max(entry.size or 0, entry.new_size)
     return entry.offset, entry.offset + entry.length
 
 
-def digest_outside(path: Path, ranges: list[Range]) -> str:
+def digest_outside(path: Path, ranges: list[_Range]) -> str:
     """SHA-256, in hex, of all of a file but `ranges` and zeros, each block with its position: holes and the file's
     length play no part. UnreadableError."""
     digest = hashlib.sha256()
@@ -63,7 +63,7 @@ def digest_outside(path: Path, ranges: list[Range]) -> str:
     return digest.hexdigest()
 
 
-def _masked(data: bytes, position: int, ranges: list[Range], first: int) -> bytes:
+def _masked(data: bytes, position: int, ranges: list[_Range], first: int) -> bytes:
     masked = None
     for begin, end in ranges[first:]:
         if begin >= position + len(data):
@@ -74,7 +74,7 @@ def _masked(data: bytes, position: int, ranges: list[Range], first: int) -> byte
     return data if masked is None else bytes(masked)
 
 
-def sizes_of(entries: list[Entry]) -> list[Range]:
+def sizes_of(entries: list[Entry]) -> list[_Range]:
     """The sizes, as [least, largest], that one file may have while these operations are done or taken back."""
     size = entries[0].size or 0
     found = [(size, size)]

@@ -13,20 +13,20 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, RmqctlError, UnreadableError
-from rmqctl.store.journal.entry import (
+from rmqctl.store.journal.kept.entry import (
     CREATE,
     IN_PLACE,
     INSTALL,
     MOVE,
     RESIZE,
     Entry,
-    Item,
+    TreeItem,
     is_same,
     to_text,
     tree_items,
 )
-from rmqctl.store.journal.folder import AFTER, APPLIED, BEFORE, Journalled
-from rmqctl.store.journal.moving import is_leftover
+from rmqctl.store.journal.kept.folder import AFTER, APPLIED, BEFORE, Journalled
+from rmqctl.store.journal.kept.moving import is_leftover
 from rmqctl.store.journal.use.file_bytes import digest_outside, is_as_left, ranges_of, sizes_of
 from rmqctl.store.journal.use.marks import Marks, marks_with_lock
 
@@ -91,9 +91,9 @@ def _refuse_changed(journal: Journalled) -> None:
                 raise _changed(journal, path)
 
 
-def _after(journal: Journalled) -> dict[Path, int | list[Item] | None]:
+def _after(journal: Journalled) -> dict[Path, int | list[TreeItem] | None]:
     """What every changed path is when the change is complete: a size, a tree, or nothing."""
-    after: dict[Path, int | list[Item] | None] = {}
+    after: dict[Path, int | list[TreeItem] | None] = {}
     for entry in journal.entries:
         path = entry.path
         if entry.kind in (MOVE, INSTALL):

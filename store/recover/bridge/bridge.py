@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
+from rmqctl.store.commitlog.one_message import message_without_crc
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.reading import end_of_nonzero
-from rmqctl.store.journal.frame import Change, Terms
+from rmqctl.store.journal.frame import PlannedChange, Terms
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Resize, WriteRange
 from rmqctl.store.recover.bridge.filler import (
     BLANK_SIZE,
@@ -38,7 +39,7 @@ from rmqctl.store.survey.log_runs import Run
 _WRITE = 1 << 20
 
 
-class Place(NamedTuple):
+class FramePlace(NamedTuple):
     """Where a frame will stand. `lost`: the message that a filler stands for, None for padding."""
 
     physical_offset: int
@@ -60,7 +61,7 @@ def recover_bridging(
     The report's `bridged` has a row for each span. RefusedError where that cannot be; otherwise as `recover`.
     """
 
-    def goal(change: Change) -> Goal:
+    def goal(change: PlannedChange) -> Goal:
         return Goal(bridges=plan_bridges(change.files, change.spill, progress))
 
     return recover_with(files, goal, "recover", Terms(dry_run, keeps, arguments, journal_in), progress)
@@ -112,10 +113,8 @@ def _bridge(files: StoreFiles, bridges: Bridges, span: Span, lost: list[Lost], l
 def _neighbour(files: StoreFiles, span: Span, log_map: LogMap) -> Neighbour:
     """The good message before the span, else the one behind it."""
     offset = log_map.runs[span.run][2] if span.run >= 0 else log_map.runs[0][0]
-    size = int.from_bytes(files.log.read(offset, 4), "big")
-    data = files.log.read(offset, size)
     try:
-        return Neighbour(decode_message(data, 0, len(data), offset, check_crc=False))
+        return Neighbour(message_without_crc(files.log, offset))
     except FrameDamage as damage:
         raise RefusedError(
             f"has changed while it was read: {damage}", file=span.path, physical_offset=offset, hint="run it again"
@@ -124,7 +123,7 @@ def _neighbour(files: StoreFiles, span: Span, log_map: LogMap) -> Neighbour:
 
 def lay_out(
     beside: Neighbour, lost: list[Lost], begin: int, limit: int, reason: str, *, must_fill: bool
-) -> tuple[list[Place], int]:
+) -> tuple[list[FramePlace], int]:
     """Places for the frames of [begin, limit), each lost message where it stood if that can be; and how many of their
     slots get none for want of room. With `must_fill` the frames end at `limit`, unless not even padding fits."""
     kept = list(lost)
@@ -147,9 +146,9 @@ def lay_out(
     return places, sum(max(1, message.own.batch_size) for message in lost[len(kept) :])
 
 
-def _placed(beside: Neighbour, lost: list[Lost], begin: int, reason: str | None = None) -> list[Place]:
+def _placed(beside: Neighbour, lost: list[Lost], begin: int, reason: str | None = None) -> list[FramePlace]:
     """`reason`: messages of which no size is known get room for it, else as little as they can have."""
-    places: list[Place] = []
+    places: list[FramePlace] = []
     position = begin
     for message in lost:
         topic, properties = message.own.key[0], message.properties
@@ -163,31 +162,31 @@ def _placed(beside: Neighbour, lost: list[Lost], begin: int, reason: str | None 
             size = max(least, message.physical_offset + message.size - position)
         elif reason is not None:
             size = marked_filler_size(beside, topic, reason, properties)
-        places.append(Place(position, size, message))
+        places.append(FramePlace(position, size, message))
         position += size
     return places
 
 
-def _told(places: list[Place]) -> list[tuple[int, int]]:
+def _told(places: list[FramePlace]) -> list[tuple[int, int]]:
     """Where those stand whose place is known."""
     return [(place.physical_offset, place.size) for place in places if place.lost is not None and place.lost.size]
 
 
-def _end(places: list[Place], begin: int) -> int:
+def _end(places: list[FramePlace], begin: int) -> int:
     return places[-1].physical_offset + places[-1].size if places else begin
 
 
-def _padding(beside: Neighbour, position: int, length: int) -> Iterator[Place]:
+def _padding(beside: Neighbour, position: int, length: int) -> Iterator[FramePlace]:
     while length:
         size = min(length, LARGEST_PADDING)
         if 0 < length - size < padding_size(beside):
             size -= padding_size(beside)
-        yield Place(position, size, None)
+        yield FramePlace(position, size, None)
         position += size
         length -= size
 
 
-def _frames(beside: Neighbour, places: list[Place], reason: str, fillers: list[StoredMessage]) -> Iterator[bytes]:
+def _frames(beside: Neighbour, places: list[FramePlace], reason: str, fillers: list[StoredMessage]) -> Iterator[bytes]:
     """The frames one after the other. `fillers` gets those that take a slot, as the walk will find them but without
     their bodies: nothing is written that is not good by our own rules, and a whole file need not be in memory."""
     for place in places:
@@ -198,7 +197,7 @@ def _frames(beside: Neighbour, places: list[Place], reason: str, fillers: list[S
         yield frame
 
 
-def _frame(beside: Neighbour, place: Place, reason: str) -> bytes:
+def _frame(beside: Neighbour, place: FramePlace, reason: str) -> bytes:
     lost = place.lost
     if lost is None:
         return padding_frame(beside, place.physical_offset, place.size)

@@ -12,14 +12,16 @@ import numpy as np
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.layouts import BATCH_ITEM_HEAD, BATCH_ITEM_PROPERTIES_LENGTH, SYS_FLAG_INNER_BATCH
-from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, StoredMessage, decode_message
+from rmqctl.formats.message import MINIMUM_FRAME_SIZE, StoredMessage
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE
+from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, queue_slots
-from rmqctl.store.recover.bridge.spans import LogMap, QueueKey, Span
-from rmqctl.store.recover.mend.batch_consumequeue import LARGEST_BATCH
+from rmqctl.store.queues.unit import QueueKey
+from rmqctl.store.recover.bridge.spans import LogMap, Span
+from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.run_units import UNIT
 
@@ -138,7 +140,9 @@ def _in_span(
     lost: list[Lost] = []
     position = span.begin
     while position < span.end:
-        message = _framed(files, span, position)
+        # all but its CRC may be right
+        room = min(span.end, span.file_start + span.existing) - position
+        message = message_if_any(files.log, position, room)
         told = units.get(position)
         size = message.total_size if message is not None else told.size if told is not None else 0
         slots = told.slots if told is not None else _slots_of(files, message)
@@ -161,19 +165,6 @@ def _in_order(slots: Iterable[Slot]) -> list[Slot]:
     batches = [slot for slot in found if slot.batch_size]
     others = [slot for slot in found if not slot.batch_size]
     return batches[:1] + sorted(others, key=lambda slot: slot.key[0].startswith(LMQ_PREFIX))
-
-
-def _framed(files: StoreFiles, span: Span, position: int) -> StoredMessage | None:
-    """The message at `position` if all but its CRC is right."""
-    available = min(span.end, span.file_start + span.existing) - position
-    size = int.from_bytes(files.log.read(position, 4), "big", signed=True) if available >= MINIMUM_FRAME_SIZE else 0
-    if not MINIMUM_FRAME_SIZE <= size <= min(available, MAXIMUM_FRAME_SIZE):
-        return None
-    data = files.log.read(position, size)
-    try:
-        return decode_message(data, 0, len(data), position, check_crc=False)
-    except FrameDamage:
-        return None
 
 
 def _slots_of(files: StoreFiles, message: StoredMessage | None) -> list[Slot]:

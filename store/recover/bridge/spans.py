@@ -11,13 +11,12 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.queues.dispatch import queue_slots
-from rmqctl.store.recover.mend.batch_consumequeue import LARGEST_BATCH
+from rmqctl.store.queues.unit import QueueKey
+from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest, Run
 from rmqctl.store.survey.log_survey import new_survey
 from rmqctl.store.survey.run_survey import survey_runs
-
-QueueKey = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -91,8 +90,8 @@ def survey_damage(files: StoreFiles, progress: Progress | None = None) -> tuple[
         for key, numbers in slots.items():
             found.queues.setdefault(key, []).append((number, min(numbers), max(numbers)))
 
-    survey = new_survey(files.log, 0)
-    survey_runs(survey, files.log, Digest(levels, keys=False), on_run, tolerant=True, progress=progress)
+    survey = new_survey(files.log, 0, tolerant=True)
+    survey_runs(survey, files.log, Digest(levels, keys=False), on_run, progress)
     spans = _merged(piece for damage in survey.tolerated for piece in _by_file(files, damage))
     for span in spans:
         span.run = found.run_before(span.begin)

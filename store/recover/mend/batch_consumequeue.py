@@ -9,9 +9,7 @@ from rmqctl.store.files.reading import Descriptors, end_of_nonzero
 from rmqctl.store.journal.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
 from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE, BatchConsumeQueue, pack_batch_unit
 from rmqctl.store.queues.unit import QueueUnit
-
-# the unit's batch size is a signed 16-bit integer
-LARGEST_BATCH = 0x7FFF
+from rmqctl.store.recover.mend.slot_order import has_batch_slot
 
 
 class BatchConsumeQueueMend:
@@ -37,11 +35,10 @@ class BatchConsumeQueueMend:
 
     def add(self, unit: QueueUnit) -> None:
         """The log implies `unit`."""
-        is_possible = unit.queue_offset >= 0 and 0 < unit.batch_size <= LARGEST_BATCH
-        if not is_possible or (self._wanted and unit.queue_offset < self._wanted[-1].next_queue_offset):
+        if has_batch_slot(unit, self._wanted[-1].next_queue_offset if self._wanted else 0):
+            self._wanted.append(unit)
+        else:
             self.conflicts += 1
-            return
-        self._wanted.append(unit)
 
     def finish(self) -> None:
         """Plan every file whose units differ, and that nothing is left behind the last unit."""

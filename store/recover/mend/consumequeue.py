@@ -8,16 +8,15 @@ import numpy as np
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
-from rmqctl.formats.message import MINIMUM_FRAME_SIZE
-from rmqctl.store.columns.batch import Flags, Int64s
+from rmqctl.store.columns.batch import Flags
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
-from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueUnit, ext_offset
+from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, ext_offset
 from rmqctl.store.recover.mend.gone import IsGone, gone_mask
 from rmqctl.store.recover.mend.queue_files import QueueFiles, Spill
-from rmqctl.store.survey.log_runs import consecutive
+from rmqctl.store.recover.mend.slot_order import SlotOrder
 from rmqctl.store.survey.run_units import UNIT, Units
 
 _FLUSH_UNITS = 8192
@@ -25,18 +24,7 @@ _NO_UNITS = bytes(_FLUSH_UNITS * UNIT_SIZE)
 _PLACEHOLDER = np.array((0, PLACEHOLDER_SIZE, 0), UNIT)
 
 
-def is_plausible(unit: QueueUnit, next_offset: int, end_of_previous: int, per_file: int) -> bool:
-    """Whether a message can stand so far on in its queue. No checksum covers queueOffset: a flipped bit must not
-    fill the disk with placeholders and leave no slot for the messages behind it.
-
-    Every message takes a frame's room in the log. What a broker is known to skip beyond that (units that came back
-    after a truncation, phantom units) is less than a file of the queue.
-    """
-    room = max(0, unit.physical_offset - end_of_previous) // MINIMUM_FRAME_SIZE
-    return 0 <= unit.queue_offset <= next_offset + room + per_file
-
-
-class ConsumeQueueMend:
+class ConsumeQueueMend(SlotOrder):
     """One queue of 20-byte units. Units come in the order of the log; `finish` plans the tail.
 
     `is_gone(physical_offset)` says that a message cannot be compared with: expired, or inside damage that stays.
@@ -52,11 +40,11 @@ class ConsumeQueueMend:
         is_gone: IsGone,
         spill: Spill | None = None,
     ) -> None:
+        super().__init__(file_size // UNIT_SIZE)
         self.queue = queue
         self.plan = Plan()
         self.added = 0
         self.removed = 0
-        self.conflicts = 0
         self._descriptors = descriptors
         self._is_gone = is_gone
         self._ext_directory = ext_directory
@@ -68,9 +56,6 @@ class ConsumeQueueMend:
                     hint="a broker would not start with it: move it elsewhere, then run the command again",
                 )
         self._files = QueueFiles(queue.files, file_size, self.plan, spill)
-        self._per_file = file_size // UNIT_SIZE
-        self._next: int | None = None
-        self._end_of_previous = 0
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._buffer_start = 0
@@ -81,43 +66,15 @@ class ConsumeQueueMend:
         """Whether anything of this queue is planned to change."""
         return bool(self.plan)
 
-    def add(self, unit: QueueUnit) -> None:
-        """The log implies `unit`. The first message of a slot has it, as in RocketMQ."""
-        if not self._is_plausible(unit):
-            self.conflicts += 1
-            return
-        if self._next is None:
-            first = self.queue.first_slot if self.queue.files.files else unit.queue_offset
-            self._next = self._buffer_start = min(first, unit.queue_offset - unit.queue_offset % self._per_file)
-        if unit.queue_offset < self._next:
-            self.conflicts += 1
-            return
-        if unit.queue_offset > self._next:
-            self._keep(self._next, unit.queue_offset)
-        self._put(CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code))
+    def _begin(self, queue_offset: int) -> int:
+        first = self.queue.first_slot if self.queue.files.files else queue_offset
+        self._buffer_start = min(first, queue_offset - queue_offset % self._per_file)
+        return self._buffer_start
 
-    def add_units(self, slots: Int64s, units: Units) -> None:
-        """`add` for many units, in their order."""
-        for begin, end in consecutive(slots):
-            at = begin
-            while at < end and slots[at] != self._next:
-                self.add(QueueUnit(int(slots[at]), *units[at].item()))
-                at += 1
-            if at < end:
-                # what follows one another without a gap stands where it should
-                last = units[end - 1]
-                self._end_of_previous = int(last["physical_offset"]) + int(last["size"])
-                self._put(units[at:end].tobytes())
-
-    def _is_plausible(self, unit: QueueUnit) -> bool:
-        known = 0 <= unit.queue_offset <= self.queue.max_offset
-        if not known and not is_plausible(unit, self._next or 0, self._end_of_previous, self._per_file):
-            return False
-        self._end_of_previous = unit.end
-        return True
+    def _is_known(self, queue_offset: int) -> bool:
+        return 0 <= queue_offset <= self.queue.max_offset
 
     def _put(self, packed: bytes) -> None:
-        """Units for the next slots."""
         at = 0
         while at < len(packed):
             first = self._next or 0
@@ -132,7 +89,7 @@ class ConsumeQueueMend:
             at += len(piece)
 
     def _keep(self, begin: int, end: int) -> None:
-        """Slots that no message implies: what stands there stays if its message is gone, else a placeholder."""
+        """What stands there stays if its message is gone, else a placeholder."""
         while begin < end:
             existing = self._existing(begin, end)
             is_placeholder = (existing["size"] == PLACEHOLDER_SIZE) & (existing["physical_offset"] == 0)

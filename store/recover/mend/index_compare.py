@@ -7,27 +7,25 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.layouts import INDEX_ENTRY
-from rmqctl.store.columns.batch import Int32s, Int64s
+from rmqctl.store.columns.batch import Flags, Int32s, Int64s
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import IndexFile
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.recover.mend.gone import IsGone, gone_mask
-from rmqctl.store.survey.index_entries import ENTRY, kernels, time_differences
+from rmqctl.store.survey.index_entries import ENTRY, index_kernels, time_differences
 
 _WINDOW = 1 << 18
 _SLOT_WINDOW = 1 << 18
-Flags = NDArray[np.bool_]
 
 
 class IndexUnsound(Exception):  # noqa: N818 - a finding that ends a comparison, not a failure
     """Slots and chains of a file are not those that its entries imply, or it ends before its last entry."""
 
 
-class Entries(NamedTuple):
+class EntryColumns(NamedTuple):
     """Some entries of index files, in their order. `begins`: the time their file counts from, in ms; -1 for a first
     entry, which RocketMQ counts from the end of the file before."""
 
@@ -36,16 +34,16 @@ class Entries(NamedTuple):
     differences: Int64s
     begins: Int64s
 
-    def those(self, chosen: slice | Flags | Int64s) -> Entries:
+    def those(self, chosen: slice | Flags | Int64s) -> EntryColumns:
         """Some of them."""
         hashes, offsets, differences, begins = self
-        return Entries(hashes[chosen], offsets[chosen], differences[chosen], begins[chosen])
+        return EntryColumns(hashes[chosen], offsets[chosen], differences[chosen], begins[chosen])
 
 
-_NONE = Entries(np.empty(0, np.int32), *(np.empty(0, np.int64) for _ in range(3)))
+_NONE = EntryColumns(np.empty(0, np.int32), *(np.empty(0, np.int64) for _ in range(3)))
 
 
-def entries_of(service: IndexService, descriptors: Descriptors) -> Iterator[Entries]:
+def entries_of(service: IndexService, descriptors: Descriptors) -> Iterator[EntryColumns]:
     """All entries of all files in windows; IndexUnsound if there is anything wrong with slots and chains."""
     for file in service.files:
         try:
@@ -54,9 +52,9 @@ def entries_of(service: IndexService, descriptors: Descriptors) -> Iterator[Entr
             raise IndexUnsound(error.message) from error
 
 
-def _entries_of_file(file: IndexFile, descriptors: Descriptors, is_oldest: bool) -> Iterator[Entries]:
+def _entries_of_file(file: IndexFile, descriptors: Descriptors, is_oldest: bool) -> Iterator[EntryColumns]:
     slots = file.geometry.slots
-    link = kernels().link
+    link = index_kernels().link
     table: Int32s = np.zeros(slots, np.int32)
     last = file.header.index_count - 1
     for number in range(1, last + 1, _WINDOW):
@@ -74,7 +72,7 @@ def _entries_of_file(file: IndexFile, descriptors: Descriptors, is_oldest: bool)
         if number == 1 and not is_oldest:
             begins[0] = -1
         offsets, differences = (entries[name].astype(np.int64) for name in ("physical_offset", "time_difference"))
-        yield Entries(hashes, offsets, differences, begins)
+        yield EntryColumns(hashes, offsets, differences, begins)
     for slot in range(0, slots, _SLOT_WINDOW):
         expected = table[slot : slot + _SLOT_WINDOW]
         data = descriptors.read(file.path, file.geometry.slot_position(slot), 4 * len(expected))
@@ -82,7 +80,7 @@ def _entries_of_file(file: IndexFile, descriptors: Descriptors, is_oldest: bool)
             raise IndexUnsound("a slot does not hold the newest entry")
 
 
-class IndexComparison:
+class EntryComparison:
     """Holds the entries of index files against keys that pass by in the order of the log.
 
     `is_broken`: something is wrong for certain. `is_same`: so far the files held these keys in this order with the
@@ -109,10 +107,10 @@ class IndexComparison:
         if self.is_same and not _has_times(found, timestamps):
             self.is_broken, self.is_same = True, False
 
-    def _up_to(self, end: int) -> Entries:
+    def _up_to(self, end: int) -> EntryColumns:
         """The entries before the first one of a message at or behind `end`, without those of messages that are gone."""
-        found: list[Entries] = []
-        window: Entries | None = self._window
+        found: list[EntryColumns] = []
+        window: EntryColumns | None = self._window
         while window is not None:
             beyond = window.offsets >= end
             count = int(np.argmax(beyond)) if beyond.any() else len(beyond)
@@ -122,7 +120,7 @@ class IndexComparison:
             if count < len(beyond):
                 break
             window = next(self._windows, None)
-        return Entries(*map(np.concatenate, zip(*found, strict=True)))
+        return EntryColumns(*map(np.concatenate, zip(*found, strict=True)))
 
     def finish(self) -> None:
         """There are no more keys: what is left in the files must be of messages that are gone."""
@@ -131,7 +129,7 @@ class IndexComparison:
             self.is_same = False
 
 
-def _has_times(entries: Entries, timestamps: Int64s) -> bool:
+def _has_times(entries: EntryColumns, timestamps: Int64s) -> bool:
     """Whether the entries have the times of their messages."""
     for begin in np.unique(entries.begins).tolist():
         chosen = entries.begins == begin
@@ -151,7 +149,7 @@ class IndexSet:
         found = [_NONE]
         for window in entries_of(service, descriptors):
             found.append(window.those(~gone_mask(is_gone, window.offsets)))
-        entries = Entries(*map(np.concatenate, zip(*found, strict=True)))
+        entries = EntryColumns(*map(np.concatenate, zip(*found, strict=True)))
         self._entries = entries.those(np.argsort(entries.offsets, kind="stable"))
         self._offsets, self._codes = _distinct(entries.hashes, entries.offsets)
         self._messages = self._keys = 0

@@ -12,7 +12,7 @@ from rmqctl.store.index.index_file import Geometry
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.recover.mend.gone import IsGone
 from rmqctl.store.recover.mend.index_build import IndexBuilder
-from rmqctl.store.recover.mend.index_compare import IndexComparison, IndexSet, IndexUnsound
+from rmqctl.store.recover.mend.index_compare import EntryComparison, IndexSet, IndexUnsound
 from rmqctl.store.survey.log_runs import Run
 
 OnRun = Callable[[Run], None]
@@ -38,7 +38,7 @@ class IndexRecovery:
         self._is_gone = is_gone
         self._directory = directory
         self._is_wanted = is_wanted
-        self._comparison = IndexComparison(service, descriptors, is_gone)
+        self._comparison = EntryComparison(service, descriptors, is_gone)
         is_there = bool(service.files) and not service.problems
         self._builder = IndexBuilder(service.geometry, directory if is_wanted and not is_there else None)
         self.staged: list[Path] = []

@@ -10,8 +10,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.queues.batch_consumequeue import pack_batch_unit
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
-from rmqctl.store.recover.mend.consumequeue import is_plausible
-from rmqctl.store.survey.log_runs import consecutive
+from rmqctl.store.recover.mend.slot_order import SlotOrder, has_batch_slot
 from rmqctl.store.survey.run_units import Units
 
 _PLACEHOLDER = CONSUMEQUEUE_UNIT.struct.pack(0, PLACEHOLDER_SIZE, 0)
@@ -19,78 +18,60 @@ _BUFFER = 256 * 1024
 _PLACEHOLDERS_AT_ONCE = 8192
 
 
-class QueueWriter:
-    """A queue of 46-byte units if `is_batch`. `file_size` in bytes. Nothing is flushed to disk.
-
-    `conflicts`: units whose slot another one has, or that cannot stand where they say.
-    """
+class QueueWriter(SlotOrder):
+    """A queue of 46-byte units if `is_batch`. `file_size` in bytes. Nothing is flushed to disk."""
 
     def __init__(
         self, directory: Path, is_batch: bool, file_size: int, below: Path | None = None, *, writes: bool = True
     ) -> None:
         """`below`: the directory is made below this one, which must be there, see io.make_directories. Without
         `writes` nothing is made, only counted."""
+        self._unit_size = BATCH_CONSUMEQUEUE_UNIT.size if is_batch else CONSUMEQUEUE_UNIT.size
+        super().__init__(file_size // self._unit_size)
         self.directory = directory
         self.file_bytes = 0
         """Sizes of all files, 0 if no unit could be put."""
         self._writes = writes
         self._below = below
-        self.conflicts = 0
         self._file_size = file_size
         self._is_batch = is_batch
-        self._unit_size = BATCH_CONSUMEQUEUE_UNIT.size if is_batch else CONSUMEQUEUE_UNIT.size
-        self._per_file = file_size // self._unit_size
         self._file_bytes = self._per_file * self._unit_size
-        self._next: int | None = None
-        self._end_of_previous = 0
         self._position = 0
         self._buffer = bytearray()
         self._file: Path | None = None
 
     def add(self, unit: QueueUnit) -> None:
         """The log implies `unit`."""
-        if self._is_batch:
-            self._add_batch(unit)
-            return
-        if not is_plausible(unit, self._next or 0, self._end_of_previous, self._per_file):
+        if not self._is_batch:
+            super().add(unit)
+        elif has_batch_slot(unit, self._next or 0):
+            self._write(pack_batch_unit(unit))
+            self._next = unit.next_queue_offset
+        else:
             self.conflicts += 1
-            return
-        self._end_of_previous = unit.end
-        if self._next is None:
-            self._next = unit.queue_offset - unit.queue_offset % self._per_file
-            self._position = self._next * self._unit_size
-        if unit.queue_offset < self._next:
-            self.conflicts += 1
-            return
-        while self._next < unit.queue_offset:
-            count = min(unit.queue_offset - self._next, _PLACEHOLDERS_AT_ONCE)
-            self._put(_PLACEHOLDER * count)
-            self._next += count
-        self._put(CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code))
-        self._next += 1
-
-    def _add_batch(self, unit: QueueUnit) -> None:
-        if unit.queue_offset < (self._next or 0):
-            self.conflicts += 1
-            return
-        self._put(pack_batch_unit(unit))
-        self._next = unit.next_queue_offset
 
     def add_units(self, slots: Int64s, units: Units) -> None:
         """`add` for many units, in their order."""
-        for begin, end in consecutive(slots):
-            at = begin
-            while at < end and (self._is_batch or slots[at] != self._next):
-                self.add(QueueUnit(int(slots[at]), *units[at].item()))
-                at += 1
-            if at < end:
-                # what follows one another without a gap stands where it should
-                last = units[end - 1]
-                self._end_of_previous = int(last["physical_offset"]) + int(last["size"])
-                self._put(units[at:end].tobytes())
-                self._next = int(slots[end - 1]) + 1
+        if not self._is_batch:
+            super().add_units(slots, units)
+            return
+        for slot, unit in zip(slots.tolist(), units, strict=True):
+            self.add(QueueUnit(slot, *unit.item()))
+
+    def _begin(self, queue_offset: int) -> int:
+        first = queue_offset - queue_offset % self._per_file
+        self._position = first * self._unit_size
+        return first
+
+    def _keep(self, begin: int, end: int) -> None:
+        for first in range(begin, end, _PLACEHOLDERS_AT_ONCE):
+            self._put(_PLACEHOLDER * min(end - first, _PLACEHOLDERS_AT_ONCE))
 
     def _put(self, packed: bytes) -> None:
+        self._write(packed)
+        self._next = (self._next or 0) + len(packed) // self._unit_size
+
+    def _write(self, packed: bytes) -> None:
         at = 0
         while at < len(packed):
             if self._file is None:

@@ -43,7 +43,7 @@ class Properties(NamedTuple):
     usual: Flags
 
 
-def spans_of(array: Any) -> Spans:
+def value_spans(array: Any) -> Spans:
     """The values of an array of texts or bytes, not copied but for 32-bit offsets; of length 0 where null."""
     if pa.types.is_binary_view(array.type) or pa.types.is_string_view(array.type):
         array = array.cast(pa.binary())
@@ -64,7 +64,7 @@ def with_stored(batch: pa.RecordBatch, name: str, spans: Spans) -> tuple[Spans, 
     column = checked(batch.column(name))
     if not any(test(column.type) for test in _ARE_BYTES):
         raise UsageError(f"{name} must be bytes, not {column.type}")
-    found, there = spans_of(column), flags(column.is_valid())
+    found, there = value_spans(column), flags(column.is_valid())
     # both are reached from one address: offsets between buffers are numbers like any other
     distance = found.held.address - spans.held.address
     held = Held(spans.held.address, (spans.held.owner, found.held.owner))
@@ -93,7 +93,7 @@ def _made_properties(batch: pa.RecordBatch) -> Properties:
     usual = np.ones(batch.num_rows, np.bool_)
     short = _of_tags_and_keys(batch, usual)
     if "properties" not in batch.schema.names:
-        return Properties(spans_of(short), usual)
+        return Properties(value_spans(short), usual)
     found = batch.column("properties")
     if not pa.types.is_map(found.type):
         raise UsageError(f"properties must be a map of texts, not {found.type}")
@@ -109,7 +109,7 @@ def _made_properties(batch: pa.RecordBatch) -> Properties:
     segments = pc.binary_join_element_wise(keys, "\x01", items, "\x02", "").cast(pa.large_binary())
     _judge(keys, items, edges, usual, segments)
     is_null = flags(found.is_null())
-    both = spans_of(pa.concat_arrays([segments, short.cast(pa.large_binary())]) if is_null.any() else segments)
+    both = value_spans(pa.concat_arrays([segments, short.cast(pa.large_binary())]) if is_null.any() else segments)
     # the segments of a row lie one behind the other: where its first begins and its last ends is all there is to say
     places = np.append(both.starts, both.ends[-1:] if len(both.ends) else [0])
     starts, ends = places[edges[:-1]], places[edges[1:]]
@@ -170,7 +170,7 @@ def _judge(keys: Any, items: Any, edges: Int64s, usual: Flags, segments: Any) ->
 
 def _has_one_separator_each(segments: Any) -> bool:
     """Whether only the ends of these segments are separators."""
-    spans = spans_of(segments)
+    spans = value_spans(segments)
     if not len(segments):
         return True
     _, _, data = segments.buffers()

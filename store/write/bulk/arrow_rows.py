@@ -17,7 +17,7 @@ from rmqctl.formats.sys_flag import compression_type
 from rmqctl.store.columns.batch import Int64s
 from rmqctl.store.columns.frame_columns import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.scan.schema import COLUMNS
-from rmqctl.store.write.bulk.arrow_properties import checked, properties_of_batch, spans_of, with_stored
+from rmqctl.store.write.bulk.arrow_properties import checked, properties_of_batch, value_spans, with_stored
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
 from rmqctl.store.write.fast.known import packed_host
 
@@ -68,7 +68,7 @@ def _rows(batch: pa.RecordBatch, is_copy: bool) -> BulkRows:
     born_hosts, columns[Frame.BORN_HOST] = _hosts(batch, "born_host", LOCAL_HOST)
     store_hosts, columns[Frame.STORE_HOST] = _hosts(batch, "store_host", None) if is_copy else ([], HOST_TABLE)
     columns[Frame.STORE_HOST, columns[Frame.STORE_HOST] > HOST_TABLE] += len(born_hosts)
-    body, has_stored_body = with_stored(batch, "stored_body", spans_of(checked(batch.column("body"))))
+    body, has_stored_body = with_stored(batch, "stored_body", value_spans(checked(batch.column("body"))))
     properties = properties_of_batch(batch)
     usual = properties.usual & (columns[Frame.BORN_HOST] != _NO_HOST) & (columns[Frame.STORE_HOST] != _NO_HOST)
     usual &= (columns[Frame.SYS_FLAG] & SYS_FLAG_COMPRESSED == 0) | has_stored_body

@@ -31,7 +31,7 @@ class QueueAppender:
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
-        """Whether the queues of `topic` have 46-byte units. See log_runs.Target."""
+        """Whether the queues of `topic` have 46-byte units. See log_runs.SlotTarget."""
         return self._is_batch_topic(topic)
 
     def add(self, slot: QueueSlot) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,7 +17,6 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.queues.dispatch import index_keys, queue_slots
 from rmqctl.store.queues.flush import QueueFlusher
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write.dispatch.column_loading import are_loaded
 from rmqctl.store.write.dispatch.queue_appender import QueueAppender
 from rmqctl.store.write.dispatch.running_state import RunningState
 
@@ -190,3 +191,25 @@ class Follower:
         """Let go of the index's slots; before its files are closed."""
         if self._columns is not None:
             self._columns.close()
+
+
+def are_loaded() -> bool:
+    """Whether columns can be used at once; the first time it is asked, loading begins: numpy and kernels take seconds,
+    and no message waits for them."""
+    return not loading().is_alive()
+
+
+@functools.cache
+def loading() -> threading.Thread:
+    """The thread that loads, which nothing waits for, not even the end of the process."""
+    thread = threading.Thread(target=load_columns, name="load-columns", daemon=True)
+    thread.start()
+    return thread
+
+
+def load_columns() -> None:
+    """Import and compile; what is missing is found again, and told, by whoever uses it."""
+    with contextlib.suppress(ImportError):
+        from rmqctl.store.write.dispatch.column_dispatch import ColumnDispatch
+
+        ColumnDispatch.is_compiled()

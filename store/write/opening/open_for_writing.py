@@ -32,7 +32,7 @@ class OpenedStore(NamedTuple):
     end: LogEnd
 
 
-def open_for_writing(
+def open_store_for_writing(
     root: Path,
     config: StoreConfig | None = None,
     *,

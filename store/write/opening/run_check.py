@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.columns.parallel import walk_parallel
-from rmqctl.store.commitlog.walk import Progress, walk
-from rmqctl.store.queues.consumequeue import UNIT_SIZE
+from rmqctl.store.commitlog.one_message import walked_message
+from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot
-from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, RunRecord, consecutive, read_message, route
-from rmqctl.store.survey.run_units import UNIT, Units
+from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, consecutive, route
+from rmqctl.store.survey.run_units import read_units
 from rmqctl.store.write.opening.queue_check import QueueEndCheck
-
-_PIECE = 32 * 1024 * 1024
 
 
 class _Differs(Exception):  # noqa: N818 - ends the fast way of a run, not the check
     """A queue does not hold what a run implies."""
-
-
-def checked_runs(files: StoreFiles, digest: Digest, begin: int, progress: Progress | None) -> Iterator[RunRecord]:
-    """The walk from physical offset `begin` on with every check of law 3; messages as runs."""
-    results = walk_parallel(
-        files.log,
-        digest.runs,
-        begin,
-        crc_from=begin,
-        columns=digest.columns,
-        topics=digest.topics,
-        progress=progress,
-        piece=_PIECE,
-    )
-    for records in results:
-        yield from records
 
 
 class RunCheck:
@@ -64,7 +42,7 @@ class RunCheck:
     def last_message(self, run: Run) -> StoredMessage:
         """The last message of a run."""
         offset = run.last_message_offset
-        return read_message(self._log, QueueUnit(0, offset, run.end - offset, 0))
+        return walked_message(self._log, offset, run.end - offset)
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """Whether units of the topic have 46 bytes."""
@@ -77,27 +55,12 @@ class RunCheck:
     def add_units(self, run: QueueRun) -> None:
         """_Differs unless all units stand in their slots."""
         cursor = self._queues.cursor(run.topic, run.queue_id, False)
-        if cursor is None:
+        if cursor is None or not isinstance(cursor.queue, ConsumeQueue):
             raise _Differs
         for begin, end in consecutive(run.slots):
-            found = _units(cursor.queue, int(run.slots[begin]), end - begin)
+            found = read_units(cursor.queue, int(run.slots[begin]), end - begin)
             wanted = run.units[begin:end]
             for field in ("physical_offset", "size"):
                 if not np.array_equal(found[field], wanted[field]):
                     raise _Differs
         cursor.end = int(run.slots[-1]) + 1
-
-
-def _units(queue: AnyConsumeQueue, slot: int, count: int) -> Units:
-    """The units of slots [slot, slot + count); fewer where the files end."""
-    position, end = slot * UNIT_SIZE, (slot + count) * UNIT_SIZE
-    pieces: list[bytes] = []
-    while position < end:
-        file = queue.files.find(position) if position >= 0 else None
-        piece = file.read(position - file.start_offset, end - position) if file is not None else b""
-        if not piece:
-            break
-        pieces.append(piece)
-        position += len(piece)
-    data = b"".join(pieces)
-    return np.frombuffer(data[: len(data) - len(data) % UNIT_SIZE], UNIT)

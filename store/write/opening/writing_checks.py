@@ -16,7 +16,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress, walk
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_survey import start_after_clean_stop
+from rmqctl.store.survey.log_survey import LogSurvey, new_survey, start_after_clean_stop
 from rmqctl.store.write.opening.queue_check import QueueEndCheck, refusal, refuse_problems
 
 if TYPE_CHECKING:
@@ -51,23 +51,22 @@ def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Pro
             file=log.directories[0],
             hint=f"name its directories by storePathCommitLog (-c broker.conf), or run `rmqctl recover -s {root}`",
         )
-    begin = max(log.min_offset, 0) if is_full else start_after_clean_stop(log)
-    end = LogEnd(end_offset=max(log.min_offset, 0))
-    queues = QueueEndCheck(files, begin)
-    is_over = False
-    for record in _records(files, begin, end, queues, progress):
+    survey = new_survey(log, max(log.min_offset, 0) if is_full else start_after_clean_stop(log))
+    end = LogEnd()
+    queues = QueueEndCheck(files, survey.start_offset)
+    for record in _records(files, end, queues, survey, progress):
         if isinstance(record, Damage):
             raise refusal(f"the log is damaged: {record.detail}", root, record.file, record.physical_offset)
-        if isinstance(record, Empty):
-            if is_over:
-                raise refusal("a file of zeros lies behind the end of the log", root, offset=record.physical_offset)
-            is_over = True
-        elif is_over:
-            raise refusal("a record lies behind zeros in the log", root, offset=record.physical_offset)
-        elif isinstance(record, Blank):
-            end.end_offset = record.physical_offset + record.size
+        if survey.stop is not None:
+            text = "a file of zeros lies behind the end of the log"
+            if not isinstance(record, Empty):
+                text = "a record lies behind zeros in the log"
+            raise refusal(text, root, offset=record.physical_offset)
+        if isinstance(record, Blank | Empty):
+            survey.pass_other(record)
         else:
             record.check()
+    end.end_offset = survey.end_offset
     queues.check_ends(end.end_offset)
     _check_index(files, end)
     return end
@@ -81,23 +80,25 @@ class _Checked(NamedTuple):
 
 
 def _records(
-    files: StoreFiles, begin: int, end: LogEnd, queues: QueueEndCheck, progress: Progress | None
+    files: StoreFiles, end: LogEnd, queues: QueueEndCheck, survey: LogSurvey, progress: Progress | None
 ) -> Iterator[_Checked | Blank | Empty | Damage]:
-    """The walk over the log from `begin` on: message by message, or where there are many in runs."""
+    """The walk over what the survey is of: message by message, or where there are many in runs."""
+    begin = survey.start_offset
     if _bytes_on_disk(files, begin) > _FEW_BYTES:
         # numpy and compiled code take longer to load than a short log to read
-        from rmqctl.store.write.opening.run_check import RunCheck, checked_runs
+        from rmqctl.store.survey.run_survey import walk_runs
+        from rmqctl.store.write.opening.run_check import RunCheck
 
         run_check = RunCheck(files, queues)
-        for found in checked_runs(files, run_check.digest, begin, progress):
+        for found in walk_runs(files.log, run_check.digest, begin, crc_from=begin, progress=progress):
             if isinstance(found, Blank | Empty | Damage):
                 yield found
             else:
-                yield _Checked(found.physical_offset, partial(_check_run, end, run_check, found))
+                yield _Checked(found.physical_offset, partial(_check_run, end, run_check, survey, found))
         return
     for record in walk(files.log, begin, crc_from=begin, progress=progress):
         if isinstance(record, StoredMessage):
-            yield _Checked(record.physical_offset, partial(_check_message, end, queues, record))
+            yield _Checked(record.physical_offset, partial(_check_message, end, queues, survey, record))
         else:
             yield record
 
@@ -107,14 +108,16 @@ def _bytes_on_disk(files: StoreFiles, begin: int) -> int:
     return sum(min(file.size, file.path.stat().st_blocks * 512) for file in checked)
 
 
-def _check_message(end: LogEnd, queues: QueueEndCheck, message: StoredMessage) -> None:
+def _check_message(end: LogEnd, queues: QueueEndCheck, survey: LogSurvey, message: StoredMessage) -> None:
+    survey.pass_message(message)
     _note(end, message)
     if index_keys(message):
         end.last_keyed_offset = message.physical_offset
     queues.check(message)
 
 
-def _check_run(end: LogEnd, run_check: RunCheck, run: Run) -> None:
+def _check_run(end: LogEnd, run_check: RunCheck, survey: LogSurvey, run: Run) -> None:
+    survey.pass_messages(run.physical_offset, run.end, run.messages, run.last_message_offset, run.last_store_timestamp)
     _note(end, run_check.last_message(run))
     if len(run.key_offsets):
         end.last_keyed_offset = int(run.key_offsets[-1])
@@ -122,7 +125,6 @@ def _check_run(end: LogEnd, run_check: RunCheck, run: Run) -> None:
 
 
 def _note(end: LogEnd, message: StoredMessage) -> None:
-    end.end_offset = message.end
     end.last_message_offset = message.physical_offset
     end.last_timestamp = message.store_timestamp
     end.last_store_host = message.store_host

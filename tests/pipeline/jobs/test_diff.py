@@ -16,7 +16,7 @@ from rmqctl.formats.message import Message
 from rmqctl.pipeline.engine.engine import LocalEngine
 from rmqctl.pipeline.jobs.diff.diff import Diff, diff, work_of
 from rmqctl.pipeline.jobs.diff.match import DAMAGED, SAME
-from rmqctl.pipeline.jobs.diff.report import summary
+from rmqctl.pipeline.jobs.diff.report import diff_summary
 from rmqctl.pipeline.splits.splits import WHOLE_FILES
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
@@ -48,7 +48,7 @@ def report(a: Path, b: Path, **options: Any) -> Row:
     made = []
     for split_size in (WHOLE_FILES, 30_000):
         with StoreFiles(a) as files_a, StoreFiles(b) as files_b:
-            made.append(summary(diff(HERE, files_a, files_b, split_size=split_size, **options), files_a, files_b))
+            made.append(diff_summary(diff(HERE, files_a, files_b, split_size=split_size, **options), files_a, files_b))
     assert made[0] == made[1]
     return made[0]
 
@@ -307,7 +307,7 @@ def test_every_engine_comes_to_the_same_bytes(other: str, request: pytest.Fixtur
         made = set()
         for engine in (HERE, engine_named(other, request)):
             with StoreFiles(store_path(names[0])) as a, StoreFiles(store_path(names[1])) as b:
-                made.add(json.dumps(summary(diff(engine, a, b, split_size=300_000), a, b)))
+                made.add(json.dumps(diff_summary(diff(engine, a, b, split_size=300_000), a, b)))
         assert len(made) == 1
 
 

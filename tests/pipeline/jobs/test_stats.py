@@ -17,7 +17,7 @@ from rmqctl.pipeline.engine.engine import Engine, LocalEngine
 from rmqctl.pipeline.jobs.stats import duplicates as stats_duplicates
 from rmqctl.pipeline.jobs.stats.duplicates import find_duplicates, repeats_by_design
 from rmqctl.pipeline.jobs.stats.offsets import offset_numbers
-from rmqctl.pipeline.jobs.stats.report import dimensions_of, group_rows, summary
+from rmqctl.pipeline.jobs.stats.report import dimensions_of, group_rows, stats_summary
 from rmqctl.pipeline.jobs.stats.stats import Stats, StatsRequest, split_stats, stats
 from rmqctl.pipeline.splits.splits import WHOLE_FILES, plan_splits
 from rmqctl.store.store_files import StoreFiles
@@ -52,7 +52,7 @@ def rows_of(root: Path, *by: str, **chosen: Any) -> list[Row]:
 
 def summary_of(root: Path) -> Row:
     with StoreFiles(root) as files:
-        return summary(stats_of(root), files.log)
+        return stats_summary(stats_of(root), files.log)
 
 
 def host_of(row: Row) -> str:
@@ -314,7 +314,7 @@ def test_every_engine_comes_to_the_same_bytes(name: str, other: str, request: py
         with StoreFiles(store_path(name)) as files:
             by_group = stats(engine, files, StatsRequest(dimensions), split_size=100_000)
             whole = stats(engine, files, StatsRequest(), split_size=100_000)
-            made.add(json.dumps([group_rows(by_group, dimensions), summary(whole, files.log)]))
+            made.add(json.dumps([group_rows(by_group, dimensions), stats_summary(whole, files.log)]))
     assert len(made) == 1
 
 

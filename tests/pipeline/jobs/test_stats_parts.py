@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.pipeline.jobs.stats.clock import Clock, clock_of, joined
+from rmqctl.pipeline.jobs.stats.clock import Clock, clock_of, joined_clocks
 from rmqctl.pipeline.jobs.stats.histogram import at_most, bars, bounds, buckets
 from rmqctl.pipeline.jobs.stats.offsets import OffsetSet, merged, offset_numbers, offset_set
 
@@ -84,8 +84,8 @@ def test_clocks_can_be_cut_anywhere(times: list[int], cuts: list[int]) -> None:
     ]
     forward: Clock | None = None
     for part in parts:
-        forward = joined(forward, part)
+        forward = joined_clocks(forward, part)
     backward: Clock | None = None
     for part in reversed(parts):
-        backward = joined(part, backward)
+        backward = joined_clocks(part, backward)
     assert forward == backward == whole

@@ -13,7 +13,7 @@ import pytest
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.output import output
-from rmqctl.output.output import FIRST_PAGE, FORMATS, Format, Output
+from rmqctl.output.output import FIRST_PAGE, FORMATS, Output, OutputFormat
 
 HOSTILE = "red\x1b[31m[bold]:smile: \u202e"
 ROWS: list[dict[str, Any]] = [
@@ -94,7 +94,7 @@ def test_no_colour_when_piped_even_on_a_colourful_terminal(plain: io.StringIO, m
 
 
 @pytest.mark.parametrize("chosen", FORMATS)
-def test_lists_are_streamed(chosen: Format, plain: io.StringIO) -> None:
+def test_lists_are_streamed(chosen: OutputFormat, plain: io.StringIO) -> None:
     printed_at: list[int] = []
 
     def endless() -> Iterator[Mapping[str, Any]]:
@@ -142,7 +142,7 @@ def test_csv_can_be_read_back(plain: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize(("chosen", "expected"), [("table", ""), ("json", ""), ("csv", "topic,n\n")])
-def test_an_empty_list(chosen: Format, expected: str, plain: io.StringIO) -> None:
+def test_an_empty_list(chosen: OutputFormat, expected: str, plain: io.StringIO) -> None:
     assert Output(format=chosen, stream=plain).rows(["topic", "n"], []) == 0
     assert plain.getvalue() == expected
 
@@ -222,7 +222,7 @@ def test_a_closed_pipe_stays_a_closed_pipe() -> None:
 
 
 @pytest.mark.parametrize("chosen", FORMATS)
-def test_a_full_disk_under_stdout_is_a_write_error(chosen: Format) -> None:
+def test_a_full_disk_under_stdout_is_a_write_error(chosen: OutputFormat) -> None:
     with pytest.raises(WriteFailedError, match="standard output"):
         Output(format=chosen, stream=Broken(OSError(errno.ENOSPC, "No space left on device"))).rows(["a"], [{"a": 1}])
 

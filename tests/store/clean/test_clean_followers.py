@@ -164,8 +164,8 @@ def test_5_batch_queues_follow(golden_store: GoldenStore) -> None:
         queue = files.queues.find("InnerBatchTopic", 0)
         assert queue is not None
         ends = [unit.physical_offset for unit in queue.units(0)]
-        assert [d.goes for d in judge_queue(queue, ends[9], files.descriptors)] == [False, False]
-        assert [d.goes for d in judge_queue(queue, ends[9] + 1, files.descriptors)] == [True, False]
+        assert [d.goes for d in judge_queue(queue, ends[9])] == [False, False]
+        assert [d.goes for d in judge_queue(queue, ends[9] + 1)] == [True, False]
         assert queue.min_offset(160456) == 28
     second = store / "commitlog" / file_name(SIZE)
     second.write_bytes(b"x".ljust(SIZE, b"\0"))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rmqctl.formats.checksums import crc32_definition
 from rmqctl.formats.hashing import java_hash
 from rmqctl.store.columns.engine import engine
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.compiled.available import is_crc32
 
 pytest.importorskip("numba")
@@ -65,7 +65,7 @@ def _is_utf8(length: int, address: int) -> bool:
     return bool(text.is_utf8(address, length))
 
 
-def _find(topics: TopicTable, length: int, address: int) -> int:
+def _find(topics: TopicIds, length: int, address: int) -> int:
     return int(find_topic(address, length, topics.slots, topics.entries, topics.text.ctypes.data, topics.seed))
 
 
@@ -144,7 +144,7 @@ def test_crc_continued() -> None:
 
 @given(st.lists(st.one_of(st.text(min_size=1, max_size=30), st.integers(0, 99).map("t{}".format)), max_size=200))
 def test_topics_are_found_by_kernel_and_dictionary_alike(names: list[str]) -> None:
-    topics = TopicTable()
+    topics = TopicIds()
     wanted = [name.encode() for name in names]
     for topic in wanted[::2]:
         assert topics.names[topics.id_of(topic)].encode() == topic
@@ -155,7 +155,7 @@ def test_topics_are_found_by_kernel_and_dictionary_alike(names: list[str]) -> No
 
 
 def test_a_topic_that_has_no_slot_is_not_found_and_still_known() -> None:
-    topics = TopicTable()
+    topics = TopicIds()
     topics.slots[:] = topics.id_of(b"first")
     second = topics.id_of(b"second")
     assert second == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqctl.store.columns.batch import Columns, MessageColumns
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.columns.walk import walk_columns
 from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -86,7 +86,7 @@ def test_progress_adds_up_to_the_bytes_read(name: str, rung: str, monkeypatch: p
 
 
 def test_topics_of_several_walks_share_a_table() -> None:
-    topics = TopicTable()
+    topics = TopicIds()
     for name in ("clean", "features", "clean"):
         assert_same(walk_columns(_log(name), topics=topics), walk(_log(name)))
     assert len(set(topics.names)) == len(topics.names) == len(topics)

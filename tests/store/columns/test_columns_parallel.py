@@ -15,7 +15,7 @@ from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
 from rmqctl.store.columns.compiled_walk import Request
 from rmqctl.store.columns.parallel import check_log, walk_parallel
 from rmqctl.store.columns.pieces import pieces
-from rmqctl.store.columns.topics import TopicTable
+from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.columns.walk import walk_columns
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -67,7 +67,7 @@ def test_guesses_that_are_wrong(tmp_path: Path) -> None:
     inner = frame(1104, b"decoy")
     outer = frame(0, b"." * 1016 + inner + b"." * 900)
     log = log_of(tmp_path, outer + frame(len(outer), b"after") + bytes(100))
-    request = Request(log, TopicTable(), Columns.ALL, 0, None, None, 1 << 20, 100)
+    request = Request(log, TopicIds(), Columns.ALL, 0, None, None, 1 << 20, 100)
     assert [piece.begin for piece in pieces(request, 0, 1000)][1] == 1104
     assert_same(_together(log, 1000), walk(log))
 

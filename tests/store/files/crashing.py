@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,18 @@ Observed = tuple[str, str, int, int]
 
 class CrashError(BaseException):
     """The process is killed: nothing may run after it."""
+
+
+_told = threading.excepthook
+
+
+def _tell(ended: threading.ExceptHookArgs) -> None:
+    """What else ends a thread is told; a thread of ours that comes to the change first ends with its process."""
+    if ended.exc_type is not CrashError:
+        _told(ended)
+
+
+threading.excepthook = _tell
 
 
 def recorded(work: Callable[[], object]) -> list[Observed]:

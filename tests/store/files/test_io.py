@@ -13,7 +13,7 @@ import pytest
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.writable_map import RESERVE_AHEAD, WritableMap
-from rmqctl.store.journal.moving import move
+from rmqctl.store.journal.kept.moving import move
 from tests.goldens import tree_state
 
 

@@ -13,10 +13,10 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, Rmq
 from rmqctl.store.files import lock
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import take_lock
-from rmqctl.store.journal.folder import held
 from rmqctl.store.journal.forget import forget
-from rmqctl.store.journal.history import note_permanent
 from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.kept.folder import held
+from rmqctl.store.journal.kept.history import note_permanent
 from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished, unfinished_change
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, Resize, WriteRange
 from rmqctl.store.journal.undo import resume, undo
@@ -122,7 +122,7 @@ def test_a_journal_may_not_reach_out_of_its_store(tmp_path: Path, monkeypatch: p
         undo(elsewhere)
     # somebody else's
     with monkeypatch.context() as patched:
-        patched.setattr("rmqctl.store.journal.reach._owner", lambda _: os.geteuid() + 1)
+        patched.setattr("rmqctl.store.journal.kept.reach._owner", lambda _: os.geteuid() + 1)
         with pytest.raises(RefusedError, match="was made with the commitlog in"):
             undo(layout)
     assert victim.read_bytes() == b"PRECIOUS"

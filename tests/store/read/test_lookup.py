@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError, UsageError
-from rmqctl.formats.ids import parse_offset_message_id
+from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.store.read.key_query import NotIndexedError
 from rmqctl.store.read.lookup import BY_OFFSET_ID, BY_UNIQUE_KEY, lookup_offset_id
 from tests.goldens import GOLDENS, GoldenStore, base_of, truth

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.hashing import key_hash
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import is_inner_batch
@@ -19,14 +17,15 @@ from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, index_keys, queue_slots
 from rmqctl.store.queues.unit import QueueUnit
-from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, read_message, route
-from rmqctl.store.survey.log_survey import LogSurvey, new_survey, survey_log
+from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
+from rmqctl.store.survey.log_survey import LogSurvey, new_survey
 from rmqctl.store.survey.run_survey import survey_runs
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import goldens_of
 from tests.store.columns.comparing import RUNGS, use_rung
 from tests.store.logs import blank, frame, log_of
+from tests.store.survey.plain_survey import survey_log
 
 LEVELS = (1000, 5000, 10_000)
 
@@ -83,10 +82,10 @@ class _Found:
 
 def assert_same(log: MappedFileQueue, start: int, *, tolerant: bool) -> LogSurvey:
     """Both surveys of a log find the same and pass on the same."""
-    plain, runs = new_survey(log, start), new_survey(log, start)
+    plain, runs = (new_survey(log, start, tolerant=tolerant) for _ in range(2))
     one, other = _Found(log), _Found(log)
-    survey_log(plain, log, one.on_message, tolerant=tolerant)
-    survey_runs(runs, log, Digest(LEVELS), other.on_run, tolerant=tolerant)
+    survey_log(plain, log, one.on_message)
+    survey_runs(runs, log, Digest(LEVELS), other.on_run)
     assert runs == plain
     assert other.said() == one.said()
     return plain
@@ -183,7 +182,7 @@ def test_there_is_something_of_every_kind() -> None:
 def _messages(name: str) -> Iterator[StoredMessage]:
     log = reader(name).files.log
     messages: list[StoredMessage] = []
-    survey_log(new_survey(log, 0), log, messages.append, tolerant=True)
+    survey_log(new_survey(log, 0, tolerant=True), log, messages.append)
     yield from messages
 
 
@@ -197,16 +196,6 @@ def test_what_is_not_asked_for_is_left_out(rung: str, monkeypatch: pytest.Monkey
         assert sum(run.messages for run in runs) == 2500
         assert any(run.queues for run in runs) == ("queues" not in wanted)
         assert any(len(run.key_hashes) for run in runs) == ("keys" not in wanted)
-
-
-def test_a_message_that_has_gone_since_is_an_error_with_its_place(tmp_path: Path) -> None:
-    data = frame(0)
-    log = log_of(tmp_path, data.ljust(500, b"\0"))
-    assert read_message(log, QueueUnit(0, 0, len(data), 0)).topic == "T"
-    next(tmp_path.iterdir()).write_bytes(bytes(500))
-    with pytest.raises(UnreadableError, match="has changed while it was read") as raised:
-        read_message(log, QueueUnit(0, 0, len(data), 0))
-    assert raised.value.physical_offset == 0
 
 
 def test_an_interrupt_ends_the_survey() -> None:

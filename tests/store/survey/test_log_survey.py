@@ -16,19 +16,19 @@ from rmqctl.store.survey.log_survey import (
     new_survey,
     start_after_clean_stop,
     start_after_crash,
-    survey_log,
 )
 from tests.goldens import truth
 from tests.opened import reader
 from tests.store.logs import blank, changed, frame, frames, log_of
+from tests.store.survey.plain_survey import survey_log
 
 FILE = 262144
 
 
 def _survey(log: MappedFileQueue, start: int = 0, *, tolerant: bool = False) -> tuple[LogSurvey, list[StoredMessage]]:
-    survey = new_survey(log, start)
+    survey = new_survey(log, start, tolerant=tolerant)
     messages: list[StoredMessage] = []
-    survey_log(survey, log, messages.append, tolerant=tolerant)
+    survey_log(survey, log, messages.append)
     return survey, messages
 
 

@@ -15,9 +15,11 @@ from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import Reason
 from rmqctl.store.commitlog.walk import Damage
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.journal.plan import describe
+from rmqctl.store.journal.plan import WriteRange, describe
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit, ext_address
+from rmqctl.store.recover.mend.batch_consumequeue import BatchConsumeQueueMend
 from rmqctl.store.recover.mend.consumequeue import ConsumeQueueMend
 from rmqctl.store.recover.mend.gone import Gone, gone_mask
 from rmqctl.store.recover.mend.queue_writer import QueueWriter
@@ -163,6 +165,32 @@ def test_a_wild_queue_offset_does_not_fill_the_disk(tmp_path: Path) -> None:
     [file] = (tmp_path / "0").iterdir()
     assert writer.conflicts == 1
     assert file.read_bytes().rstrip(b"\0") == b"".join(map(_packed, (units[0], units[1], units[3])))
+
+
+# queue offset and number of messages; what no checksum covers may be anything
+BATCHES = st.lists(st.tuples(st.integers(-2, 60), st.sampled_from([1, 3, 3, 7, 0, -1, 0x7FFF, 0x8000, 1 << 40])))
+
+
+@given(BATCHES)
+def test_batches_get_the_same_slots_written_anew_as_mended(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[tuple[int, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("batches")
+    writer = QueueWriter(folder / "0", True, 46 * PER_FILE)
+    queue = BatchConsumeQueue("T", 0, folder / "1", 46 * PER_FILE, Descriptors())
+    queue.load()
+    mend = BatchConsumeQueueMend(queue, 46 * PER_FILE, Descriptors(), lambda offset: False)
+    for number, (queue_offset, size) in enumerate(batches):
+        unit = QueueUnit(queue_offset, number * MESSAGE, MESSAGE, CODE, 5, size)
+        writer.add(unit)
+        mend.add(unit)
+    writer.flush()
+    mend.finish()
+    written = b"".join(path.read_bytes() for path in sorted((folder / "0").glob("*")))
+    planned = b"".join(
+        one.data for one in mend.plan.operations if isinstance(one, WriteRange) and isinstance(one.data, bytes)
+    )
+    assert (written.rstrip(b"\0"), writer.conflicts) == (planned.rstrip(b"\0"), mend.conflicts)
 
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=20), st.integers(0, 5))

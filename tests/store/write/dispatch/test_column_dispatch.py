@@ -13,11 +13,12 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import Message
 from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.write.dispatch import column_loading, index_batches, reput
+from rmqctl.store.write.dispatch import index_batches, reput
 from tests.goldens import GoldenStore
 from tests.store.same_files import MESSAGES, by_put, files_after
 from tests.store.write.writing import SMALL, copy_store, files_below, golden_config, message, stored_messages
 
+ARE_LOADED = reput.are_loaded
 GOLDENS = ["clean", "features", "v4-features", "lmq", "innerbatch", "propcrc", "longtopic", "broker-real"]
 
 
@@ -98,20 +99,20 @@ def test_few_messages_load_no_numpy_and_none_is_compiled_without_numba(
 
 def test_messages_do_not_wait_for_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_columns(monkeypatch)
-    monkeypatch.setattr(reput, "are_loaded", column_loading.are_loaded)
+    monkeypatch.setattr(reput, "are_loaded", ARE_LOADED)
     may_end = threading.Event()
-    monkeypatch.setattr(column_loading, "load", may_end.wait)
-    column_loading.loading.cache_clear()
+    monkeypatch.setattr(reput, "load_columns", may_end.wait)
+    reput.loading.cache_clear()
     try:
         with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
             assert store._writer is not None
             follower = store._writer._follower
             store.put(message())
             store.wait_for_dispatch()
-            assert column_loading.loading().is_alive()
+            assert reput.loading().is_alive()
             assert follower._columns is None
             may_end.set()
-            column_loading.loading().join()
+            reput.loading().join()
             store.put(message())
             store.wait_for_dispatch()
             assert store._writer._follower._columns is not None
@@ -120,7 +121,7 @@ def test_messages_do_not_wait_for_kernels(tmp_path: Path, monkeypatch: pytest.Mo
             assert queue.max_offset == 2
     finally:
         may_end.set()
-        column_loading.loading.cache_clear()
+        reput.loading.cache_clear()
 
 
 def test_what_reads_back_damaged_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

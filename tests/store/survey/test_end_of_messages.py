@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.pipeline.source import tail
-from rmqctl.pipeline.source.tail import end_of_messages
 from rmqctl.store.commitlog.walk import Blank, walk
+from rmqctl.store.survey import tail
+from rmqctl.store.survey.tail import end_of_messages
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import goldens_of
@@ -24,7 +24,7 @@ SIZE = 8192
 @pytest.mark.parametrize("window", [300, 4 * 1024 * 1024])
 def test_goldens_end_behind_their_last_message(name: str, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     log = reader(name).files.log
-    monkeypatch.setattr(tail, "_TAIL", window)
+    monkeypatch.setattr(tail, "_LAST_RECORDS", window)
     good = [record for record in walk(log) if isinstance(record, StoredMessage | Blank)]
     if not log.files:
         assert end_of_messages(log, 0) == 0

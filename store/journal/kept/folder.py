@@ -22,9 +22,9 @@ from rmqctl.formats.errors import CorruptError, RefusedError, StoreInUseError, U
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.trees import remove_any
-from rmqctl.store.journal.elsewhere import is_pointer, pointed, target_of
-from rmqctl.store.journal.entry import Entry, Item, file_sha256, from_json
-from rmqctl.store.journal.reach import reach_of, remembered_layout
+from rmqctl.store.journal.kept.elsewhere import is_pointer, pointed, target_of
+from rmqctl.store.journal.kept.entry import Entry, TreeItem, file_sha256, from_json
+from rmqctl.store.journal.kept.reach import reach_of, remembered_layout
 
 FORMAT = 3
 JOURNAL, STATE, BEFORE, AFTER = "journal.json", "state.json", "before.bin", "after.bin"
@@ -185,7 +185,7 @@ def check_kept(journal: Journalled, *, for_redo: bool) -> None:
                 _check_moved(journal.folder / entry.moved / item.name, item)
 
 
-def _check_moved(path: Path, item: Item) -> None:
+def _check_moved(path: Path, item: TreeItem) -> None:
     """CorruptError unless a file that was moved away is as it was, as far as that can be known: a disk that does not
     give its bytes any more is no reason not to bring the file back."""
     status = path.lstat() if path.is_file() else None

@@ -13,8 +13,8 @@ from typing import Any
 from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
 from rmqctl.store.files.blob import Blob, Spilled
 from rmqctl.store.files.reading import data_extents, pieces_of
+from rmqctl.store.journal.kept.reach import Reach
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Resize, WriteRange
-from rmqctl.store.journal.reach import Reach
 
 CHUNK = 1 << 20
 WRITE, CLEAR, RESIZE = WriteRange.__name__, ClearRange.__name__, Resize.__name__
@@ -32,7 +32,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class TreeItem:
     """One file or directory of a tree. `name`: relative to the tree's top, "." for the top itself. `sha256` of files
     that are moved away; `size` is None for anything that is no regular file. `inode`: of one that is moved away
     although it cannot be read."""
@@ -64,8 +64,8 @@ class Entry:
     before: list[Piece] = field(default_factory=list)
     moved: str | None = None
     staged: str | None = None
-    moved_items: list[Item] = field(default_factory=list)
-    staged_items: list[Item] = field(default_factory=list)
+    moved_items: list[TreeItem] = field(default_factory=list)
+    staged_items: list[TreeItem] = field(default_factory=list)
     directory: Path | None = None
     directory_mtime_ns: int = 0
     made: list[Path] = field(default_factory=list)
@@ -143,7 +143,7 @@ def _images(path: Path, offset: int, length: int, blob: Blob | None) -> list[Pie
     return pieces
 
 
-def tree_items(top: Path, *, with_hashes: bool = False) -> Iterator[Item]:
+def tree_items(top: Path, *, with_hashes: bool = False) -> Iterator[TreeItem]:
     """`top` and everything below it, in order of their names; links are not followed."""
     paths = [top, *sorted(top.rglob("*"))] if top.is_dir() and not top.is_symlink() else [top]
     for path in paths:
@@ -156,7 +156,7 @@ def tree_items(top: Path, *, with_hashes: bool = False) -> Iterator[Item]:
             except UnreadableError:  # a bad sector: the file can be moved all the same
                 inode = status.st_ino
         name = path.relative_to(top).as_posix()
-        yield Item(name, status.st_size if is_file else None, status.st_mtime_ns, digest, inode)
+        yield TreeItem(name, status.st_size if is_file else None, status.st_mtime_ns, digest, inode)
 
 
 def file_sha256(path: Path) -> str:
@@ -167,7 +167,7 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def is_same(top: Path, found: list[Item], expected: list[Item]) -> bool:
+def is_same(top: Path, found: list[TreeItem], expected: list[TreeItem]) -> bool:
     """Whether the files `found` below `top` are those expected: by name, size and time, which a power cut may take back
     in part, or else their hash."""
     known = {item.name: item for item in expected if item.size is not None}
@@ -209,7 +209,7 @@ def to_json(entry: Entry, root: Path) -> dict[str, Any]:
     return found
 
 
-def _item_row(item: Item) -> list[Any]:
+def _item_row(item: TreeItem) -> list[Any]:
     row = [item.name, item.size, item.mtime_ns, item.sha256]
     return row if item.inode is None else [*row, item.inode]
 
@@ -237,8 +237,8 @@ def from_json(row: dict[str, Any], reach: Reach) -> Entry:
         entry.before = [Piece(*map(_natural, piece)) for piece in row.get("before", ())]
         entry.moved = _inside(row.get("moved"), "moved")
         entry.staged = _inside(row.get("staged"), "staged")
-        entry.moved_items = [Item(*item) for item in row.get("moved_items", ())]
-        entry.staged_items = [Item(*item) for item in row.get("staged_items", ())]
+        entry.moved_items = [TreeItem(*item) for item in row.get("moved_items", ())]
+        entry.staged_items = [TreeItem(*item) for item in row.get("staged_items", ())]
         if "directory" in row:
             entry.directory = _to_path(row["directory"], reach, is_directory=True)
             entry.directory_mtime_ns = int(row["directory_mtime_ns"])

@@ -1,0 +1,21 @@
+"""The survey of a log said plainly, message by message: what the one by runs must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.survey.log_survey import LogSurvey
+
+
+def survey_log(survey: LogSurvey, log: MappedFileQueue, on_message: Callable[[StoredMessage], None]) -> None:
+    """Walk the whole log and fill `survey`; `on_message` gets every message of its valid part, and may ask the survey
+    for the damage passed so far."""
+    for record in walk(log):
+        if not isinstance(record, StoredMessage):
+            survey.pass_other(record)
+        elif survey.pass_message(record):
+            on_message(record)
+    survey.finish()

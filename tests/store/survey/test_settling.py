@@ -1,0 +1,104 @@
+"""What stretches without a good record are: inside the log, its torn tail, or behind its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqctl.store.commitlog.walk import Damage, Empty
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.survey.log_runs import Digest, Run
+from rmqctl.store.survey.run_survey import walk_runs
+from rmqctl.store.survey.settling import Settled, Settling, Stale
+from rmqctl.store.survey.tail import look_at_tail
+from tests.store.logs import changed, frame, frames, log_of
+
+ONE, TWO, THREE = frames([b"one" * 20, b"two" * 20, b"three" * 20])
+AT, NEXT = len(ONE), len(ONE) + len(TWO)
+END = NEXT + len(THREE)
+ROOM = 1000
+
+
+def settled(log: MappedFileQueue) -> tuple[int, list[Settled]]:
+    """The end of the valid log, and all that was settled on the way, what is empty left out."""
+    settling = Settling(log, look_at_tail(log), lambda _: None)
+    found: list[Settled | None] = []
+    for record in walk_runs(log, Digest(())):
+        if isinstance(record, Run):
+            found.append(settling.pass_run(record))
+        else:
+            settling.pass_other(record)
+    found.append(settling.finish())
+    return settling.valid_end, [one for one in found if one is not None and one != Settled([], [], [])]
+
+
+def test_a_sound_log_ends_behind_its_last_message(tmp_path: Path) -> None:
+    assert settled(log_of(tmp_path, (ONE + TWO + THREE).ljust(ROOM, b"\0"))) == (END, [])
+
+
+def test_damage_with_messages_behind_it_lies_inside(tmp_path: Path) -> None:
+    end, [found] = settled(log_of(tmp_path, (ONE + changed(TWO, 90, b"?") + THREE).ljust(ROOM, b"\0")))
+    assert end == END
+    assert [(span.physical_offset, span.end) for span in found.inside] == [(AT, NEXT)]
+    assert found.damaged == found.inside
+    assert (found.torn, found.stale) == (None, [])
+
+
+def test_zeros_that_end_damage_belong_to_it(tmp_path: Path) -> None:
+    bad = (ONE + changed(TWO, 90, b"?")).ljust(ROOM, b"\0")
+    end, [found] = settled(log_of(tmp_path, bad, frame(ROOM, b"next").ljust(ROOM, b"\0")))
+    assert end == ROOM + len(frame(ROOM, b"next"))
+    [inside] = found.inside
+    assert isinstance(inside, Damage)
+    assert inside.physical_offset == AT
+    assert all(isinstance(span, Damage) for span in found.damaged)
+    assert (found.damaged[0].physical_offset, found.damaged[-1].end) == (AT, ROOM)
+
+
+def test_zeros_alone_are_told_as_zeros(tmp_path: Path) -> None:
+    _, [found] = settled(log_of(tmp_path, ONE.ljust(ROOM, b"\0"), frame(ROOM, b"next").ljust(ROOM, b"\0")))
+    assert found.inside == [Empty(AT, ROOM)]
+    assert [(span.physical_offset, span.end) for span in found.damaged] == [(AT, ROOM)]
+
+
+def test_damage_at_the_end_is_one_torn_tail(tmp_path: Path) -> None:
+    torn = ONE + changed(TWO, 90, b"?") + changed(THREE, 90, b"?")
+    end, [found] = settled(log_of(tmp_path, torn.ljust(ROOM, b"\0")))
+    assert (end, found.inside, found.stale) == (AT, [], [])
+    assert found.torn is not None
+    assert (found.torn.physical_offset, found.torn.end, found.torn_frames) == (AT, END, 2)
+    assert found.damaged == [found.torn]
+
+
+def test_what_is_older_than_the_log_before_it_was_left_by_a_truncation(tmp_path: Path) -> None:
+    newer = frame(0, b"one" * 20, store_timestamp=1_700_000_005_000)
+    older = frame(NEXT, b"three" * 20, store_timestamp=1_700_000_001_000)
+    end, [found] = settled(log_of(tmp_path, (newer + changed(TWO, 90, b"?") + older).ljust(ROOM, b"\0")))
+    assert end == AT
+    assert found.stale == [Stale(NEXT, END, 1)]
+    assert found.torn is not None
+    assert (found.torn.physical_offset, found.torn.end) == (AT, NEXT)
+    # the same with a newer message behind all: then the log goes on there
+    newest = frame(END, b"four", store_timestamp=1_700_000_009_000)
+    end, [found] = settled(
+        log_of(tmp_path / "on", (newer + changed(TWO, 90, b"?") + older + newest).ljust(ROOM, b"\0"))
+    )
+    assert end == END + len(newest)
+    assert (found.torn, found.stale) == (None, [])
+
+
+def test_a_frame_that_is_just_being_written_is_no_damage(tmp_path: Path) -> None:
+    whole = (ONE + TWO).ljust(ROOM, b"\0")
+    log = log_of(tmp_path, (ONE + changed(TWO, 90, b"?")).ljust(ROOM, b"\0"))
+    [path] = tmp_path.iterdir()
+
+    def wrote_on(_: float) -> None:
+        path.write_bytes(whole)
+
+    settling = Settling(log, look_at_tail(log), wrote_on)
+    for record in walk_runs(log, Digest(())):
+        if isinstance(record, Run):
+            settling.pass_run(record)
+        else:
+            settling.pass_other(record)
+    assert settling.finish() == Settled([], [], [])
+    assert settling.is_live
