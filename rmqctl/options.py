@@ -122,6 +122,13 @@ yes_option = Flag("-y", "--yes", is_flag=True, help="Do not ask.")
 no_journal_option = Flag(
     "--no-journal", "no_journal", is_flag=True, help="Keep nothing of what is removed: no undo, and its space is free."
 )
+queue_file_size_option = Flag(
+    "--queue-file-size",
+    type=QueueFileSize(),
+    metavar="BYTES",
+    help="Of new consume queue files (mappedFileSizeConsumeQueue), or `default`: RocketMQ's own. Needed where no queue "
+    "file is left and -c does not say it.",
+)
 journal_option = Flag(
     "--journal",
     "journal_in",

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rmqctl.confirm import confirm
+from rmqctl.confirm import agrees
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.opening import open_store, read_config
@@ -135,7 +135,7 @@ def clean(
         return
     if not yes:
         _summarise(plan, output, messages)
-    if not confirm(f"Remove {_what(plan, messages)} for good?", yes=yes, why=f"this removes {_what(plan, messages)}"):
+    if not agrees(f"removes {_what(plan, messages)} for good", yes=yes):
         output.talk("nothing was removed")
         return
     # opened anew: under the lock the plan is made again from what is there then

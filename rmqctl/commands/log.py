@@ -142,11 +142,14 @@ def _how_to_end(change: Change) -> str | None:
 
 
 def _confirmed(chosen: list[Change], output: Output, yes: bool) -> bool:
-    from rmqctl.confirm import confirm
+    from rmqctl.confirm import agrees
     from rmqctl.output.cells import human_size
 
     size = human_size(sum(change.kept_bytes for change in chosen))
     for change in [] if yes else chosen:
         output.talk(f"{change.id}  {change.state}  {human_size(change.kept_bytes)}")
-    what = counted(len(chosen), "change")
-    return confirm(f"Remove what {what} kept ({size})? Then there is no undo any more.", yes=yes)
+    what = f"removes what {counted(len(chosen), 'change')} kept ({size})"
+    messages = sum(change.messages_gone for change in chosen if change.kept_bytes)
+    if messages:
+        what += f", {counted(messages, 'message')} among it,"
+    return agrees(f"{what} for good: there is no undo from then on", yes=yes)

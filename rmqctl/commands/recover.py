@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.confirm import confirm_messages, confirm_without_journal
+from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.formats.errors import UsageError
 from rmqctl.options import (
-    QueueFileSize,
     StoreLocation,
     dry_run_option,
     journal_option,
     no_journal_option,
     output_options,
+    queue_file_size_option,
     store_options,
     yes_option,
 )
@@ -35,8 +35,8 @@ Examples:
   rmqctl recover -s /data/store --cut         give it up, as a broker would
 
 Exit code 0: the store is whole. 1: it is usable, but damage that no broker looks at is left in the log. 5: a decision
-is needed, or an earlier change was interrupted; nothing was changed. --cut asks before messages go, how many is said;
-where there is no terminal it needs --yes."""
+is needed, or an earlier change was interrupted; nothing was changed. --cut asks before messages go, --no-journal before
+anything goes for good, and both say how many; where there is no terminal that needs --yes."""
 )
 @store_options
 @click.option(
@@ -46,13 +46,7 @@ where there is no terminal it needs --yes."""
     "--cut", is_flag=True, help="End the log at damage even where good messages follow; they are kept beside."
 )
 @click.option("--full", is_flag=True, help="Let damage anywhere count, not only in the files a broker would check.")
-@click.option(
-    "--queue-file-size",
-    type=QueueFileSize(),
-    metavar="BYTES",
-    help="Of new consume queue files (mappedFileSizeConsumeQueue), or `default`: RocketMQ's own. Needed where no queue "
-    "file is left and -c does not say it.",
-)
+@queue_file_size_option
 @dry_run_option
 @no_journal_option
 @journal_option
@@ -78,17 +72,16 @@ def recover(
     queues and index are made complete for the whole log. What is taken out or overwritten is kept in DIR.rmqctl
     beside the store, and `rmqctl undo` brings it back.
     """
+    from rmqctl.new_file_sizes import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
-    from rmqctl.queue_file_size import decide_queue_file_size
     from rmqctl.reports.recover_output import print_report
 
     if bridge and (cut or full):
         raise UsageError("--bridge is for all damage and cuts none", hint="leave out --cut and --full, or --bridge")
-    if not dry_run:
-        confirm_without_journal(no_journal, yes, journal_in)
+    require_one_way(no_journal, journal_in)
     with open_store(store) as opened:
-        decide_queue_file_size(opened.files, queue_file_size)
+        assumes_index = decide_sizes(opened.files, queue_file_size)
         if dry_run:
             tell_if_open(opened)
         total = sum(file.size for file in opened.files.log.files) * (2 if bridge else 1)
@@ -102,6 +95,7 @@ def recover(
                 arguments=sys.argv[1:],
                 journal_in=journal_in,
                 progress=bar.advance,
-                agree=confirm_messages(yes),
+                agree=agree_to_loss(yes),
             )
+    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
     return print_report(report, output, store, no_journal=no_journal)

@@ -45,7 +45,7 @@ def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: 
     stored meanwhile. --give-up leaves the store as it is, keeps what the change took out, and lets `rmqctl recover`
     make the store whole.
     """
-    from rmqctl.confirm import confirm_messages
+    from rmqctl.confirm import agree_to_loss
     from rmqctl.opening import open_store
 
     if gives_up and change_id is not None:
@@ -55,7 +55,7 @@ def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: 
         if gives_up:
             change = opened.give_up(dry_run=dry_run)
         else:
-            change = opened.undo(change_id, dry_run=dry_run, agree=confirm_messages(yes))
+            change = opened.undo(change_id, dry_run=dry_run, agree=agree_to_loss(yes))
     output.record(outcome(change, dry_run))
     if gives_up:
         if not dry_run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 
+from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.recover.report import Part
 
@@ -58,6 +59,13 @@ def mend_of(finding: Finding) -> Mend | None:
         return None
     # what lies in the log decides what queues and index have to hold, so it takes them along
     return Mend.LOG if "--bridge" in finding.fix else _BY_FAMILY.get(finding.kind.family, Mend.LOG)
+
+
+def may_make_queues(only: Iterable[str]) -> bool:
+    """Whether mending these codes (none: all) can make queue files anew."""
+    known = [_BY_CODE.get(code) or _BY_FAMILY.get(code.split("-")[1], Mend.LOG) for code in only if code in CATALOGUE]
+    # what lies in the log decides what all else has to hold
+    return not known or Mend.QUEUES in known or Mend.LOG in known
 
 
 def is_chosen(finding: Finding, only: Iterable[str]) -> bool:

@@ -14,7 +14,7 @@ from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.journal.frame import Change, Terms, changing
-from rmqctl.store.journal.plan import MoveAway
+from rmqctl.store.journal.plan import Agree, MoveAway
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from rmqctl.store.recover.bridge.bridge import plan_bridges
 from rmqctl.store.recover.recovery import Recovery
@@ -54,6 +54,7 @@ def repair(
     arguments: list[str] | None = None,
     journal_in: Path | None = None,
     progress: Progress | None = None,
+    agree: Agree | None = None,
 ) -> RepairReport:
     """Check the store opened as `files`, which is stale afterwards, and mend what is found; with `only`
     findings of these codes.
@@ -65,8 +66,9 @@ def repair(
     if unknown:
         raise UsageError(f"{unknown[0]} is no code of a finding", hint="docs/findings.md lists them")
     chosen = frozenset(only)
+    terms = Terms(dry_run, keeps, arguments, journal_in, agree)
     # with `only` some findings are left: then no interrupted change is made good by this one
-    with changing(files, "repair", Terms(dry_run, keeps, arguments, journal_in), lambda head: not chosen) as change:
+    with changing(files, "repair", terms, lambda head: not chosen) as change:
         findings = list(check(change.files, progress=progress))
         report = _Repair(change, chosen).plan(findings, progress)
         report.operations = change.rows()

@@ -85,7 +85,7 @@ def test_clean_says_how_many_messages_it_takes_away(golden_store: GoldenStore, a
     store = golden_store("clean")
     asked = rmqctl_on_a_terminal("clean", "-s", store, "--at-once", answer=answer)
     (question,) = [line for line in asked.screen if "[y/N]" in line]
-    assert question.startswith("Remove 2449 messages in 22 files for good?")
+    assert question.startswith("This removes 2449 messages in 22 files for good. Go on?")
     left = processes.run([sys.executable, "-m", "rmqctl", "cat", "-s", store, "--json"]).stdout.count("\n")
     assert left == (2500 if answer == "n\n" else 51)
     assert "8 commitlog files" in "\n".join(asked.screen)
