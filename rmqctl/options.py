@@ -134,7 +134,7 @@ journal_option = Flag(
     "journal_in",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep what goes below DIR, which may be on another disk, instead of beside the store.",
+    help="Keep what is removed or overwritten below DIR, which may be on another disk, not beside the store.",
 )
 dry_run_option = Flag("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 

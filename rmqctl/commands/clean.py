@@ -104,7 +104,7 @@ def clean(
     -c broker.conf, else the broker's. Without --scheduled neither the hour nor the disks matter.
 
     A store that was not closed cleanly has to be recovered first. Where its disk is too full for that, --crashed frees
-    space without needing any: queues and index stay, and a later `rmqctl clean` takes their files.
+    space without needing any: queues and index are kept, and a later `rmqctl clean` takes their files.
     """
     if not scheduled and (delete_when is not None or disk_ratio is not None):
         raise UsageError("--delete-when and --disk-ratio belong to the broker's own rule", hint="add --scheduled")

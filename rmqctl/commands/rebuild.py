@@ -42,7 +42,7 @@ Examples:
   rmqctl rebuild -s /nfs/store --master spark://m:7077   on a cluster
 
 Exit code 1 if spans of the log are damaged: their messages got no queue slot. 5: a decision is needed, and nothing was
-changed. --no-journal asks before the old files go, and where there is no terminal it needs --yes."""
+changed. --no-journal asks before it removes the old files, and where there is no terminal it needs --yes."""
 )
 @store_options
 @click.option("--queues", is_flag=True, help="Only the consume queues.")
@@ -71,7 +71,8 @@ def rebuild(
     """Make consume queues and index anew from the commitlog.
 
     New files are written beside the store, flushed, then swapped in; the old ones are kept in DIR.rmqctl, so that
-    `rmqctl undo` can bring them back. Queues whose messages have all expired stay: only they know their next offset.
+    `rmqctl undo` can bring them back. Queues whose messages have all expired are kept: only they know their next
+    offset.
     """
     from rmqctl.new_file_sizes import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open

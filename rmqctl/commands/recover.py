@@ -35,8 +35,9 @@ Examples:
   rmqctl recover -s /data/store --cut         give it up, as a broker would
 
 Exit code 0: the store is whole. 1: it is usable, but damage that no broker looks at is left in the log. 5: a decision
-is needed, or an earlier change was interrupted; nothing was changed. --cut asks before messages go, --no-journal before
-anything goes for good, and both say how many; where there is no terminal that needs --yes."""
+is needed, or an earlier change was interrupted; nothing was changed. --cut asks before it
+takes messages away, --no-journal before it removes anything for good, and both say how much; where there is no terminal
+that needs --yes."""
 )
 @store_options
 @click.option(

@@ -40,7 +40,8 @@ Examples:
   rmqctl undo -s /data/store                                take it back
 
 Exit code 0: no error or warning is left. 1: some are, which need a decision or another command. 5: refused, or a
-decision is needed. --no-journal asks before anything goes for good, and where there is no terminal it needs --yes."""
+decision is needed. --no-journal asks before it removes anything for good, and where there is no terminal it needs
+--yes."""
 )
 @store_options
 @click.option("--only", multiple=True, metavar="CODE", help="Only findings of this code; may be repeated.")
@@ -65,8 +66,8 @@ def repair(
 
     Damage inside the log is replaced by filler messages (as `recover --bridge` does), a torn tail is cut, queues, index
     and checkpoint are made right, stray files are moved beside the store, damaged config files replaced by their good
-    backups. Offsets of consumers are set only if you name their code. What goes is kept in DIR.rmqctl beside the store,
-    and `rmqctl undo` brings it back.
+    backups. Offsets of consumers are set only if you name their code. What is removed or overwritten is kept in
+    DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
     """
     from rmqctl.new_file_sizes import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open

@@ -20,7 +20,7 @@ Examples:
   rmqctl resume -s /data/store               finish it; `rmqctl undo` goes back instead
 
 Exit code 1 if there is nothing to finish. 5 if the store was used since (`rmqctl undo --give-up` is the way out); and
-without --yes where there is no terminal to ask at, if messages would go."""
+without --yes where there is no terminal to ask at, if messages would be removed."""
 )
 @store_options
 @dry_run_option

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  rmqctl truncate -s /data/store --at 1048576 --dry-run     how many messages would go
+  rmqctl truncate -s /data/store --at 1048576 --dry-run     how many messages would be removed
   rmqctl truncate -s /data/store --at 1048576 --yes
   rmqctl undo -s /data/store                                have them back
 
 Exit code 5 if a record is cut by the offset: the nearest possible ones are named; and without --yes where there is no
-terminal to ask at, if messages would go."""
+terminal to ask at, if messages would be removed."""
 )
 @store_options
 @click.option("--at", type=OFFSET, required=True, metavar="OFFSET", help="Physical offset where the log is to end.")
@@ -57,9 +57,9 @@ def truncate(
 ) -> int:
     """End the commitlog at OFFSET, where a message begins or ends.
 
-    All messages from there on go: it says how many and asks, on a terminal; elsewhere it needs --yes. Queues, index
-    and checkpoint are made what the rest implies. What goes is kept in DIR.rmqctl beside the store, and `rmqctl undo`
-    brings it back.
+    All messages from there on are removed: it says how many and asks, on a terminal; elsewhere it needs --yes. Queues,
+    index and checkpoint are made what the rest implies. What is removed is kept in DIR.rmqctl beside the store, and
+    `rmqctl undo` brings it back.
     """
     from rmqctl.new_file_sizes import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open

@@ -22,7 +22,7 @@ Examples:
   rmqctl undo -s /data/store --give-up           of one that was interrupted, if the store was used since
 
 Exit code 5 if later changes stand, or anything was written to the store since: no flag forces that, because the store
-would be neither old nor new. And without --yes where there is no terminal to ask at, if messages would go."""
+would be neither old nor new. And without --yes where there is no terminal to ask at, if messages would be removed."""
 )
 @store_options
 @click.argument("change_id", required=False, metavar="[ID]")

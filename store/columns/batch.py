@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rmqctl.formats.layouts import TRANSACTION_MASK
 from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
 from rmqctl.formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NONE
+from rmqctl.formats.wording import counted
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
@@ -268,7 +269,7 @@ class MessageColumns:
         offset, size = int(self.longs[0, row]), int(self.ints[0, row])
         frame = self.log.read(offset, size)
         if len(frame) < size:
-            raise FrameDamage(Reason.SIZE, f"only {len(frame)} bytes are left of {size}")
+            raise FrameDamage(Reason.SIZE, f"only {counted(len(frame), 'byte is', 'bytes are')} left of {size}")
         return decode_message(frame, 0, size, offset, check_crc=False)
 
 

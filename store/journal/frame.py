@@ -121,5 +121,5 @@ def _naming_other_disks(journal: Journal, terms: Terms) -> Iterator[None]:
     except DiskFullError as error:
         if not (journal.folder / JOURNAL).is_file() and not (journal.folder / STATE).is_file():
             elsewhere = "another DIR" if terms.journal_in is not None else "DIR on another disk"
-            error.hint = joined_hints(error.hint, f"`--journal` with {elsewhere} keeps there what goes", _CLEAN)
+            error.hint = joined_hints(error.hint, f"`--journal` with {elsewhere} keeps there what is removed", _CLEAN)
         raise

@@ -20,7 +20,7 @@ def mend_checksum(files: StoreFiles, finding: Finding, plan: Plan) -> None:
     assert offset is not None
     file = files.log.find(offset)
     if file is None:
-        raise RefusedError("has gone since it was checked", file=finding.file, hint="run the command again")
+        raise RefusedError("was removed since it was checked", file=finding.file, hint="run the command again")
     frame = bytearray(files.log.read(offset, int.from_bytes(files.log.read(offset, 4), "big")))
     try:
         message = decode_message(bytes(frame), 0, len(frame), offset, check_crc=False)
