@@ -27,7 +27,7 @@ Exit code 1: the commitlog is damaged, or files are there that a broker would st
 @click.option(
     "--quick",
     is_flag=True,
-    help="Do not read the commitlog: its end (max_offset), messages, times and damage are not known then, null in JSON.",
+    help="Do not read the commitlog: its end (max_offset), messages, times and damage are unknown then, null in JSON.",
 )
 @output_options
 def info(store: StoreLocation, output: Output, quick: bool) -> int:
