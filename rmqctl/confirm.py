@@ -27,7 +27,7 @@ def agrees(what: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not _is_terminal():
-        raise RefusedError(f"this {what}, and there is no terminal to ask at", hint="add --yes")
+        raise RefusedError(f"this {what}; there is no terminal to ask at", hint="add --yes")
     from rmqctl.output.sanitise import visible
 
     with aside():

@@ -148,8 +148,7 @@ def _confirmed(chosen: list[Change], output: Output, yes: bool) -> bool:
     size = human_size(sum(change.kept_bytes for change in chosen))
     for change in [] if yes else chosen:
         output.talk(f"{change.id}  {change.state}  {human_size(change.kept_bytes)}")
-    what = f"removes what {counted(len(chosen), 'change')} kept ({size})"
     messages = sum(change.messages_gone for change in chosen if change.kept_bytes)
-    if messages:
-        what += f", {counted(messages, 'message')} among it,"
-    return agrees(f"{what} for good: there is no undo from then on", yes=yes)
+    among = f", {counted(messages, 'message')} among it" if messages else ""
+    what = f"removes for good what {counted(len(chosen), 'change')} kept ({size}{among}), and with it the way back"
+    return agrees(what, yes=yes)

@@ -63,7 +63,7 @@ CASES = {
     ),
     "undo": Case("crc-flip-old", "undo -s STORE", "takes 1 message away", _bridged),
     "resume": Case("clean", "resume -s STORE", "takes 1814 messages away", _interrupted),
-    "log": Case("clean", "log -s STORE --prune", "1814 messages among it, for good", _truncated),
+    "log": Case("clean", "log -s STORE --prune", "1814 messages among it), and with it the way back", _truncated),
     "export": Case("clean", "export -s STORE FILE --overwrite", "o.csv (2.0 KiB)", _written),
     "sql": Case("clean", "sql -s STORE -o FILE --overwrite 'select 1'", "o.csv (2.0 KiB)", _written, False),
 }  # fmt: skip
