@@ -18,6 +18,7 @@ from rmqctl.formats.layouts import (
 )
 from rmqctl.formats.properties import parse_properties
 from rmqctl.formats.sys_flag import compression_type
+from rmqctl.formats.wording import counted
 
 if TYPE_CHECKING:
     from rmqctl.formats.framing import NO_PROPERTIES, FrameParts, Message, frame_bytes, prepare_frame, utf16_length
@@ -137,7 +138,7 @@ def decode_message(
     """
     head = FRAME_HEADS[0]
     if available < head.size:
-        raise FrameDamage(Reason.SIZE, f"only {available} bytes are left, less than any message")
+        raise FrameDamage(Reason.SIZE, f"only {counted(available, 'byte is', 'bytes are')} left, less than any message")
     fields = head.unpack_from(buffer, position)
     size, magic, sys_flag = fields[0], fields[1], fields[7]
     if magic not in _MAGICS:

@@ -1,10 +1,15 @@
-"""The one place that asks: before what cannot be undone or takes messages away, on a terminal only."""
+"""The one place that asks. What takes something away says how much, asks on a terminal, and elsewhere needs --yes.
+
+Something is: good messages that the store does not have afterwards, whether they are kept or not; anything that nothing
+is kept of (a change without a journal, files that `clean` removes, what a change kept, a file that is replaced). What
+is moved into a journal is not gone; nor are damaged bytes, of which nobody knows how many messages they were.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,36 +17,60 @@ from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.output.progress import aside
 
-
-def confirm_without_journal(no_journal: bool, yes: bool, journal_in: Path | None = None) -> None:
-    """Before a change of which nothing is kept. click.Abort if the person at the terminal does not want it; UsageError
-    where it is said as well what is to be kept in."""
-    if no_journal and journal_in is not None:
-        raise UsageError("--no-journal keeps nothing, and --journal says where", hint="leave one of them out")
-    if no_journal and not confirm("Without a journal this cannot be undone. Go on?", yes=yes):
-        raise click.Abort
+if TYPE_CHECKING:
+    from rmqctl.store.journal.plan import Agree, Loss
 
 
-def confirm_messages(yes: bool) -> Callable[[int], None]:
-    """What asks whether so many messages may go. click.Abort if the person at the terminal does not want it;
-    RefusedError where nobody can be asked."""
+def agrees(what: str, *, yes: bool) -> bool:
+    """Whether a command may do `what`, such as "takes 3 messages away": `yes` says so already, else the person at the
+    terminal does. RefusedError where nobody can be asked."""
+    if yes:
+        return True
+    if not _is_terminal():
+        raise RefusedError(f"this {what}; there is no terminal to ask at", hint="add --yes")
+    from rmqctl.output.sanitise import visible
 
-    def agree(count: int) -> None:
-        what = counted(count, "message")
-        if not confirm(f"This takes {what} away. Go on?", yes=yes, why=f"this takes {what} away"):
+    with aside():
+        return click.confirm(visible(f"This {what}. Go on?"), default=False, err=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def agree_to_loss(yes: bool) -> Agree:
+    """What asks for a change of a store whether so much may go. click.Abort if the person at the terminal does not want
+    it; RefusedError as `agrees`."""
+
+    def agree(loss: Loss) -> None:
+        if not agrees(_told(loss), yes=yes):
             raise click.Abort
 
     return agree
 
 
-def confirm(question: str, *, yes: bool, why: str = "this needs a confirmation") -> bool:
-    """Whether to go on: `yes` says so already, else the person at the terminal does.
+def _told(loss: Loss) -> str:
+    from rmqctl.output.cells import human_size
 
-    RefusedError, with the reason `why`, where nobody can be asked.
-    """
-    if yes:
-        return True
-    if sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
-        raise RefusedError(f"{why}, and there is no terminal to ask at", hint="add --yes")
-    with aside():
-        return click.confirm(question, default=False, err=True)
+    messages = f"takes {counted(loss.messages, 'message')} away"
+    if not loss.files:
+        return messages
+    size = f"{human_size(loss.bytes)} in {counted(loss.files, 'file')}"
+    removed = f"removes or overwrites {size} and keeps nothing of it"
+    return f"{messages}, {removed}" if loss.messages else removed
+
+
+def require_agreed_file(path: Path, overwrite: bool, yes: bool) -> None:
+    """Before a file is written that may be there: whether that one may go. click.Abort and RefusedError as above."""
+    from rmqctl.output.cells import human_size
+
+    if not overwrite or not path.is_file():  # into devices and pipes is written, they are not replaced
+        return
+    if not agrees(f"replaces {path} ({human_size(path.stat().st_size)})", yes=yes):
+        raise click.Abort
+
+
+def require_one_way(no_journal: bool, journal_in: Path | None) -> None:
+    """UsageError for --no-journal with --journal."""
+    if no_journal and journal_in is not None:
+        raise UsageError("--no-journal keeps nothing, and --journal says where", hint="leave one of them out")

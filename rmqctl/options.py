@@ -122,12 +122,19 @@ yes_option = Flag("-y", "--yes", is_flag=True, help="Do not ask.")
 no_journal_option = Flag(
     "--no-journal", "no_journal", is_flag=True, help="Keep nothing of what is removed: no undo, and its space is free."
 )
+queue_file_size_option = Flag(
+    "--queue-file-size",
+    type=QueueFileSize(),
+    metavar="BYTES",
+    help="Of new consume queue files (mappedFileSizeConsumeQueue), or `default`: RocketMQ's own. Needed where no queue "
+    "file is left and -c does not say it.",
+)
 journal_option = Flag(
     "--journal",
     "journal_in",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep what goes below DIR, which may be on another disk, instead of beside the store.",
+    help="Keep what is removed or overwritten below DIR, which may be on another disk, not beside the store.",
 )
 dry_run_option = Flag("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
 from rmqctl.formats.message import Message
+from rmqctl.formats.wording import counted
 from rmqctl.store.config_files import read_config
 from rmqctl.store.store_files import StoreFiles
 
@@ -53,8 +54,9 @@ class TopicQueues(NamedTuple):
             raise RefusedError(f"no producer may send to {message.topic}, which the broker writes itself", hint=_HINT)
         queues = (self.queues or {}).get(message.topic)
         if queues is not None and message.queue_id >= queues:
+            numbers = "0" if queues == 1 else f"0 to {queues - 1}"
             raise RefusedError(
-                f"topic {message.topic!r} has {queues} queues in topics.json, 0 to {queues - 1}: no queue "
+                f"topic {message.topic!r} has {counted(queues, 'queue')} in topics.json, {numbers}: no queue "
                 f"{message.queue_id}",
                 hint=_HINT,
             )

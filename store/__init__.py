@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rmqctl.store.config import StoreConfig, read_broker_conf
     from rmqctl.store.export.export import ExportReport, Target
     from rmqctl.store.journal.log import Change
+    from rmqctl.store.journal.plan import Loss
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.predict import Prediction
     from rmqctl.store.read.get import GetResult
@@ -64,6 +65,7 @@ __all__ = [
     "QueryResult",
     "Prediction",
     "Change",
+    "Loss",
     "RecoverReport",
     "RepairReport",
     "RebuildReport",
@@ -108,6 +110,7 @@ _HOMES = {
     "NotIndexedError": "rmqctl.store.read.key_query",
     "Prediction": "rmqctl.store.predict",
     "Change": "rmqctl.store.journal.log",
+    "Loss": "rmqctl.store.journal.plan",
     "RecoverReport": "rmqctl.store.recover.report",
     "RepairReport": "rmqctl.store.repair.repair",
     "RebuildReport": "rmqctl.store.rebuild",

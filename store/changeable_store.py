@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rmqctl.store.clean import CleanOptions, CleanReport
     from rmqctl.store.commitlog.walk import Progress
     from rmqctl.store.journal.log import Change
-    from rmqctl.store.journal.undo import Agree
+    from rmqctl.store.journal.plan import Agree
     from rmqctl.store.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
     from rmqctl.store.repair.repair import RepairReport
@@ -33,8 +33,8 @@ class ChangeableStore(ReadableStore):
 
     `dry_run`: only plan, and say what would change. `keeps`: keep what goes; without it there is no undo. `arguments`:
     what `rmqctl log` is to show as the command line. `journal_in`: the directory that keeps what goes, for one on
-    another disk; None for beside the store. `agree`: called with the number of messages that are going to be
-    taken away, under the lock and before anything changes; raise in it what is to stop that.
+    another disk; None for beside the store. `agree`: called with the Loss where a change takes messages away, or
+    anything for good, under the lock and before anything changes; raise in it what is to stop that.
     """
 
     @contextlib.contextmanager
@@ -80,7 +80,13 @@ class ChangeableStore(ReadableStore):
                 from rmqctl.store.recover.bridge.bridge import recover_bridging
 
                 return recover_bridging(
-                    files, dry_run=dry_run, keeps=keeps, arguments=arguments, journal_in=journal_in, progress=progress
+                    files,
+                    dry_run=dry_run,
+                    keeps=keeps,
+                    arguments=arguments,
+                    journal_in=journal_in,
+                    progress=progress,
+                    agree=agree,
                 )
             from rmqctl.store.recover.recover import recover
 
@@ -105,6 +111,7 @@ class ChangeableStore(ReadableStore):
         arguments: list[str] | None = None,
         journal_in: Path | None = None,
         progress: Progress | None = None,
+        agree: Agree | None = None,
     ) -> RepairReport:
         """Check the store and mend what is found; with `only` findings of these codes. What needs a decision is `left`
         in the report. UsageError for a code that is none."""
@@ -120,6 +127,7 @@ class ChangeableStore(ReadableStore):
                 arguments=arguments,
                 journal_in=journal_in,
                 progress=progress,
+                agree=agree,
             )
 
     def rebuild(
@@ -133,6 +141,7 @@ class ChangeableStore(ReadableStore):
         arguments: list[str] | None = None,
         journal_in: Path | None = None,
         progress: Progress | None = None,
+        agree: Agree | None = None,
     ) -> RebuildReport:
         """Make consume queues (of `topics`, None: of all) and index anew from the commitlog. The report counts damaged
         spans, which gave no messages. UsageError for `topics` with `index`, which is one for all of them; NotFoundError
@@ -150,6 +159,7 @@ class ChangeableStore(ReadableStore):
                 arguments=arguments,
                 journal_in=journal_in,
                 progress=progress,
+                agree=agree,
             )
 
     def truncate(

@@ -13,7 +13,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.journal.frame import Terms, changing
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.plan import Install, MoveAway, Plan
+from rmqctl.store.journal.plan import Agree, Install, MoveAway, Plan
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, rocksdb_error
@@ -166,6 +166,7 @@ def rebuild(
     arguments: list[str] | None = None,
     journal_in: Path | None = None,
     progress: Progress | None = None,
+    agree: Agree | None = None,
     work: RebuildWork | None = None,
 ) -> RebuildReport:
     """Rebuild queues and/or index of the store opened as `files`, which is stale afterwards: open it again.
@@ -184,7 +185,7 @@ def rebuild(
     def ends(head: dict[str, Any]) -> bool:
         return head["verb"] == "rebuild" and (is_all or head["arguments"] == arguments)
 
-    with changing(files, "rebuild", Terms(dry_run, keeps, arguments, journal_in), ends) as change:
+    with changing(files, "rebuild", Terms(dry_run, keeps, arguments, journal_in, agree), ends) as change:
         _require_log(change.files)
         if change.journal is None or work is None:
             report = _rebuild(change.files, change.journal, change.plan, queues, index, topics, progress)

@@ -11,7 +11,7 @@ from rmqctl.store.columns.parallel import walk_parallel
 from rmqctl.store.commitlog.walk import Blank, Empty, Progress, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.journal.frame import PlannedChange, Terms
-from rmqctl.store.journal.undo import Agree
+from rmqctl.store.journal.plan import Agree
 from rmqctl.store.recover.recover import recover_with
 from rmqctl.store.recover.report import Goal, RecoverReport
 from rmqctl.store.store_files import StoreFiles
@@ -32,7 +32,7 @@ def truncate(
     must begin or end.
 
     What follows is cleared or moved away and kept in the journal (not without `keeps`). Damage before `at` stays.
-    `agree` is asked, before anything changes, where that takes messages away.
+    `agree`: as of Terms.
     RefusedError if `at` is inside a record or outside the log, with the nearest offsets; StoreInUseError;
     UnsupportedError for RocksDB queues.
     """
@@ -41,7 +41,7 @@ def truncate(
         require_boundary(change.files.log, at)
         return Goal(at=at, messages_cut=count_messages(change.files.log, at))
 
-    return recover_with(files, goal, "truncate", Terms(dry_run, keeps, arguments, journal_in), progress, agree)
+    return recover_with(files, goal, "truncate", Terms(dry_run, keeps, arguments, journal_in, agree), progress)
 
 
 def require_boundary(log: MappedFileQueue, at: int) -> None:

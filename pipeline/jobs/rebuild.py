@@ -31,7 +31,7 @@ from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_service import index_file_name_after
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.plan import Install, Plan
+from rmqctl.store.journal.plan import Agree, Install, Plan
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.rebuild import RebuildReport, plan_gone_queues, plan_index
 from rmqctl.store.rebuild import rebuild as rebuild_in_process
@@ -57,6 +57,7 @@ def rebuild_with(
     journal_in: Path | None = None,
     split_size: int = SPLIT_SIZE,
     progress: Progress | None = None,
+    agree: Agree | None = None,
 ) -> RebuildReport:
     """`rmqctl.store.rebuild.rebuild` with the work done by tasks: the same arguments, errors, journal and bytes.
 
@@ -73,6 +74,7 @@ def rebuild_with(
         arguments=arguments,
         journal_in=journal_in,
         progress=progress,
+        agree=agree,
         work=work,
     )
 

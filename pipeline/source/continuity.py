@@ -9,7 +9,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.survey.tail import end_of_messages
 
 
-class Loss(NamedTuple):
+class StreamLoss(NamedTuple):
     """A log that is not what a query has read, with something of it missing.
 
     `is_removed`: its beginning was removed before it was read; else it was cut back or replaced. `resume`: the last
@@ -21,7 +21,7 @@ class Loss(NamedTuple):
     reason: str
 
 
-def loss_at(log: MappedFileQueue, position: Position) -> Loss | None:
+def loss_at(log: MappedFileQueue, position: Position) -> StreamLoss | None:
     """What is missing for a query that goes on at `position`; None if nothing is.
 
     Reads one frame as long as there is a mark whose frame is still in the log. That older files were removed, or new
@@ -29,7 +29,7 @@ def loss_at(log: MappedFileQueue, position: Position) -> Loss | None:
     """
     offset = position.physical_offset
     if not log.files:
-        gone = Loss(False, 0, f"the log had been read up to {offset} and has no file now")
+        gone = StreamLoss(False, 0, f"the log had been read up to {offset} and has no file now")
         return gone if offset else None
     minimum = max(log.min_offset, 0)
     marks = [mark for mark in position.marks or () if mark.begin >= minimum]
@@ -41,35 +41,35 @@ def loss_at(log: MappedFileQueue, position: Position) -> Loss | None:
         return None
     end = end_of_messages(log, minimum)
     if end < offset:
-        return Loss(False, minimum, _shorter(offset, end))
+        return StreamLoss(False, minimum, _shorter(offset, end))
     if position.marks == () and mark_before(log, offset, end) is not None:
         # a position has no marks only where nothing stood before it
-        return Loss(False, minimum, f"the log began at {offset} and begins at {minimum} now: it is another one")
+        return StreamLoss(False, minimum, f"the log began at {offset} and begins at {minimum} now: it is another one")
     return None
 
 
-def removed(begin: int, end: int) -> Loss:
+def removed(begin: int, end: int) -> StreamLoss:
     """The loss of what stood from physical offset `begin` to `end`."""
-    return Loss(True, end, f"messages from {begin} to {end} were removed before the stream had read them")
+    return StreamLoss(True, end, f"messages from {begin} to {end} were removed before the stream had read them")
 
 
 def _shorter(offset: int, end: int) -> str:
     return f"the log had been read up to {offset}, but ends at {end} now: it was cut back, or is another one"
 
 
-def _parted(log: MappedFileQueue, position: Position, marks: list[Mark]) -> Loss:
+def _parted(log: MappedFileQueue, position: Position, marks: list[Mark]) -> StreamLoss:
     """The log has not got the frame of the first of `marks` any more."""
     offset, minimum = position.physical_offset, max(log.min_offset, 0)
     common = next((mark for mark in marks[1:] if stands(log, mark)), None)
     end = end_of_messages(log, minimum)
     if common is None:
-        return Loss(
+        return StreamLoss(
             False,
             minimum,
             f"the log had been read up to {offset}, but nothing of that is where it was: it is another log, or was cut "
             f"back to before all that is remembered. It holds {minimum} to {end} now, of which nothing was read",
         )
-    return Loss(
+    return StreamLoss(
         False,
         common.end,
         f"the log had been read up to {offset} and was cut back since: it is the same up to {common.end} at least, "

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rmqctl.formats.errors import UnreadableError, UsageError
-from rmqctl.pipeline.source.continuity import Loss, loss_at, removed
+from rmqctl.pipeline.source.continuity import StreamLoss, loss_at, removed
 from rmqctl.pipeline.source.history import (
     Mark,
     Position,
@@ -198,7 +198,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         return options.on_changed_log or ("fail" if options.fail_on_data_loss else _FORK)
 
-    def _resume(self, log: MappedFileQueue, loss: Loss) -> int:
+    def _resume(self, log: MappedFileQueue, loss: StreamLoss) -> int:
         """Where to go on after a loss; UnreadableError unless the options allow it."""
         options = self._options
         how = self._on_changed_log

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rmqctl.confirm import confirm
+from rmqctl.confirm import agrees
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.opening import broker_config, open_store
@@ -104,7 +104,7 @@ def clean(
     -c broker.conf, else the broker's. Without --scheduled neither the hour nor the disks matter.
 
     A store that was not closed cleanly has to be recovered first. Where its disk is too full for that, --crashed frees
-    space without needing any: queues and index stay, and a later `rmqctl clean` takes their files.
+    space without needing any: queues and index are kept, and a later `rmqctl clean` takes their files.
     """
     if not scheduled and (delete_when is not None or disk_ratio is not None):
         raise UsageError("--delete-when and --disk-ratio belong to the broker's own rule", hint="add --scheduled")
@@ -135,7 +135,7 @@ def clean(
         return
     if not yes:
         _summarise(plan, output, messages)
-    if not confirm(f"Remove {_what(plan, messages)} for good?", yes=yes, why=f"this removes {_what(plan, messages)}"):
+    if not agrees(f"removes {_what(plan, messages)} for good", yes=yes):
         output.talk("nothing was removed")
         return
     # opened anew: under the lock the plan is made again from what is there then

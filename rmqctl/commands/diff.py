@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
+from rmqctl.formats.wording import counted
 from rmqctl.opening import StoreLocation
 from rmqctl.options import limit_option, output_options
 from rmqctl.spark_options import SparkChoice, jobs_on_spark
@@ -155,7 +156,7 @@ def _verdict(row: dict[str, Any]) -> list[str]:
     for side, other in (("a", "b"), ("b", "a")):
         reasons = counts[f"only_{side}_because"]
         behind = (row[side]["end_offset"] or 0) - (row[other]["end_offset"] or 0)
-        far = f" by {behind} bytes" if row["copies_of_one_log"] and behind > 0 else ""
+        far = f" by {counted(behind, 'byte')}" if row["copies_of_one_log"] and behind > 0 else ""
         lines += [
             f"{text}: {_messages(reasons[reason])} in {side} only"
             for reason, text in (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
+from rmqctl.formats.wording import counted
 from rmqctl.options import OFFSET, limit_option, output_options
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None)
         kind, items = MessageStore.dump(file, at=at, raw=True)
     damaged = 0
 
-    def counted() -> Iterator[DumpItem]:
+    def told() -> Iterator[DumpItem]:
         nonlocal damaged
         for item in itertools.islice(items, limit):
             damaged += item.damage is not None
@@ -61,11 +62,11 @@ def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None)
 
     if output.format == "table":
         output.text(f"{file}: {kind.value}")
-        for item in counted():
+        for item in told():
             _print(output, item, with_hex)
     else:
         columns = ("offset", "kind", "size", "position", "note", "damage", "fields")
-        output.rows(columns, (_json(file, item, with_hex) for item in counted()))
+        output.rows(columns, (_json(file, item, with_hex) for item in told()))
     return exit_codes.DAMAGE_OR_NOTHING if damaged else exit_codes.OK
 
 
@@ -99,7 +100,7 @@ def _print(output: Output, item: DumpItem, with_hex: bool) -> None:
     position = f" ({item.position})" if item.position is not None else ""
     note = f": {item.note}" if item.note else ""
     output.text("")
-    output.text(f"{item.offset:>10}  {item.kind}{position}, {item.size} bytes{note}")
+    output.text(f"{item.offset:>10}  {item.kind}{position}, {counted(item.size, 'byte')}{note}")
     if item.damage is not None:
         output.text(f"{'':>10}  DAMAGED: {item.damage}")
     name_width = max((len(one.name) for one in item.fields), default=0)

@@ -14,6 +14,7 @@ from rmqctl.options import (
     selection_options,
     store_options,
     summary_options,
+    yes_option,
 )
 from rmqctl.reports.damage import ToldDamage
 from rmqctl.spark_options import SparkChoice, spark_options
@@ -48,7 +49,8 @@ Parquet and Arrow need pyarrow, which the extra `fast` brings."""
 @click.option("--columns", metavar="NAME,…", help="Only these columns; the names are those of `cat --json`.")
 @click.option("--partition", is_flag=True, help="FILE becomes a directory of files by topic and day (UTC).")
 @click.option("--compression", type=click.Choice(["zstd", "lz4", "none"]), help="Of Parquet and Arrow; zstd.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there: asks, or needs --yes.")
+@yes_option
 @spark_options
 @selection_options("From this physical offset on.", "Before this physical offset.")
 @summary_options
@@ -61,6 +63,7 @@ def export(
     partition: bool,
     compression: Any,
     overwrite: bool,
+    yes: bool,
     spark: SparkChoice,
     topic: str | None,
     queue_id: int | None,
@@ -76,6 +79,7 @@ def export(
     Everything of a message is written, so that `append --from` makes the same messages of a Parquet, Arrow or JSON
     Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones also stand there as stored.
     """
+    from rmqctl.confirm import require_agreed_file
     from rmqctl.exporting import export_here
     from rmqctl.opening import open_store
     from rmqctl.store.export.export import Target
@@ -101,6 +105,7 @@ def export(
     with open_store(store) as opened:
         is_directory = partition or spark.master is not None
         require_target(target, opened.files.layout, overwrite=overwrite, is_directory=is_directory)
+        require_agreed_file(target, overwrite, yes)
         if spark.master is not None:
             report = _on_spark(spark, opened.files, selection, names, to, compression or "zstd", damage)
         else:

@@ -24,7 +24,11 @@ Examples:
 Exit code 1: the commitlog is damaged, or files are there that a broker would stop at."""
 )
 @store_options
-@click.option("--quick", is_flag=True, help="Do not read the commitlog: no counts of its messages and damage.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Do not read the commitlog: its end (max_offset), messages, times and damage are unknown then, null in JSON.",
+)
 @output_options
 def info(store: StoreLocation, output: Output, quick: bool) -> int:
     """What a store holds, and what state it is in.

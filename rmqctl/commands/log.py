@@ -142,11 +142,13 @@ def _how_to_end(change: Change) -> str | None:
 
 
 def _confirmed(chosen: list[Change], output: Output, yes: bool) -> bool:
-    from rmqctl.confirm import confirm
+    from rmqctl.confirm import agrees
     from rmqctl.output.cells import human_size
 
     size = human_size(sum(change.kept_bytes for change in chosen))
     for change in [] if yes else chosen:
         output.talk(f"{change.id}  {change.state}  {human_size(change.kept_bytes)}")
-    what = counted(len(chosen), "change")
-    return confirm(f"Remove what {what} kept ({size})? Then there is no undo any more.", yes=yes)
+    messages = sum(change.messages_gone for change in chosen if change.kept_bytes)
+    among = f", {counted(messages, 'message')} among it" if messages else ""
+    what = f"removes for good what {counted(len(chosen), 'change')} kept ({size}{among}), and with it the way back"
+    return agrees(what, yes=yes)

@@ -28,7 +28,7 @@ Examples:
   rmqctl predict -s /data/store -c broker.conf     with the sizes and paths that it will start with
   rmqctl predict -s /data/store --json
 
-Exit code 0: it starts and loses nothing. 1: it refuses to start, or messages, queue units or index entries go.
+Exit code 0: it starts and loses nothing. 1: it refuses to start, or messages, queue units or index entries are lost.
 5: a start like this is not predicted."""
 )
 @store_options
@@ -40,8 +40,8 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
     """What the next start of a broker will do to this store.
 
     Nothing is changed. The rules are those of that version, its defects included: whether it starts, where its
-    recovery begins and where it ends the log, which files, messages and queue units go, and what it puts into wrong
-    places. What its cleaning by age and disk space removes later is not part of it: see `clean --dry-run`.
+    recovery begins and where it ends the log, which files, messages and queue units it removes, and what it puts into
+    wrong places. What its cleaning by age and disk space removes later is not part of it: see `clean --dry-run`.
 
     Of broker.conf the sizes and paths, messageDelayLevel, messageIndexEnable, messageIndexSafe and checkCRCOnRecover
     are followed. Refused, for nothing is guessed: queues in a RocksDB, duplicationEnable, enableDLegerCommitLog,

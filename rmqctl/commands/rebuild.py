@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl import exit_codes
-from rmqctl.confirm import confirm_without_journal
+from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.formats.wording import counted
 from rmqctl.options import (
     StoreLocation,
@@ -18,6 +18,7 @@ from rmqctl.options import (
     journal_option,
     no_journal_option,
     output_options,
+    queue_file_size_option,
     store_options,
     topic_option,
     yes_option,
@@ -40,13 +41,15 @@ Examples:
   rmqctl rebuild -s /data/store --index             the key index
   rmqctl rebuild -s /nfs/store --master spark://m:7077   on a cluster
 
-Exit code 1 if spans of the log are damaged: their messages got no queue slot."""
+Exit code 1 if spans of the log are damaged: their messages got no queue slot. 5: a decision is needed, and nothing was
+changed. --no-journal asks before it removes the old files, and where there is no terminal it needs --yes."""
 )
 @store_options
 @click.option("--queues", is_flag=True, help="Only the consume queues.")
 @click.option("--index", is_flag=True, help="Only the key index.")
 @topic_option.but(multiple=True, help="Only the queues of this topic; may be repeated. Implies --queues.")
 @spark_options
+@queue_file_size_option
 @dry_run_option
 @no_journal_option
 @journal_option
@@ -59,6 +62,7 @@ def rebuild(
     queues: bool,
     index: bool,
     topic: tuple[str, ...],
+    queue_file_size: int | None,
     dry_run: bool,
     no_journal: bool,
     journal_in: Path | None,
@@ -67,8 +71,10 @@ def rebuild(
     """Make consume queues and index anew from the commitlog.
 
     New files are written beside the store, flushed, then swapped in; the old ones are kept in DIR.rmqctl, so that
-    `rmqctl undo` can bring them back. Queues whose messages have all expired stay: only they know their next offset.
+    `rmqctl undo` can bring them back. Queues whose messages have all expired are kept: only they know their next
+    offset.
     """
+    from rmqctl.new_file_sizes import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
     from rmqctl.reports.recover_output import print_operations, undo_advice
@@ -77,11 +83,11 @@ def rebuild(
 
     if index and topic:
         raise click.UsageError("the index holds the keys of all topics: --index takes no -t")
-    if not dry_run:
-        confirm_without_journal(no_journal, yes, journal_in)
+    require_one_way(no_journal, journal_in)
     both = not queues and not index and not topic
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
+        assumes_index = decide_sizes(opened.files, queue_file_size, queues=queues or bool(topic) or both)
         if dry_run:
             tell_if_open(opened)
         how: Callable[..., RebuildReport] = opened.rebuild
@@ -100,7 +106,9 @@ def rebuild(
                 arguments=sys.argv[1:],
                 journal_in=journal_in,
                 progress=bar.advance,
+                agree=agree_to_loss(yes),
             )
+    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
     record = report_row(report)
     if not output.is_json:
         record["topics"] = len(report.topics)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
-from rmqctl.confirm import confirm_without_journal
+from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.options import (
     StoreLocation,
     dry_run_option,
     journal_option,
     no_journal_option,
     output_options,
+    queue_file_size_option,
     store_options,
     yes_option,
 )
@@ -38,10 +39,13 @@ Examples:
   rmqctl repair -s /data/store --only RMQ-OFF-001           consumer offsets behind the end of their queues
   rmqctl undo -s /data/store                                take it back
 
-Exit code 0: no error or warning is left. 1: some are, which need a decision or another command. 5: refused."""
+Exit code 0: no error or warning is left. 1: some are, which need a decision or another command. 5: refused, or a
+decision is needed. --no-journal asks before it removes anything for good, and where there is no terminal it needs
+--yes."""
 )
 @store_options
 @click.option("--only", multiple=True, metavar="CODE", help="Only findings of this code; may be repeated.")
+@queue_file_size_option
 @dry_run_option
 @no_journal_option
 @journal_option
@@ -52,6 +56,7 @@ def repair(
     output: Output,
     *,
     only: tuple[str, ...],
+    queue_file_size: int | None,
     dry_run: bool,
     no_journal: bool,
     journal_in: Path | None,
@@ -61,15 +66,17 @@ def repair(
 
     Damage inside the log is replaced by filler messages (as `recover --bridge` does), a torn tail is cut, queues, index
     and checkpoint are made right, stray files are moved beside the store, damaged config files replaced by their good
-    backups. Offsets of consumers are set only if you name their code. What goes is kept in DIR.rmqctl beside the store,
-    and `rmqctl undo` brings it back.
+    backups. Offsets of consumers are set only if you name their code. What is removed or overwritten is kept in
+    DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
     """
+    from rmqctl.new_file_sizes import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
+    from rmqctl.store.repair.repair import may_make_queues
 
-    if not dry_run:
-        confirm_without_journal(no_journal, yes, journal_in)
+    require_one_way(no_journal, journal_in)
     with open_store(store) as opened:
+        assumes_index = decide_sizes(opened.files, queue_file_size, queues=may_make_queues(only))
         if dry_run:
             tell_if_open(opened)
         total = 2 * sum(file.size for file in opened.files.log.files)
@@ -81,7 +88,9 @@ def repair(
                 arguments=sys.argv[1:],
                 journal_in=journal_in,
                 progress=bar.advance,
+                agree=agree_to_loss(yes),
             )
+    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
     _print(report, output, store, no_journal)
     return exit_codes.DAMAGE_OR_NOTHING if report.left else exit_codes.OK
 

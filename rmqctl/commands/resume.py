@@ -20,7 +20,7 @@ Examples:
   rmqctl resume -s /data/store               finish it; `rmqctl undo` goes back instead
 
 Exit code 1 if there is nothing to finish. 5 if the store was used since (`rmqctl undo --give-up` is the way out); and
-without --yes where there is no terminal to ask at, if messages would go."""
+without --yes where there is no terminal to ask at, if messages would be removed."""
 )
 @store_options
 @dry_run_option
@@ -32,11 +32,11 @@ def resume(store: StoreLocation, output: Output, dry_run: bool, yes: bool) -> No
     Everything that it needs was on disk before it began. An interrupted undo is finished as an undo. If that takes
     messages away it asks first.
     """
-    from rmqctl.confirm import confirm_messages
+    from rmqctl.confirm import agree_to_loss
     from rmqctl.opening import open_store
 
     with open_store(store) as opened:
-        change = opened.resume(dry_run=dry_run, agree=confirm_messages(yes))
+        change = opened.resume(dry_run=dry_run, agree=agree_to_loss(yes))
     output.record(outcome(change, dry_run))
     if dry_run:
         output.talk("this is what was interrupted")

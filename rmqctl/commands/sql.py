@@ -10,7 +10,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.formats.wording import counted
-from rmqctl.options import StoreLocation, store_options
+from rmqctl.options import StoreLocation, store_options, yes_option
 from rmqctl.spark_options import SparkChoice, spark_by_default, told_spark_session
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ UTC. SQL is Spark's; statements that would change anything are refused."""
 @click.option("--json", "as_json", is_flag=True, help="JSON Lines.")
 @click.option("--format", "chosen_format", type=click.Choice(_FORMATS), help="How to print or write; table.")
 @click.option("-o", "--output", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write into FILE.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there: asks, or needs --yes.")
+@yes_option
 @click.option("--split-size", metavar="SIZE", help="Bytes of commitlog a task reads, as 64m; 128m.")
 @click.option(
     "--clock-tolerance",
@@ -56,6 +57,7 @@ def sql(
     chosen_format: str | None,
     target: Path | None,
     overwrite: bool,
+    yes: bool,
     split_size: str | None,
     clock_tolerance: str | None,
     spark: SparkChoice,
@@ -64,6 +66,7 @@ def sql(
 
     QUERY is one statement, or several with semicolons between them; `-` or a pipe: from standard input.
     """
+    from rmqctl.confirm import require_agreed_file
     from rmqctl.opening import broker_config, open_store
     from rmqctl.output.output import Output
     from rmqctl.sql.statements import cut_statements
@@ -88,6 +91,7 @@ def sql(
     with open_store(store) as opened:
         if target is not None:
             require_new_file(target, overwrite, opened.files.layout)
+            require_agreed_file(target, overwrite, yes)
     with told_spark_session(spark) as session:
         from rmqctl.pipeline.engine.spark_job import uninterrupted
         from rmqctl.pipeline.sql.sql import StoreSql

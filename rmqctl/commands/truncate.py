@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.confirm import confirm_messages, confirm_without_journal
+from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.options import (
     OFFSET,
     StoreLocation,
@@ -15,6 +15,7 @@ from rmqctl.options import (
     journal_option,
     no_journal_option,
     output_options,
+    queue_file_size_option,
     store_options,
     yes_option,
 )
@@ -28,15 +29,16 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  rmqctl truncate -s /data/store --at 1048576 --dry-run     how many messages would go
+  rmqctl truncate -s /data/store --at 1048576 --dry-run     how many messages would be removed
   rmqctl truncate -s /data/store --at 1048576 --yes
   rmqctl undo -s /data/store                                have them back
 
 Exit code 5 if a record is cut by the offset: the nearest possible ones are named; and without --yes where there is no
-terminal to ask at, if messages would go."""
+terminal to ask at, if messages would be removed."""
 )
 @store_options
 @click.option("--at", type=OFFSET, required=True, metavar="OFFSET", help="Physical offset where the log is to end.")
+@queue_file_size_option
 @dry_run_option
 @no_journal_option
 @journal_option
@@ -47,6 +49,7 @@ def truncate(
     output: Output,
     *,
     at: int,
+    queue_file_size: int | None,
     dry_run: bool,
     no_journal: bool,
     journal_in: Path | None,
@@ -54,17 +57,18 @@ def truncate(
 ) -> int:
     """End the commitlog at OFFSET, where a message begins or ends.
 
-    All messages from there on go: it says how many and asks, on a terminal; elsewhere it needs --yes. Queues, index
-    and checkpoint are made what the rest implies. What goes is kept in DIR.rmqctl beside the store, and `rmqctl undo`
-    brings it back.
+    All messages from there on are removed: it says how many and asks, on a terminal; elsewhere it needs --yes. Queues,
+    index and checkpoint are made what the rest implies. What is removed is kept in DIR.rmqctl beside the store, and
+    `rmqctl undo` brings it back.
     """
+    from rmqctl.new_file_sizes import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
     from rmqctl.reports.recover_output import print_report
 
-    if not dry_run:
-        confirm_without_journal(no_journal, yes, journal_in)
+    require_one_way(no_journal, journal_in)
     with open_store(store) as opened:
+        assumes_index = decide_sizes(opened.files, queue_file_size)
         if dry_run:
             tell_if_open(opened)
         total = sum(file.size for file in opened.files.log.files if file.start_offset < at)
@@ -76,6 +80,7 @@ def truncate(
                 arguments=sys.argv[1:],
                 journal_in=journal_in,
                 progress=bar.advance,
-                agree=confirm_messages(yes),
+                agree=agree_to_loss(yes),
             )
+    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
     return print_report(report, output, store, no_journal=no_journal)

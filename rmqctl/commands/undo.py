@@ -22,7 +22,7 @@ Examples:
   rmqctl undo -s /data/store --give-up           of one that was interrupted, if the store was used since
 
 Exit code 5 if later changes stand, or anything was written to the store since: no flag forces that, because the store
-would be neither old nor new. And without --yes where there is no terminal to ask at, if messages would go."""
+would be neither old nor new. And without --yes where there is no terminal to ask at, if messages would be removed."""
 )
 @store_options
 @click.argument("change_id", required=False, metavar="[ID]")
@@ -45,7 +45,7 @@ def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: 
     stored meanwhile. --give-up leaves the store as it is, keeps what the change took out, and lets `rmqctl recover`
     make the store whole.
     """
-    from rmqctl.confirm import confirm_messages
+    from rmqctl.confirm import agree_to_loss
     from rmqctl.opening import open_store
 
     if gives_up and change_id is not None:
@@ -55,7 +55,7 @@ def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: 
         if gives_up:
             change = opened.give_up(dry_run=dry_run)
         else:
-            change = opened.undo(change_id, dry_run=dry_run, agree=confirm_messages(yes))
+            change = opened.undo(change_id, dry_run=dry_run, agree=agree_to_loss(yes))
     output.record(outcome(change, dry_run))
     if gives_up:
         if not dry_run:

@@ -63,7 +63,7 @@ def message_source(stream: IO[bytes], once: bool, unique_keys: bool) -> Iterator
     UsageError for CSV.
     """
     beginning = _beginning(stream)
-    if _is_csv(beginning):
+    if _is_csv(beginning, stream):
         raise UsageError(
             "it is CSV, which append does not read: whether a field is a text, null or a list is not to be seen in it",
             hint="append takes JSON Lines, Parquet and Arrow, and `rmqctl export` writes each of them",
@@ -89,8 +89,11 @@ def _beginning(stream: IO[bytes]) -> bytes:
     return bytes(stream.peek(_LOOKED_AT)) if hasattr(stream, "peek") else b""
 
 
-def _is_csv(beginning: bytes) -> bool:
-    """Whether the first line names fields of a message, topic or body among them, separated by commas."""
+def _is_csv(beginning: bytes, stream: IO[bytes]) -> bool:
+    """Whether the first line names fields of a message, topic or body among them, separated by commas; or the file's
+    name says so and no JSON object begins there."""
+    if str(getattr(stream, "name", "")).lower().endswith(".csv") and not beginning.lstrip().startswith(b"{"):
+        return True
     names = beginning.partition(b"\n")[0].decode("ascii", "replace").removeprefix("\ufeff").strip().split(",")
     known = {name.strip().strip('"') for name in names} & set(JSON_ORDER)
     return len(known) == len(names) and not known.isdisjoint(("topic", "body", "body_base64"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,10 @@ from rmqctl.output.times import format_time
 ELLIPSIS = "…"
 NOTHING = "-"
 GAP = "  "
+_AND_MORE = ELLIPSIS + " and {} more characters: --json has all"
+# white space and NULs, which stand for nothing to see: from so many on only their number is told
+_LONG_BLANK = 16
+_BLANKS = re.compile(rf"[\s\0]{{{_LONG_BLANK},}}")
 
 
 def width_of(text: str) -> int:
@@ -36,7 +41,31 @@ def cut(text: str, width: int) -> str:
 def shortened(text: str, longest: int) -> str:
     """`text` if it has at most `longest` characters, else its start and how many more there are."""
     rest = len(text) - longest
-    return text if rest <= 0 else f"{text[:longest]}{ELLIPSIS} and {rest} more characters: --json has all"
+    return text if rest <= 0 else text[:longest] + _AND_MORE.format(rest)
+
+
+def shown(text: str, longest: int) -> str:
+    """`text` sanitised, in about `longest` characters: of long blanks only their number, and of the rest too."""
+    parts: list[str] = []
+    position = 0
+    while position < len(text) and longest > 0:
+        blanks = _BLANKS.search(text, position, position + longest + _LONG_BLANK)
+        piece = fitting = text[position : blanks.start() if blanks else position + longest]
+        while len(visible(fitting)) > longest:
+            fitting = fitting[: len(fitting) * longest // len(visible(fitting))]
+        parts.append(visible(fitting))
+        longest -= len(parts[-1])
+        position += len(fitting)
+        if len(fitting) < len(piece):
+            break
+        if blanks is not None:
+            end = _BLANKS.match(text, position)
+            count = 0 if end is None else len(end[0])
+            parts.append(f"{ELLIPSIS}{count} blanks{ELLIPSIS}")
+            longest -= len(parts[-1])
+            position += count
+    rest = len(text) - position
+    return "".join(parts) + (_AND_MORE.format(rest) if rest else "")
 
 
 def cut_start(text: str, width: int) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from rmqctl.formats.errors import WriteFailedError
-from rmqctl.output.cells import GAP, cell, listed, padded, shortened, width_of
+from rmqctl.output.cells import GAP, cell, listed, padded, shortened, shown, width_of
 from rmqctl.output.lines import Row, csv_lines, json_line
 from rmqctl.output.progress import aside
 from rmqctl.output.sanitise import visible
@@ -29,7 +29,7 @@ OutputFormat = Literal["table", "json", "csv"]
 
 FORMATS: tuple[OutputFormat, ...] = ("table", "json", "csv")
 # On a terminal a value of a listing, or a line, that is longer than this is cut: nobody reads page after page of it.
-LONGEST_SHOWN = 1600
+LONGEST_SHOWN = 800
 # Rows that settle the widths of a table's columns before the first line is printed.
 FIRST_PAGE = 200
 
@@ -95,7 +95,7 @@ class Output:
             flat = _flattened(record)
             self._csv(list(flat), [flat])
         else:
-            for line in _listing(record, "", LONGEST_SHOWN if self._is_terminal() else sys.maxsize):
+            for line in _listing(record, "", LONGEST_SHOWN if self._is_terminal() else None):
                 self._write(line + "\n")
 
     def text(self, line: str, *, keep_newlines: bool = False) -> None:
@@ -216,7 +216,7 @@ def talk(line: str, *, keep_newlines: bool = False) -> None:
         return
 
 
-def _listing(record: Row, indent: str, longest: int) -> Iterable[str]:
+def _listing(record: Row, indent: str, longest: int | None) -> Iterable[str]:
     titles = {name: visible(str(name)).replace("_", " ") for name in record}
     plain = [title for name, title in titles.items() if not _is_nested(record[name])]
     width = max(map(width_of, plain), default=0)
@@ -230,7 +230,13 @@ def _listing(record: Row, indent: str, longest: int) -> Iterable[str]:
             for item in value:
                 yield f"{indent}  {cell(item)}"
         else:
-            yield f"{indent}{padded(title, width, right=False)}{GAP}{shortened(listed(value, name), longest)}"
+            yield f"{indent}{padded(title, width, right=False)}{GAP}{_told(value, name, longest)}"
+
+
+def _told(value: Any, name: str, longest: int | None) -> str:
+    if longest is None:
+        return listed(value, name)
+    return shown(value, longest) if isinstance(value, str) and value else shortened(listed(value, name), longest)
 
 
 def _is_nested(value: Any) -> bool:

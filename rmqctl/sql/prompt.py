@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.errors import RmqctlError
+from rmqctl.formats.wording import counted
 from rmqctl.output.output import Output, talk
 from rmqctl.pipeline.source.tables import TABLES
 from rmqctl.reports.outcome import Terminated
@@ -51,8 +52,7 @@ def prompt(run: Callable[[str], pa.Table], output: Output) -> None:
                 output.talk("interrupted")
                 continue
             if table.schema.names:
-                rows = "1 row" if table.num_rows == 1 else f"{table.num_rows} rows"
-                output.talk(f"({rows}, {time.monotonic() - began:.1f} s)")
+                output.talk(f"({counted(table.num_rows, 'row')}, {time.monotonic() - began:.1f} s)")
 
 
 def _statements(output: Output) -> Iterator[str]:

@@ -31,10 +31,10 @@ class Because(enum.StrEnum):
 _GOES = (Because.EXPIRED, Because.AT_ONCE, Because.STALE)
 _SAYS = {
     Because.NOT_DUE: "neither the hour nor the disks ask for a deletion",
-    Because.BEHIND: "an older file stays, and files go in their order",
+    Because.BEHIND: "an older file is kept, and files are removed in their order",
     Because.BATCH_MAXIMUM: "enough for one run: run again, or raise the maximum",
     Because.HELD: "a reader holds it",
-    Because.LAST: "the last file with data always stays",
+    Because.LAST: "the last file with data is always kept",
     Because.PREALLOCATED: "holds nothing yet",
 }
 

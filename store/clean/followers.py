@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqctl.formats.wording import counted
 from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_position, modified_ms, words_for
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.index.index_service import IndexService
@@ -51,7 +52,7 @@ def judge_queue(queue: AnyConsumeQueue, min_offset: int) -> Iterator[FileDecisio
 
 def _judge_units(queue: AnyConsumeQueue, file: MappedFile, unit_size: int, min_offset: int) -> tuple[Because, str]:
     if file.size != queue.files.file_size:
-        return Because.DAMAGED, f"{file.size} bytes instead of {queue.files.file_size}"
+        return Because.DAMAGED, f"{counted(file.size, 'byte')} instead of {queue.files.file_size}"
     # both kinds of units begin with the physical offset and the size
     head = file.read((file.size // unit_size - 1) * unit_size, 12)
     physical_offset = int.from_bytes(head[:8], "big", signed=True)

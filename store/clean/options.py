@@ -57,7 +57,7 @@ class CleanOptions:
             raise UsageError("files cannot be kept for a negative time")
         if self.crashed and (self.at_once or self.scheduled):
             raise UsageError(
-                "of a store that was not closed cleanly only expired files go",
+                "of a store that was not closed cleanly only expired files are removed",
                 hint="leave out --at-once and --scheduled",
             )
         if self.batch_maximum < 1:

@@ -106,7 +106,7 @@ def notes_on(files: StoreFiles, *, is_crashed: bool = False) -> list[str]:
     notes = [f"{problem.path}: {problem.detail}" for problem in files.log.problems]
     if is_crashed:
         notes.append(
-            "the store was not closed cleanly: queues and index stay as they are; run `rmqctl recover`, then "
+            "the store was not closed cleanly: queues and index are kept as they are; run `rmqctl recover`, then "
             "`rmqctl clean` again"
         )
     if has_rocksdb_queues(files.layout):

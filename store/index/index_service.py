@@ -107,6 +107,11 @@ class IndexService:
         counted = Counter(file.geometry for file in self.files)
         return counted.most_common(1)[0][0] if counted else Geometry(DEFAULT_SLOTS, DEFAULT_ENTRIES)
 
+    @property
+    def is_geometry_assumed(self) -> bool:
+        """Whether neither a configuration nor a file says how large an index file is to be."""
+        return self.configured_geometry is None and not self.files
+
     def put(self, topic: str, key: str, physical_offset: int, store_timestamp: int) -> bool:
         """Add one key of a message; True if a file became full with it (its times may go to the checkpoint)."""
         file = self.open_file(store_timestamp)

@@ -16,7 +16,7 @@ from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.kept.folder import JOURNAL, STATE
 from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
-from rmqctl.store.journal.plan import Plan, describe
+from rmqctl.store.journal.plan import Agree, Plan, describe
 from rmqctl.store.journal.taken import taken
 from rmqctl.store.store_files import StoreFiles
 
@@ -29,12 +29,13 @@ Ends = Callable[[dict[str, Any]], bool]
 class Terms(NamedTuple):
     """How a change is to be made. `keeps`: what goes is kept in a journal, else there is no undo. `arguments`: the
     command line, for the list of changes. `journal_in`: the directory that the journal goes to, None for beside the
-    store."""
+    store. `agree`: asked, under the store's lock and before anything changes, where the change takes something away."""
 
     dry_run: bool = False
     keeps: bool = True
     arguments: list[str] | None = None
     journal_in: Path | None = None
+    agree: Agree | None = None
 
 
 @dataclass(slots=True)
@@ -100,6 +101,9 @@ def changing(files: StoreFiles, verb: str, terms: Terms, ends: Ends = lambda hea
             with journal.planning():
                 journal.begin()
                 yield change
+                loss = change.plan.loss(keeps=terms.keeps)
+                if terms.agree is not None and any(loss):
+                    terms.agree(loss)
             if change.plan:
                 journal.apply(change.plan)
                 change.kept_in = journal.kept_in
@@ -117,5 +121,5 @@ def _naming_other_disks(journal: Journal, terms: Terms) -> Iterator[None]:
     except DiskFullError as error:
         if not (journal.folder / JOURNAL).is_file() and not (journal.folder / STATE).is_file():
             elsewhere = "another DIR" if terms.journal_in is not None else "DIR on another disk"
-            error.hint = joined_hints(error.hint, f"`--journal` with {elsewhere} keeps there what goes", _CLEAN)
+            error.hint = joined_hints(error.hint, f"`--journal` with {elsewhere} keeps there what is removed", _CLEAN)
         raise

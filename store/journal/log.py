@@ -42,7 +42,7 @@ class Change(NamedTuple):
     """One change. `state`: prepared, applied, undoing, undone; permanent (nothing was kept), interrupted (the same, not
     complete), forgotten (what was kept has been removed), given-up (interrupted, and neither to be finished nor taken
     back), mended (the same, and the store has been made whole since), abandoned (nothing was decided yet), damaged.
-    `time` in ms; `kept_bytes` on disk now."""
+    `time` in ms; `kept_bytes` on disk now; `messages_gone`: that it took out of the log."""
 
     id: str
     verb: str
@@ -54,6 +54,7 @@ class Change(NamedTuple):
     arguments: list[str]
     version: str
     folder: str | None
+    messages_gone: int = 0
 
     @property
     def is_unfinished(self) -> bool:
@@ -246,4 +247,5 @@ def _named(name: str, verb: str, state: str, head: dict[str, Any], kept: int, fo
     started, paths, size = (int(head.get(key) or 0) for key in ("started", "paths", "bytes"))
     arguments = [str(argument) for argument in head.get("arguments") or ()]
     place = None if folder is None else str(folder)
-    return Change(name, verb, state, started, paths, size, kept, arguments, str(head.get("version", "")), place)
+    gone = int(head.get("messages_gone") or 0)
+    return Change(name, verb, state, started, paths, size, kept, arguments, str(head.get("version", "")), place, gone)

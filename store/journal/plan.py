@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqctl.store.files.blob import Spilled
 
@@ -67,6 +68,19 @@ class Install:
 Operation = WriteRange | ClearRange | Resize | CreateFile | MoveAway | Install
 
 
+class Loss(NamedTuple):
+    """What a change takes away: good messages that the log does not have afterwards; and where nothing is kept, files
+    that are removed or overwritten, with the bytes of them that are gone for good."""
+
+    messages: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+Agree = Callable[[Loss], None]
+"""Asks whether so much may go, before anything changes; whatever it raises ends the matter there."""
+
+
 @dataclass(slots=True)
 class Plan:
     """Operations in the order they are carried out.
@@ -109,6 +123,29 @@ class Plan:
                 total += operation.length
         return total
 
+    def loss(self, *, keeps: bool) -> Loss:
+        """What it takes away, before it is carried out; `keeps`: a journal keeps what goes."""
+        if keeps:
+            return Loss(self.messages_gone)
+        gone = [(operation.path, _gone_bytes(operation)) for operation in self.operations]
+        files = {file for path, _ in gone for file in _files_at(path)}
+        return Loss(self.messages_gone, len(files), sum(size for _, size in gone))
+
+
+def _gone_bytes(operation: Operation) -> int:
+    """Bytes that were there and are not afterwards."""
+    match operation:
+        case WriteRange():
+            return min(len(operation.data), max(0, _size_at(operation.path) - operation.offset))
+        case ClearRange():
+            return operation.length
+        case Resize():
+            return max(0, _size_at(operation.path) - operation.size)
+        case CreateFile():
+            return 0
+        case MoveAway() | Install():
+            return _size_at(operation.path)
+
 
 def describe(operation: Operation, root: Path) -> dict[str, Any]:
     """One operation that has not been carried out, for people and for `--dry-run --json`: paths relative to the store.
@@ -139,6 +176,13 @@ def describe(operation: Operation, root: Path) -> dict[str, Any]:
 
 def _size_at(path: Path) -> int:
     """Bytes of a file, or of all files of a directory; 0 where there is nothing."""
+    return sum(file.lstat().st_size for file in _files_at(path))
+
+
+def _files_at(path: Path) -> Iterator[Path]:
+    """The file, or all files of a directory; none where there is nothing."""
     if path.is_dir() and not path.is_symlink():
-        return sum(_size_at(below) for below in path.iterdir())
-    return path.lstat().st_size if os.path.lexists(path) else 0
+        for below in path.iterdir():
+            yield from _files_at(below)
+    elif os.path.lexists(path):
+        yield path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,12 +44,11 @@ from rmqctl.store.journal.log import (
     unmend,
     way_out,
 )
+from rmqctl.store.journal.plan import Agree, Loss
 from rmqctl.store.journal.roll_back import roll_back
 from rmqctl.store.journal.use.marks import marks_with_lock
 from rmqctl.store.journal.use.used_since import LATER, refuse_used
 
-Agree = Callable[[int], None]
-"""Asks whether so many messages may go, before anything changes; whatever it raises ends the matter there."""
 _AGAIN = "nothing is lost: run `rmqctl undo` or `rmqctl resume` again when the disk is well"
 
 
@@ -188,7 +187,7 @@ def _naming_the_way_out(layout: StoreLayout, change: Change) -> Iterator[None]:
 def _ask(agree: Agree | None, journal: Journalled, which: str) -> None:
     count = journal.head.get(which)
     if agree is not None and isinstance(count, int) and count > 0:
-        agree(count)
+        agree(Loss(messages=count))
 
 
 def _require_staged(journal: Journalled, entry: Entry) -> None:

@@ -246,7 +246,7 @@ class Start:
             )
             self.result.warnings.append(
                 f"the log has nothing at {reached}, where its dispatch goes on, and ends at {log.max_offset}: the "
-                "broker logs this every second and never comes up; `rmqctl recover` mends it, or says what to decide"
+                "broker logs this every second and never comes up; `rmqctl recover` fixes it, or says what to decide"
             )
 
     def _without_log(self) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.hashing import key_hash
 from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.wording import counted
 from rmqctl.store.commitlog.walk import Damage, Progress, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.index.index_file import IndexEntry, IndexFile
@@ -189,7 +190,7 @@ def query_scan(
 def damage_error(damage: Damage) -> CorruptError:
     """A damaged span of the walk as an error to report."""
     return CorruptError(
-        f"damaged up to {damage.end} ({damage.end - damage.physical_offset} bytes): {damage.detail}",
+        f"damaged up to {damage.end} ({counted(damage.end - damage.physical_offset, 'byte')}): {damage.detail}",
         file=damage.file,
         physical_offset=damage.physical_offset,
     )

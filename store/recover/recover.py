@@ -13,7 +13,7 @@ from rmqctl.formats.errors import RemovedError, UnreadableError
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.frame import PlannedChange, Terms, changing
-from rmqctl.store.journal.undo import Agree
+from rmqctl.store.journal.plan import Agree
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from rmqctl.store.recover.recovery import Recovery
 from rmqctl.store.recover.report import Goal, RecoverReport
@@ -37,12 +37,11 @@ def recover(
     """Recover the store opened as `files`, which is stale afterwards: open it again.
 
     `full` lets damage anywhere end the log, not only where a broker would look. `cut` ends the log at damage even where
-    good messages follow. Without `keeps` nothing of what goes is kept, and there is no undo. `agree` is asked, under
-    the store's lock and before anything changes, where messages are going to be taken away.
+    good messages follow. Without `keeps` nothing of what goes is kept, and there is no undo. `agree`: as of Terms.
     RefusedError where a decision is needed; StoreInUseError; UnsupportedError for RocksDB queues.
     """
-    terms = Terms(dry_run, keeps, arguments, journal_in)
-    return recover_with(files, lambda _: Goal(cut, full), "recover", terms, progress, agree)
+    terms = Terms(dry_run, keeps, arguments, journal_in, agree)
+    return recover_with(files, lambda _: Goal(cut, full), "recover", terms, progress)
 
 
 def recover_with(
@@ -51,7 +50,6 @@ def recover_with(
     verb: str,
     terms: Terms,
     progress: Progress | None,
-    agree: Agree | None = None,
 ) -> RecoverReport:
     """Plan, journal, apply, verify: what `recover` does, for any goal. `goal` is asked under the store's lock, and
     gets the change to plan."""
@@ -62,8 +60,6 @@ def recover_with(
         report = recovery.plan(progress)
         change.plan = recovery.operations
         report.operations = change.rows()
-        if agree is not None and report.messages_cut and not change.is_dry:
-            agree(report.messages_cut)
     report.journal = change.kept_in
     return report
 

@@ -29,7 +29,7 @@ def mend_checksum(files: StoreFiles, finding: Finding, plan: Plan) -> None:
     assert offset is not None
     file = files.log.find(offset)
     if file is None:
-        raise RefusedError("has gone since it was checked", file=finding.file, hint="run the command again")
+        raise RefusedError("was removed since it was checked", file=finding.file, hint="run the command again")
     try:
         stored, message = frame_without_crc(files.log, offset)
     except FrameDamage as damage:

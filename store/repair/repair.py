@@ -15,7 +15,7 @@ from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.journal.frame import PlannedChange, Terms, changing
-from rmqctl.store.journal.plan import MoveAway
+from rmqctl.store.journal.plan import Agree, MoveAway
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from rmqctl.store.recover.bridge.bridge import plan_bridges
 from rmqctl.store.recover.recovery import Recovery
@@ -75,6 +75,13 @@ def mend_of(finding: Finding) -> Mend | None:
     return Mend.LOG if "--bridge" in finding.fix else _BY_FAMILY.get(finding.kind.family, Mend.LOG)
 
 
+def may_make_queues(only: Iterable[str]) -> bool:
+    """Whether mending these codes (none: all) can make queue files anew."""
+    known = [_BY_CODE.get(code) or _BY_FAMILY.get(code.split("-")[1], Mend.LOG) for code in only if code in CATALOGUE]
+    # what lies in the log decides what all else has to hold
+    return not known or Mend.QUEUES in known or Mend.LOG in known
+
+
 def is_chosen(finding: Finding, only: Iterable[str]) -> bool:
     """Whether a finding is to be mended. Offsets of consumers are a decision: their codes have to be named."""
     chosen = frozenset(only)
@@ -112,6 +119,7 @@ def repair(
     arguments: list[str] | None = None,
     journal_in: Path | None = None,
     progress: Progress | None = None,
+    agree: Agree | None = None,
 ) -> RepairReport:
     """Check the store opened as `files`, which is stale afterwards, and mend what is found; with `only`
     findings of these codes.
@@ -123,8 +131,9 @@ def repair(
     if unknown:
         raise UsageError(f"{unknown[0]} is no code of a finding", hint="docs/findings.md lists them")
     chosen = frozenset(only)
+    terms = Terms(dry_run, keeps, arguments, journal_in, agree)
     # with `only` some findings are left: then no interrupted change is made good by this one
-    with changing(files, "repair", Terms(dry_run, keeps, arguments, journal_in), lambda head: not chosen) as change:
+    with changing(files, "repair", terms, lambda head: not chosen) as change:
         findings = list(check(change.files, progress=progress))
         report = _Repair(change, chosen).plan(findings, progress)
         report.operations = change.rows()

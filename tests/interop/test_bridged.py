@@ -80,6 +80,17 @@ def removed(*starts: int) -> Callable[[Path], None]:
     return damage
 
 
+def swapped(one: int, other: int) -> Callable[[Path], None]:
+    """Two files of the log have each other's names; what lies between them is whole."""
+
+    def damage(store: Path) -> None:
+        contents = _log(store, one).read_bytes(), _log(store, other).read_bytes()
+        _log(store, one).write_bytes(contents[1])
+        _log(store, other).write_bytes(contents[0])
+
+    return damage
+
+
 CASES: dict[str, Case] = {
     "crc-flip-old": Case("crc-flip-old", 402516, 402517),
     "crc-flip-old-abort": Case("crc-flip-old-abort", 402516, 402517),
@@ -90,6 +101,10 @@ CASES: dict[str, Case] = {
     "gap": Case("gap", 1048576, 1310720),
     "v4-gap": Case("v4-gap", 1048576, 1310720),
     "short-middle": Case("short-middle", 667058, 786432),
+    # the blank frame of one stands where the other one has its last messages
+    "files-swapped": Case("clean", 1048576, 1835008, swapped(1048576, 1572864)),
+    "neighbours-swapped": Case("clean", 786432, 1310720, swapped(786432, 1048576)),
+    "v4-neighbours-swapped": Case("v4-clean", 262144, 786432, swapped(262144, 524288)),
     "zeros": Case("clean", 600000, 700000, zeroed(600000, 700000)),
     "zeros-over-a-file-end": Case("clean", 500000, 600000, zeroed(500000, 600000)),
     "zeros-at-the-start": Case("clean", 0, 5000, zeroed(0, 5000)),

@@ -197,6 +197,8 @@ def test_csv_is_called_csv(golden_store: GoldenStore, tmp_path: Path, columns: s
     assert "it is CSV, which append does not read" in done.err
     assert "JSON Lines, Parquet and Arrow" in done.err
     assert not (tmp_path / "store").exists()
+    path.write_text("a,b\n1,2\n")  # none of our columns: the file's name says it
+    assert "it is CSV" in run("append", "-s", tmp_path / "store", "--create", "--from", path).err
 
 
 def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

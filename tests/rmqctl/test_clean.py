@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.confirm import confirm
+from rmqctl.confirm import agrees
 from rmqctl.main import main
 from rmqctl.output.times import now_ms, parse_span
 from tests.goldens import GoldenStore, broker_conf, tree_state
@@ -156,7 +156,7 @@ def test_the_answer_at_a_terminal_decides(store: Path, monkeypatch: pytest.Monke
 
 
 def test_confirm_with_yes_asks_nobody() -> None:
-    assert confirm("?", yes=True)
+    assert agrees("takes 3 messages away", yes=True)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
     path.write_bytes(b"precious")
     assert run("export", "-s", store_path("clean"), path).code == exit_codes.REFUSED
     assert path.read_bytes() == b"precious"
-    assert run("export", "-s", store_path("clean"), path, "--overwrite").code == exit_codes.OK
+    assert run("export", "-s", store_path("clean"), path, "--overwrite", "-y").code == exit_codes.OK
     assert len(offsets_of(path)) == 2500
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests import processes
 from tests.goldens import GoldenStore
+from tests.quick import every
+from tests.rmqctl.looking import run
 from tests.terminal import on_a_terminal, rmqctl_on_a_terminal
 
 _BUSY = """
@@ -56,28 +58,50 @@ def test_a_question_is_asked_without_the_bar(golden_store: GoldenStore) -> None:
     assert asked.code == 130
 
 
-def test_a_long_message_does_not_fill_the_screen(golden_store: GoldenStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "body_and_told",
+    every(
+        5,
+        [
+            (b"\x20" * 9_000 + b"x" * 9_000, "…9000 blanks…xxx"),
+            (b"\n" * 18_000, "…18000 blanks…"),
+            (b" \r\n\t" * 4_500, "…18000 blanks…"),
+            (b"\0" * 18_000, "…18000 blanks…"),
+            (b"ab c " * 3_600, "… and 17200 more characters: --json has all"),
+            (bytes(range(256)) * 70, "more characters: --json has all"),
+        ],
+    ),
+    ids=["blanks first", "newlines", "white space", "NULs", "words", "all bytes"],
+)
+def test_a_long_message_does_not_fill_the_screen(
+    golden_store: GoldenStore, tmp_path: Path, body_and_told: tuple[bytes, str]
+) -> None:
+    body, told = body_and_told
     store = golden_store("clean")
-    (tmp_path / "body").write_bytes(b"\x20" * 9_000 + b"x" * 9_000)
-    long: list[str | Path] = ["--body-file", tmp_path / "body", "--property", "P=" + "y" * 9_000]
-    stored = rmqctl_on_a_terminal("append", "-s", store, "-t", "TopicTest", *long)
+    (tmp_path / "body").write_bytes(body)
+    stored = run(
+        "append", "-s", store, "-t", "TopicTest", "--body-file", tmp_path / "body", "--property", "P=" + "y" * 9_000
+    )
     assert stored.code == 0
     place = ["-o", "2135612"]
     file = store / "commitlog" / "00000000000002097152"
-    commands: list[list[str | Path]] = [
-        ["query", "-s", store, *place],
-        ["cat", "-s", store, *place],
-        ["dump", file, "--at", "38460"],
-    ]
-    for command in commands:
+    commands: dict[str, list[str | Path]] = {
+        "query": ["query", "-s", store, *place],
+        "cat": ["cat", "-s", store, *place],
+        "dump": ["dump", file, "--at", "38460"],
+    }
+    # the listing has 25 lines without properties and body, a field of a dump one line
+    most = {"query": 48, "cat": 5, "dump": 45}
+    for verb, command in commands.items():
         shown = rmqctl_on_a_terminal(*command)
         assert shown.code == 0
         rows = sum(max(1, -(-len(line) // 80)) for line in shown.screen)
-        assert rows < 80, command
-    shown = rmqctl_on_a_terminal("query", "-s", store, *place)
-    assert "… and 16400 more characters: --json has all" in shown.sent
-    piped = processes.run([sys.executable, "-m", "rmqctl", "query", "-s", store, *place])
-    assert "x" * 9_000 in piped.stdout
+        assert rows <= most[verb], (verb, shown.screen)
+        assert sum(not line.strip() for line in shown.screen) <= 3
+        if verb == "query":
+            assert told in shown.sent
+    piped = run("query", "-s", store, *place)
+    assert "blanks…" not in piped.out
 
 
 @pytest.mark.parametrize("answer", ["n\n", "y\n"])
@@ -85,7 +109,7 @@ def test_clean_says_how_many_messages_it_takes_away(golden_store: GoldenStore, a
     store = golden_store("clean")
     asked = rmqctl_on_a_terminal("clean", "-s", store, "--at-once", answer=answer)
     (question,) = [line for line in asked.screen if "[y/N]" in line]
-    assert question.startswith("Remove 2449 messages in 22 files for good?")
+    assert question.startswith("This removes 2449 messages in 22 files for good. Go on?")
     left = processes.run([sys.executable, "-m", "rmqctl", "cat", "-s", store, "--json"]).stdout.count("\n")
     assert left == (2500 if answer == "n\n" else 51)
     assert "8 commitlog files" in "\n".join(asked.screen)

@@ -92,7 +92,7 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     link.symlink_to(target)
     assert run("export", "-s", store_path(_STORE), link).code == exit_codes.REFUSED
     for _ in range(2):  # first it leads nowhere
-        assert run("export", "-s", store_path(_STORE), link, "--overwrite").code == exit_codes.OK
+        assert run("export", "-s", store_path(_STORE), link, "--overwrite", "-y").code == exit_codes.OK
         assert link.is_symlink()
         assert target.is_file()
         assert os.listdir(tmp_path / "there") == ["o.jsonl"]

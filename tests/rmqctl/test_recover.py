@@ -99,14 +99,14 @@ def test_places_that_are_no_store(tmp_path: Path, verb: str, capsys: pytest.Capt
 
 def test_rebuild_as_json(golden_store: GoldenStore, capsys: pytest.CaptureFixture[str]) -> None:
     store = golden_store("cq-lost")
-    code, out, _ = run(capsys, "rebuild", "-s", store, "--json")
+    code, out, _ = run(capsys, "rebuild", "-s", store, "--queue-file-size", "2000", "--json")
     answer = record(out)
     assert (code, answer["queues_rebuilt"], answer["units"], answer["index_files_rebuilt"]) == (0, 41, 2500, 3)
 
 
 def test_rebuild_of_topics(golden_store: GoldenStore, capsys: pytest.CaptureFixture[str]) -> None:
     store = golden_store("cq-lost")
-    code, out, _ = run(capsys, "rebuild", "-s", store, "-t", "TBW102", "-t", "a", "--json")
+    code, out, _ = run(capsys, "rebuild", "-s", store, "--queue-file-size", "2000", "-t", "TBW102", "-t", "a", "--json")
     assert (code, record(out)["topics"], record(out)["index_files_rebuilt"]) == (0, ["TBW102", "a"], 0)
     assert run(capsys, "rebuild", "-s", store, "-t", "NoSuchTopic")[0] == 1
     assert run(capsys, "rebuild", "-s", store, "--index", "-t", "a")[0] == 2

@@ -80,15 +80,19 @@ def test_a_queue_file_that_cannot_be_read(
     assert run(capsys, "recover", "-s", store)[0] == 0
 
 
+MAKING = {"recover": (), "rebuild": (), "repair": (), "truncate": ("--at", "2135612", "-y")}
+
+
+@pytest.mark.parametrize("verb", MAKING)
 @pytest.mark.parametrize("way", ["size", "default", "config"])
 def test_without_queues_their_size_is_asked_for(
-    golden_store: GoldenStore, capsys: pytest.CaptureFixture[str], tmp_path: Path, way: str
+    golden_store: GoldenStore, capsys: pytest.CaptureFixture[str], tmp_path: Path, way: str, verb: str
 ) -> None:
     """Commitlog files far from 1 GiB show a broker with sizes of its own: it does not start with queues of others."""
     store = golden_store("clean")
     shutil.rmtree(store / "consumequeue")
     before = tree_state(store)
-    code, _, err = run(capsys, "recover", "-s", store)
+    code, _, err = run(capsys, verb, "-s", store, *MAKING[verb])
     assert (code, tree_state(store) == before) == (5, True)
     assert "--queue-file-size" in err
     assert "-c" in err
@@ -98,20 +102,39 @@ def test_without_queues_their_size_is_asked_for(
         given = ["-c", str(conf)]
     else:
         given = ["--queue-file-size", "default" if way == "default" else "1999"]
-    assert run(capsys, "recover", "-s", store, *given)[0] == 0
+    assert run(capsys, verb, "-s", store, *MAKING[verb], *given)[0] == 0
     sizes = {path.stat().st_size for path in store.glob("consumequeue/*/*/*")}
     assert sizes == {DEFAULT if way == "default" else 2000}
     assert run(capsys, "recover", "-s", store)[0] == 0
 
 
-def test_a_default_that_is_assumed_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("verb", MAKING)
+def test_a_default_that_is_assumed_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str) -> None:
     """With commitlog files of RocketMQ's own size nothing speaks against its own size of queue files."""
     store = tmp_path / "store"
     assert run(capsys, "append", "-s", store, "--create", "-t", "T", "--body", "x")[0] == 0
     shutil.rmtree(store / "consumequeue")
-    code, _, err = run(capsys, "recover", "-s", store)
+    shutil.rmtree(store / "index")
+    given = ["--at", "0", "-y"] if verb == "truncate" else []
+    code, _, err = run(capsys, verb, "-s", store, "--dry-run", *given)
     assert code == 0
     assert f"{DEFAULT} bytes are assumed" in err
     assert "--queue-file-size" in err
+    assert "mappedFileSizeConsumeQueue" in err
+    if verb in ("recover", "rebuild"):  # a missing index is nothing that `repair` has to fix
+        assert "5000000 slots and 20000000 entries" in err
+        assert "maxHashSlotNum" in err
+    assert run(capsys, verb, "-s", store, *given)[0] == 0
+    if verb == "truncate":
+        return
+    code, _, err = run(capsys, verb, "-s", store, *given)
+    assert (code, "are assumed" in err, "no index file" in err) == (0, False, False)
     with StoreFiles(store) as files:
         assert files.queues.consumequeue_file_size() == DEFAULT
+
+
+def test_what_makes_no_queue_asks_for_no_size(golden_store: GoldenStore, capsys: pytest.CaptureFixture[str]) -> None:
+    store = golden_store("clean")
+    shutil.rmtree(store / "consumequeue")
+    for command in (("rebuild", "--index"), ("repair", "--only", "RMQ-CFG-001"), ("repair", "--only", "RMQ-IDX-001")):
+        assert run(capsys, command[0], "-s", store, *command[1:], "--dry-run")[0] in (0, 1), command

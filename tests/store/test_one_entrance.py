@@ -11,6 +11,7 @@ import pytest
 
 from rmqctl.store import (
     CorruptError,
+    Loss,
     Message,
     MessageStore,
     NotFoundError,
@@ -121,16 +122,16 @@ def test_a_broken_store_is_reached_without_mode_and_mended(name: str, tmp_path: 
 
 def test_after_an_error_the_store_can_be_looked_at_as_before(written: Path) -> None:
     with MessageStore.open(written) as store:
-        asked: list[int] = []
+        asked: list[Loss] = []
 
-        def stop(messages: int) -> None:
-            asked.append(messages)
+        def stop(loss: Loss) -> None:
+            asked.append(loss)
             raise KeyError("no")
 
         last = store.get("Topic", 0, 9).messages[0].physical_offset
         with pytest.raises(KeyError):
             store.truncate(last, agree=stop)
-        assert asked == [1]
+        assert asked == [Loss(messages=1)]
         assert store.get("Topic", 0, 9).messages[0].body == b"9"
         with pytest.raises(NotFoundError):
             store.undo()

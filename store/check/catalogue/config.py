@@ -12,7 +12,7 @@ KINDS: tuple[Kind, ...] = (
         Severity.WARNING,
         "config file damaged, backup good",
         "A broker loads the backup, which is a few seconds older. Versions after 5.3.3 delete the damaged file first: "
-        "if the backup goes too, they start with nothing.",
+        "if the backup is lost too, they start with nothing.",
         "A crash while the file was written; Windows.",
         "`repair` puts the backup in its place and keeps the damaged file.",
         _REPAIR,
@@ -41,8 +41,8 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "RMQ-CFG-004",
         Severity.WARNING,
-        "config file gone, backup there",
-        "A broker loads the backup. If that goes too, it starts with nothing.",
+        "config file missing, backup there",
+        "A broker loads the backup. If that is lost too, it starts with nothing.",
         "A crash while the file was replaced; a start of a version that deletes damaged config files.",
         "`repair` puts the backup in its place.",
         _REPAIR,
@@ -78,7 +78,7 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-OFF-001",
         Severity.WARNING,
         "consumer offset behind the end of its queue",
-        "The group has read further than the queue goes: its lag is negative, and it misses new messages until the "
+        "The group has read further than the queue reaches: its lag is negative, and it misses new messages until the "
         "queue has grown past the offset, or is set back to the first one.",
         "A queue that was cut, rebuilt or deleted, offsets copied from another broker.",
         "`repair --only` sets it to the end of the queue.",

@@ -41,7 +41,7 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-003",
         Severity.ERROR,
         "index missing",
-        "There was an index (the checkpoint has its time), and it is gone: no query by key finds anything. A clean "
+        "There was an index (the checkpoint has its time), and it is missing: no query by key finds anything. A clean "
         "start of a broker does not make it anew.",
         "index/ deleted by hand or left out of a copy.",
         _MEND,

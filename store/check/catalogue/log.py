@@ -210,7 +210,7 @@ KINDS: tuple[Kind, ...] = (
         "a broker that checks it ends the log here.",
         "Another writer than the Java broker: some store the client's value.",
         "Do not start a broker while `abort` is there. `rmqctl dump` shows the message. `repair` writes the right "
-        "checksum; what else it finds it mends when it is run again. If the body is not what it should be, "
+        "checksum; what else it finds it fixes when it is run again. If the body is not what it should be, "
         "`recover --bridge` puts filler in the message's place.",
         "rmqctl repair --only {code}",
         ("mxsm/rocketmq-rust#10758",),

@@ -16,7 +16,7 @@ KINDS: tuple[Kind, ...] = (
         "The message is whole in the commitlog, but its slot in the queue is empty: no consumer gets it. Key and id "
         "still find it.",
         "Queue files lost or cut, an unclean stop, a broker that skipped what was not dispatched when it started. "
-        "Brokers never mend slots in the middle of a queue.",
+        "Brokers never fix slots in the middle of a queue.",
         _MEND,
         _RECOVER,
         (
@@ -192,7 +192,7 @@ KINDS: tuple[Kind, ...] = (
         "Physical offsets fall along the queue. Brokers search queues as if they rose: searches by time and the first "
         "offset of the queue come out wrong (`logic queue order maybe wrong`).",
         "Stale units that came back behind newer ones, or two brokers that wrote one store.",
-        "`recover` puts right what the log tells; what points at expired messages can only go with its file.",
+        "`recover` puts right what the log tells; what points at expired messages is only removed with its file.",
         _RECOVER,
         ("apache/rocketmq#7355",),
     ),

@@ -100,7 +100,7 @@ KINDS: tuple[Kind, ...] = (
         "files look younger than their messages",
         "Expiry goes by the file's modification time: these files are kept longer than fileReservedTime, and they hold "
         "back all younger ones.",
-        "A copy without the times (cp without -p), a file that was touched or mended.",
+        "A copy without the times (cp without -p), a file that was touched or repaired.",
         "Copy with times kept, or set them with `touch -d` to that of the last message.",
         None,
         ("apache/rocketmq#2260", "apache/rocketmq#2264"),

@@ -13,7 +13,7 @@ from rmqctl.store.commitlog.one_message import message_without_crc
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.journal.frame import PlannedChange, Terms
-from rmqctl.store.journal.plan import ClearRange, CreateFile, Resize, WriteRange
+from rmqctl.store.journal.plan import Agree, ClearRange, CreateFile, Resize, WriteRange
 from rmqctl.store.recover.bridge.filler import (
     BLANK_SIZE,
     LARGEST_PADDING,
@@ -55,6 +55,7 @@ def recover_bridging(
     arguments: list[str] | None = None,
     journal_in: Path | None = None,
     progress: Progress | None = None,
+    agree: Agree | None = None,
 ) -> RecoverReport:
     """`recover`, but damage with good records behind it is replaced by fillers, wherever in the log it is.
 
@@ -64,7 +65,7 @@ def recover_bridging(
     def goal(change: PlannedChange) -> Goal:
         return Goal(bridges=plan_bridges(change.files, change.spill, progress))
 
-    return recover_with(files, goal, "recover", Terms(dry_run, keeps, arguments, journal_in), progress)
+    return recover_with(files, goal, "recover", Terms(dry_run, keeps, arguments, journal_in, agree), progress)
 
 
 def plan_bridges(files: StoreFiles, spill: Spill, progress: Progress | None = None) -> Bridges:

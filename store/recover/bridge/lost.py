@@ -87,10 +87,12 @@ class _Found:
 
 
 def find_lost(files: StoreFiles, spans: list[Span], log_map: LogMap) -> list[list[Lost]]:
-    """The lost messages of each span, in the order in which they stood."""
+    """The lost messages of each span, in the order in which they stood. A span with lost messages in the blank frame
+    behind it becomes longer: that frame is part of the damage."""
     if not spans:
         return []
     units = _units_into(files, spans)
+    _take_blanks(spans, units)
     # the next slot that each queue can have: what was found in earlier spans counts
     reached: dict[QueueKey, int] = {}
     found = [_in_span(files, span, units, log_map, reached) for span in spans]
@@ -107,7 +109,7 @@ def _units_into(files: StoreFiles, spans: list[Span]) -> dict[int, _Found]:
     """Queue units that point into the spans, by physical offset."""
     found: dict[int, _Found] = {}
     begins = np.array([span.begin for span in spans], np.int64)
-    ends = np.array([span.end for span in spans], np.int64)
+    ends = np.array([span.reach for span in spans], np.int64)
     for queue in files.queues.all():
         if not isinstance(queue, ConsumeQueue):
             continue
@@ -124,12 +126,20 @@ def _units_into(files: StoreFiles, spans: list[Span]) -> dict[int, _Found]:
     for batch_queue in _batch_queues(files):
         for unit in batch_queue.units(0):
             at = bisect_right(spans, unit.physical_offset, key=lambda span: span.begin) - 1
-            if at >= 0 and MINIMUM_FRAME_SIZE <= unit.size <= MAXIMUM_FRAME_SIZE and unit.end <= spans[at].end:
+            if at >= 0 and MINIMUM_FRAME_SIZE <= unit.size <= MAXIMUM_FRAME_SIZE and unit.end <= spans[at].reach:
                 there = found.setdefault(unit.physical_offset, _Found(unit.size))
                 if there.size == unit.size:
                     key = batch_queue.topic, batch_queue.queue_id
                     there.slots.append(Slot(key, unit.queue_offset, unit.batch_size))
     return found
+
+
+def _take_blanks(spans: list[Span], units: dict[int, _Found]) -> None:
+    starts = sorted(units)
+    for span in spans:
+        last = bisect_left(starts, span.reach) - 1
+        if last >= 0 and starts[last] + units[starts[last]].size > span.end:
+            span.end = span.reach
 
 
 def _in_span(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.queues.dispatch import queue_slots
@@ -24,7 +25,7 @@ class Span:
     """Damaged bytes [begin, end) of one commitlog file. Offsets are physical.
 
     `file_start`: of the file, which exists with `existing` bytes (0: it is missing). `run`: number of the run of good
-    messages before it, -1 for none.
+    messages before it, -1 for none. `has_blank`: a blank frame follows, up to the file's end.
     """
 
     begin: int
@@ -35,11 +36,23 @@ class Span:
     file_size: int
     existing: int
     run: int = -1
+    has_blank: bool = False
+
+    @property
+    def file_end(self) -> int:
+        """Where its file ends."""
+        return self.file_start + self.file_size
 
     @property
     def is_to_file_end(self) -> bool:
         """Whether nothing of the file follows."""
-        return self.end == self.file_start + self.file_size
+        return self.end == self.file_end
+
+    @property
+    def reach(self) -> int:
+        """Up to where lost messages can have stood: a blank frame behind damage bears no position of its own, so that
+        only the queues tell whether it is this file's, or came with what took their place."""
+        return self.file_end if self.has_blank else self.end
 
 
 @dataclass(slots=True)
@@ -95,7 +108,12 @@ def survey_damage(files: StoreFiles, progress: Progress | None = None) -> tuple[
     spans = _merged(piece for damage in survey.tolerated for piece in _by_file(files, damage))
     for span in spans:
         span.run = found.run_before(span.begin)
+        span.has_blank = _is_blank(files.log.read(span.end, BLANK_FRAME.size), span.file_end - span.end)
     return spans, found
+
+
+def _is_blank(head: bytes, size: int) -> bool:
+    return len(head) == BLANK_FRAME.size and BLANK_FRAME.unpack_from(head, 0) == (size, BLANK_MAGIC)
 
 
 def _by_file(files: StoreFiles, damage: Damage) -> Iterator[Span]:

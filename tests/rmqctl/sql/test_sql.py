@@ -118,7 +118,7 @@ def test_a_file_is_complete_or_not_there(tmp_path: Path) -> None:
     assert done.code == 5
     assert "exists already" in done.err
     assert path.read_bytes() == b"mine"
-    assert _sql("-o", path, "--overwrite", COUNTS).code == 0
+    assert _sql("-o", path, "--overwrite", "-y", COUNTS).code == 0
     assert parquet.read_table(path).num_rows == 12
 
 
