@@ -157,6 +157,11 @@ def how_to_end_for_good(layout: StoreLayout, head: dict[str, Any]) -> str:
     return f"run it again{again}, or let {mend} make the store whole"
 
 
+def waits_for_mend(layout: StoreLayout) -> bool:
+    """Whether a change was interrupted that kept nothing, or was given up: damage of its own may be anywhere."""
+    return any(state["state"] in TO_MEND for _, state in unfinished(layout))
+
+
 def end_interrupted(layout: StoreLayout, which: Callable[[dict[str, Any]], bool] = lambda head: True) -> None:
     """The store has been mended: interrupted changes that kept nothing, or were given up, are over, those of which
     `which` says so by their head (as in journal.json). Only under the store's lock."""

@@ -105,6 +105,7 @@ COMMANDS: dict[str, Command] = {
     "recover --cut --no-journal": _on_files(
         lambda files: recover(files, cut=True, full=True, keeps=False, arguments=["recover", "--cut", "--no-journal"])
     ),
+    "a broker's recovery": _on_files(lambda files: recover(files, cut=True, keeps=False)),
     "recover --no-journal": _on_files(lambda files: recover(files, keeps=False, arguments=["recover", "--no-journal"])),
     "recover --journal": _on_files(lambda files: recover(files, journal_in=disk_of(files.root))),
     "rebuild": _on_files(rebuild),
@@ -125,4 +126,5 @@ COMMANDS: dict[str, Command] = {
     "resume": lambda root: resume(layout_of(root)),
     "log --prune": prune,
 }
-"""A command's name, as it is typed but for the store, and what it does. `--journal` is for `disk_of`."""
+"""A command's name, as it is typed but for the store, and what it does. `--cut` is for `--full --cut`, `--journal` for
+`disk_of`."""

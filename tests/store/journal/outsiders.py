@@ -73,7 +73,7 @@ def _broker(root: Path) -> Use:
     root.rename(away)
     stored: frozenset[Kept] = frozenset()
     with contextlib.suppress(RmqctlError):  # it does not start, either
-        COMMANDS["recover --cut --no-journal"](away)
+        COMMANDS["a broker's recovery"](away)
         stored = frozenset(put(away, "broker"))
         (away / "lock").write_text("lock")
     away.rename(root)

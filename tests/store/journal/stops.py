@@ -17,8 +17,10 @@ from typing import NamedTuple
 from rmqctl.store.files import io
 from tests.processes import start
 
-_CHANGE_NOTHING = ("fsync", "rename to", "map")
-"""Operations that leave files as they are, or are only announced: there is no other state behind them."""
+_CHANGE_NOTHING = ("fsync", "map")
+"""Operations that leave files as they are: there is no other state behind them."""
+_ANNOUNCED = "rename to"
+"""Told between a renaming and its beginning: there is no other state before it."""
 
 
 class Stop(NamedTuple):
@@ -87,7 +89,7 @@ class _Keeper:
         """A change is about to be made."""
         self._number += 1
         last, self._last = self._last, operation
-        if last in _CHANGE_NOTHING:
+        if last in _CHANGE_NOTHING or operation == _ANNOUNCED:
             return
         if self._chosen(self._states):
             copy = self._copies / str(self._number)

@@ -12,9 +12,11 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.journal.log import refuse_unfinished
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.store_files import StoreFiles
 from tests.quick import sample
 from tests.store.journal.between_steps import TURNS, cases, restored, tried
-from tests.store.journal.commands import layout_of
+from tests.store.journal.commands import CONFIG, layout_of
 from tests.store.journal.outsiders import OUTSIDERS
 from tests.store.journal.verbs import VERBS
 
@@ -58,3 +60,17 @@ def test_an_interrupted_truncation_is_not_to_be_run_again(tmp_path: Path) -> Non
     assert "`rmqctl recover -s " in str(refused.value.hint)
     assert "`rmqctl truncate" not in str(refused.value.hint)
     assert "all that has been stored since" in str(refused.value.hint)
+
+
+def test_what_an_interrupted_truncation_left_counts_wherever_it_is(tmp_path: Path) -> None:
+    """A recovery does not look into the first files of a log, but it has to make good what was interrupted there."""
+    tries = cases("truncate --no-journal, of many files", tmp_path, 1)
+    half_done = next(case for case in tries if case.stop.change.startswith("remove"))
+    assert tried(half_done) == ["recover", "recover --bridge"]
+    with StoreFiles(restored(half_done), CONFIG) as files, pytest.raises(RefusedError) as refused:
+        recover(files)
+    assert "`--full --cut` ends the log here" in str(refused.value.hint)
+    with StoreFiles(half_done.root, CONFIG) as files:
+        recover(files, cut=True)  # as far as it looks there is nothing to cut
+    with pytest.raises(RefusedError, match="it kept nothing"):
+        refuse_unfinished(layout_of(half_done.root))

@@ -51,6 +51,12 @@ def whole(root: Path) -> None:
     root.with_name("cut").write_text(str(sorted(messages(root))[19].physical_offset))
 
 
+def long(root: Path) -> None:
+    """A store of so many files that a recovery does not look at the first ones."""
+    whole(root)
+    put(root, "further", STORED)
+
+
 def broken(root: Path) -> None:
     """The process was killed: the last message is half there, a queue file is missing, another one's end is zeros."""
     whole(root)
@@ -215,6 +221,8 @@ VERBS: dict[str, Verb] = {
     "truncate --no-journal again": _plainly(
         "truncate --no-journal", _killed(whole, "truncate --no-journal", part=0.42), _behind_the_cut
     ),
+    "truncate, of many files": _plainly("truncate", long, _behind_the_cut),
+    "truncate --no-journal, of many files": _plainly("truncate --no-journal", long, _behind_the_cut),
     "truncate --journal": _plainly("truncate --journal", whole, _behind_the_cut),
     "clean": _plainly("clean", _after(whole, "rebuild"), _but_the_last_file),
     "undo": _plainly("undo", _after(broken, "recover")),
