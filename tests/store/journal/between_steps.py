@@ -52,12 +52,12 @@ def cases(verb: str, folder: Path, step: int, first: int = 0) -> Iterator[Case]:
         turns = [name for place, name in enumerate(TURNS, start=begin) if place % step == first % step]
         return list(dict.fromkeys(turns))
 
-    with _cheaply():
+    with cheaply():
         work = VERBS[verb]
         work.prepare(root)
         begin, end = work.takes(root)
         owed = frozenset(one for one in messages(root) if not begin <= one.physical_offset < end)
-        found = _stops(work, root, folder / "stops", lambda state: bool(taken(state)))
+        found = _stops(work, root, folder / "stops", lambda state, _change: bool(taken(state)))
     for stop in found:
         for name in taken(stop.state):
             prefers = "undo" if (stop.state + TURNS.index(name)) % 2 else "resume"
@@ -71,7 +71,7 @@ def _stops(verb: Verb, root: Path, copies: Path, chosen: Chosen) -> list[Stop]:
 
 
 @contextmanager
-def _cheaply() -> Iterator[None]:
+def cheaply() -> Iterator[None]:
     """Without what takes longer than all else and says nothing here: a look at the files of all processes, of which no
     other one has any of ours, and flushes, for a kill leaves what was written."""
     with ExitStack() as stack:
@@ -92,7 +92,7 @@ def tried(case: Case) -> list[str]:
     where a message is lost, or at a dead end."""
     root = restored(case)
     owed = case.owed | acknowledged(root)
-    with _cheaply():
+    with cheaply():
         use = OUTSIDERS[case.outsider](root)
         done = way_out(root, case.prefers)
         left = messages(root)

@@ -111,8 +111,10 @@ COMMANDS: dict[str, Command] = {
     "rebuild": _on_files(rebuild),
     "rebuild --queues": _on_files(lambda files: rebuild(files, index=False)),
     "rebuild --no-journal": _on_files(lambda files: rebuild(files, keeps=False, arguments=["rebuild", "--no-journal"])),
+    "rebuild --journal": _on_files(lambda files: rebuild(files, journal_in=disk_of(files.root))),
     "repair": _on_files(repair),
     "repair --no-journal": _on_files(lambda files: repair(files, keeps=False, arguments=["repair", "--no-journal"])),
+    "repair --journal": _on_files(lambda files: repair(files, journal_in=disk_of(files.root))),
     "truncate": _on_files(lambda files: truncate(files, truncated_at(files.root))),
     "truncate --no-journal": _on_files(
         lambda files: truncate(files, truncated_at(files.root), keeps=False, arguments=["truncate", "--no-journal"])

@@ -33,12 +33,13 @@ class Stop(NamedTuple):
     copy: Path
 
 
-Chosen = Callable[[int], bool]
+Chosen = Callable[[int, str], bool]
+"""Whether a state is wanted, by its number from 0 and the change before which it is."""
 
 
 def stops(folder: Path, copies: Path, work: Callable[[], object], chosen: Chosen) -> list[Stop]:
     """The states of `folder` in which `work` can be stopped, and the one that it leaves; of those that differ from the
-    one before the `chosen`, by their number from 0, are copied into `copies`."""
+    one before the `chosen` are copied into `copies`."""
     keeper = _Keeper(folder, copies, chosen)
     io.observer = lambda operation, path, _offset, _length: keeper.look(operation, path)
     try:
@@ -91,10 +92,11 @@ class _Keeper:
         last, self._last = self._last, operation
         if last in _CHANGE_NOTHING or operation == _ANNOUNCED:
             return
-        if self._chosen(self._states):
+        change = f"{operation} {path}".strip()
+        if self._chosen(self._states, change):
             copy = self._copies / str(self._number)
             copied(self._folder, copy)
-            self.found.append(Stop(self._states, self._number, f"{operation} {path}".strip(), copy))
+            self.found.append(Stop(self._states, self._number, change, copy))
         self._states += 1
 
 

@@ -214,8 +214,10 @@ VERBS: dict[str, Verb] = {
     "rebuild": _plainly("rebuild", broken),
     "rebuild --no-journal": _plainly("rebuild --no-journal", broken),
     "rebuild --no-journal again": _plainly("rebuild --no-journal", _killed(broken, "rebuild --no-journal")),
+    "rebuild --journal": _plainly("rebuild --journal", broken),
     "repair": _plainly("repair", broken),
     "repair --no-journal": _plainly("repair --no-journal", broken),
+    "repair --journal": _plainly("repair --journal", broken),
     "truncate": _plainly("truncate", whole, _behind_the_cut),
     "truncate --no-journal": _plainly("truncate --no-journal", whole, _behind_the_cut),
     "truncate --no-journal again": _plainly(
