@@ -183,7 +183,7 @@ def rebuild(
     is_all = queues and index
 
     def ends(head: dict[str, Any]) -> bool:
-        return head["verb"] == "rebuild" and (is_all or head["arguments"] == arguments)
+        return head.get("verb") == "rebuild" and (is_all or head.get("arguments") == arguments)
 
     with changing(files, "rebuild", Terms(dry_run, keeps, arguments, journal_in, agree), ends) as change:
         _require_log(change.files)

@@ -37,7 +37,7 @@ States:
   undone     taken back                           undoing    the undo was interrupted
   permanent  done without keeping anything        forgotten  done, what it kept is removed
   abandoned  never begun: nothing was changed     damaged    its journal cannot be read
-  interrupted  not complete, and nothing was kept: run it again, or `rmqctl recover`
+  interrupted  not complete, and nothing was kept: `rmqctl recover` makes the store whole
   given-up   interrupted and left so (`rmqctl undo --give-up`): `rmqctl recover` makes the store whole
   mended     given up, and the store has been made whole since; what it took out is kept"""
 )
@@ -134,10 +134,8 @@ def _chosen(layout: StoreLayout, found: list[Change], older_than: int | None, *,
 
 
 def _how_to_end(change: Change) -> str | None:
-    if change.state == "given-up":
+    if change.state in ("given-up", "interrupted"):
         return "let `rmqctl recover` make the store whole first"
-    if change.state == "interrupted":
-        return "run it again, or let `rmqctl recover` make the store whole"
     return "end it first: `rmqctl undo` or `rmqctl resume`" if change.is_unfinished else None
 
 

@@ -37,13 +37,11 @@ from rmqctl.store.journal.kept.folder import (
 )
 from rmqctl.store.journal.kept.history import note_permanent
 from rmqctl.store.journal.kept.reach import places_outside
-from rmqctl.store.journal.log import how_to_end, new_head
+from rmqctl.store.journal.log import how_to_end, how_to_end_for_good, new_head
 from rmqctl.store.journal.plan import ClearRange, Install, MoveAway, Operation, Plan, Resize, WriteRange
 from rmqctl.store.journal.roll_back import roll_back
 from rmqctl.store.journal.use.file_bytes import digest_outside, ranges_of
 from rmqctl.store.journal.use.marks import flush_marked, marks_with_lock, name_of
-
-HOW_TO_END_FOR_GOOD = "nothing was kept: run the command again, or let `rmqctl recover` make the store whole"
 
 
 class Journal:
@@ -191,7 +189,7 @@ class Journal:
             for directory in (self.folder, self.folder.parent, self.folder.parent.parent):
                 io.flush_directory(directory)
             head = {**self._head, **_extent(plan, entries)}
-        with begun(HOW_TO_END_FOR_GOOD, self.layout.root):
+        with begun(f"nothing was kept: {how_to_end_for_good(self.layout, head)}", self.layout.root):
             # nothing else tells what the files were like once the old ones are gone
             write_state(self.folder, INTERRUPTED, **head, **{SIZES: self._sizes})
             carry_out(self.folder, entries, self._moment_ns, plan.times, keeps=False)

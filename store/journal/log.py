@@ -137,12 +137,30 @@ def to_mend_error(layout: StoreLayout, change: Change) -> RefusedError:
             hint=f"let `rmqctl recover -s {shlex.quote(str(layout.root))}` make it whole; what the change took out is "
             f"kept in {change.folder}",
         )
+    assert change.folder is not None
     return RefusedError(
         f"the change {change.id} was interrupted, and it kept nothing: there is no way back",
         file=layout.root,
-        hint=f"run it again (`{shlex.join(['rmqctl', *change.arguments])}`), "
-        f"or let `rmqctl recover -s {layout.root}` make the store whole",
+        hint=how_to_end_for_good(layout, read_state(Path(change.folder))),
     )
+
+
+def how_to_end_for_good(layout: StoreLayout, head: dict[str, Any]) -> str:
+    """What to do about an interrupted change that kept nothing, by its head. Anyone may have stored messages since: one
+    that takes messages away is not to be run again, because it would take these too."""
+    mend = f"`rmqctl recover -s {shlex.quote(str(layout.root))}`"
+    if head.get("verb") == "truncate" or head.get("messages_gone"):
+        return (
+            f"let {mend} make the store whole: it keeps what is left, and all that has been stored since; the same "
+            "command again would take that away too"
+        )
+    again = f" (`{shlex.join(['rmqctl', *head['arguments']])}`)" if head.get("arguments") else ""
+    return f"run it again{again}, or let {mend} make the store whole"
+
+
+def waits_for_mend(layout: StoreLayout) -> bool:
+    """Whether a change was interrupted that kept nothing, or was given up: damage of its own may be anywhere."""
+    return any(state["state"] in TO_MEND for _, state in unfinished(layout))
 
 
 def end_interrupted(layout: StoreLayout, which: Callable[[dict[str, Any]], bool] = lambda head: True) -> None:

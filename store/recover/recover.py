@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from rmqctl.formats.errors import RemovedError, UnreadableError
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.frame import PlannedChange, Terms, changing
+from rmqctl.store.journal.log import waits_for_mend
 from rmqctl.store.journal.plan import Agree
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from rmqctl.store.recover.recovery import Recovery
@@ -36,12 +38,18 @@ def recover(
 ) -> RecoverReport:
     """Recover the store opened as `files`, which is stale afterwards: open it again.
 
-    `full` lets damage anywhere end the log, not only where a broker would look. `cut` ends the log at damage even where
-    good messages follow. Without `keeps` nothing of what goes is kept, and there is no undo. `agree`: as of Terms.
+    `full` lets damage anywhere end the log, not only where a broker would look; without `cut` that is so as well where
+    an interrupted change has to be made good. `cut` ends the log at damage even where good messages follow. Without
+    `keeps` nothing of what goes is kept, and there is no undo. `agree`: as of Terms.
     RefusedError where a decision is needed; StoreInUseError; UnsupportedError for RocksDB queues.
     """
     terms = Terms(dry_run, keeps, arguments, journal_in, agree)
-    return recover_with(files, lambda _: Goal(cut, full), "recover", terms, progress)
+
+    def goal(change: PlannedChange) -> Goal:
+        # what an interrupted change left is no damage that a broker has lived with
+        return Goal(cut, full or (not cut and waits_for_mend(change.files.layout)))
+
+    return recover_with(files, goal, "recover", terms, progress)
 
 
 def recover_with(
@@ -52,14 +60,16 @@ def recover_with(
     progress: Progress | None,
 ) -> RecoverReport:
     """Plan, journal, apply, verify: what `recover` does, for any goal. `goal` is asked under the store's lock, and
-    gets the change to plan."""
+    gets the change to plan. It makes good what was interrupted unless it leaves damage in the log."""
     if has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
-    with changing(files, verb, terms) as change, _naming_rebuild(files.layout):
+    left: list[dict[str, Any]] = []
+    with changing(files, verb, terms, lambda head: not left) as change, _naming_rebuild(files.layout):
         recovery = Recovery(change, goal(change))
         report = recovery.plan(progress)
         change.plan = recovery.operations
         report.operations = change.rows()
+        left += report.damaged
     report.journal = change.kept_in
     return report
 

@@ -108,7 +108,7 @@ class Recovery:
         for run in fillers:  # only a blank frame follows
             add(run)
         if survey.has_damage_inside and not self.goal.cut:
-            raise inside_damage(survey, self.files.layout.kept)
+            raise inside_damage(survey, self.files.layout.kept, is_full=self.goal.full)
         report = RecoverReport(
             not crashed,
             file_name(survey.start_offset),

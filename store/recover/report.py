@@ -116,8 +116,9 @@ def damage_row(span: Damage) -> dict[str, Any]:
     }
 
 
-def inside_damage(survey: LogSurvey, kept: Path) -> RefusedError:
-    """What to say where good messages follow damage; `kept`: where what is cut off would be kept."""
+def inside_damage(survey: LogSurvey, kept: Path, *, is_full: bool) -> RefusedError:
+    """What to say where good messages follow damage; `kept`: where what is cut off would be kept. `is_full`: damage
+    counts wherever it is."""
     stop = survey.stop
     if isinstance(stop, Damage):
         what, file = f"damage ({stop.reason}: {stop.detail})", stop.file
@@ -128,7 +129,8 @@ def inside_damage(survey: LogSurvey, kept: Path) -> RefusedError:
         f"{what} with {messages} ({size}) behind it",
         file=file,
         physical_offset=stop.physical_offset if stop is not None else survey.end_offset,
-        hint="`rmqctl recover --bridge` replaces only what is damaged and keeps all that follows; `--cut` ends the "
-        f"log here, as a broker would. Either way what is removed is kept in {kept}; "
+        hint="`rmqctl recover --bridge` replaces only what is damaged and keeps all that follows; "
+        f"`{'--full --cut' if is_full else '--cut'}` ends the log here, as a broker would. Either way what is removed "
+        f"is kept in {kept}; "
         "until then every message stays readable by `cat` and `query`",
     )

@@ -132,10 +132,16 @@ def repair(
         raise UsageError(f"{unknown[0]} is no code of a finding", hint="docs/findings.md lists them")
     chosen = frozenset(only)
     terms = Terms(dry_run, keeps, arguments, journal_in, agree)
-    # with `only` some findings are left: then no interrupted change is made good by this one
-    with changing(files, "repair", terms, lambda head: not chosen) as change:
+    left: list[dict[str, Any]] = []
+
+    def ends(_head: dict[str, Any]) -> bool:
+        # with `only` some findings are left, and what is left may be what an interrupted change has done
+        return not chosen and not left
+
+    with changing(files, "repair", terms, ends) as change:
         findings = list(check(change.files, progress=progress))
         report = _Repair(change, chosen).plan(findings, progress)
+        left += report.left
         report.operations = change.rows()
     report.journal = change.kept_in
     return report

@@ -36,6 +36,7 @@ __all__ = [
     "available",
     "open_many",
     "open_store",
+    "write_many",
     "write_store",
 ]
 
@@ -119,23 +120,35 @@ def write_store(
 
     With `halt` the JVM dies once queues and index are complete in memory: no last flush, `abort` stays.
     """
+    return _write(version, [Job(store, properties)], kinds, messages, "halt" if halt else "shutdown", 1)[0]
+
+
+def write_many(version: str, jobs: Iterable[Job], *, messages: int = 20, threads: int = 6) -> list[list[Written]]:
+    """Let the real store write `messages` plain ones into each of several stores, in one JVM, `threads` at a time; what
+    was written comes in the order of the jobs. HarnessError if it does not start with one of them."""
+    return _write(version, list(jobs), ("plain",), messages, "shutdown", threads)
+
+
+def _write(
+    version: str, todo: list[Job], kinds: Sequence[str], messages: int, end: str, threads: int
+) -> list[list[Written]]:
     unknown = set(kinds) - set(KINDS)
     if unknown:
         raise ValueError(f"not among {KINDS}: {unknown}")
-    store.mkdir(parents=True, exist_ok=True)
-    end = "halt" if halt else "shutdown"
-    settings = {**properties, "write.kinds": ",".join(kinds), "write.messages": str(messages), "write.end": end}
     with tempfile.TemporaryDirectory(prefix="rmqctl-interop-") as folder:
         scratch = Path(folder)
-        answer = scratch / "written.jsonl"
-        file = _write_properties(scratch / "write.properties", settings)
-        log = _drive(
-            toolchain(version), scratch, ["write", store.resolve(), file, answer], START_SECONDS + STORE_SECONDS
-        )
-        summary, *rows = _rows(answer)
-    if not summary["drained"]:
-        raise HarnessError(f"queues and index of {store} did not catch up: {log}")
-    return [views.written(row) for row in rows]
+        arguments: list[str | Path] = ["write", str(max(1, min(threads, len(todo))))]
+        for number, job in enumerate(todo):
+            job.store.mkdir(parents=True, exist_ok=True)
+            wanted = {"write.kinds": ",".join(kinds), "write.messages": str(messages), "write.end": end}
+            file = _write_properties(scratch / f"{number}.properties", {**job.properties, **wanted})
+            arguments += [job.store.resolve(), file, scratch / f"{number}.jsonl"]
+        log = _drive(toolchain(version), scratch, arguments, START_SECONDS + STORE_SECONDS * len(todo))
+        found = [_rows(scratch / f"{number}.jsonl") for number in range(len(todo))]
+    for job, (summary, *_) in zip(todo, found, strict=True):
+        if not summary["drained"]:
+            raise HarnessError(f"queues and index of {job.store} did not catch up: {log}")
+    return [[views.written(row) for row in rows] for _, *rows in found]
 
 
 def _drive(tools: Toolchain, scratch: Path, arguments: Sequence[str | Path], seconds: float) -> str:

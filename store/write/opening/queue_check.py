@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +20,8 @@ _BUFFERED_UNITS = 512
 
 def refusal(message: str, root: Path, file: Path | str | None = None, offset: int | None = None) -> RefusedError:
     """The refusal to write to the store at `root`."""
-    return RefusedError(
-        message, file=file or root, physical_offset=offset, hint=f"run `rmqctl recover -s {root}` first"
-    )
+    hint = f"run `rmqctl recover -s {shlex.quote(str(root))}` first"
+    return RefusedError(message, file=file or root, physical_offset=offset, hint=hint)
 
 
 def refuse_problems(problems: list[FileProblem], root: Path) -> None:

@@ -5,6 +5,7 @@ Only looks. Opening for writing never repairs: what does not fit is a RefusedErr
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +50,8 @@ def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Pro
         raise RefusedError(
             "the store has queues, but no commitlog",
             file=log.directories[0],
-            hint=f"name its directories by storePathCommitLog (-c broker.conf), or run `rmqctl recover -s {root}`",
+            hint=f"name its directories by storePathCommitLog (-c broker.conf), or run "
+            f"`rmqctl recover -s {shlex.quote(str(root))}`",
         )
     survey = new_survey(log, max(log.min_offset, 0) if is_full else start_after_clean_stop(log))
     end = LogEnd()
@@ -149,5 +151,6 @@ def _check_index(files: StoreFiles, end: LogEnd) -> None:
         raise RefusedError(
             "the index does not hold the keys of the last messages, or points beyond them",
             file=index.directory,
-            hint=f"run `rmqctl recover -s {files.root}` first, or set messageIndexEnable=false to append without keys",
+            hint=f"run `rmqctl recover -s {shlex.quote(str(files.root))}` first, or set messageIndexEnable=false to "
+            "append without keys",
         )

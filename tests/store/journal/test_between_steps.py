@@ -1,156 +1,76 @@
-"""Whatever step of a verb was its last, and whoever used the store then: no message that was stored is lost."""
+"""Whatever step of a verb was its last, and whoever used the store then: no message that was stored is lost.
+
+A sample: `python -m tests.store.journal.between_steps FOLDER` tries every step of every verb with every outsider.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from math import gcd
 from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import RmqctlError
-from rmqctl.store.clean import CleanOptions, clean
-from rmqctl.store.files import lock
-from rmqctl.store.journal.forget import forget
-from rmqctl.store.journal.give_up import give_up
-from rmqctl.store.journal.log import changes, unfinished_change
-from rmqctl.store.journal.undo import resume, undo
-from rmqctl.store.message_store import MessageStore
-from rmqctl.store.rebuild import rebuild
+from rmqctl.formats.errors import RefusedError
+from rmqctl.store.journal.log import refuse_unfinished
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
-from tests.quick import shares
-from tests.store.files.crashing import crashed, recorded
-from tests.store.write.writing import SMALL, message, stored_messages
+from tests.quick import sample
+from tests.store.journal.between_steps import TURNS, cases, restored, tried
+from tests.store.journal.commands import CONFIG, layout_of
+from tests.store.journal.outsiders import OUTSIDERS
+from tests.store.journal.verbs import VERBS
 
-Step = Callable[[Path], object]
-
-
-def _with_files(verb: Callable[[StoreFiles], object]) -> Step:
-    def work(root: Path) -> object:
-        with StoreFiles(root, SMALL) as files:
-            return verb(files)
-
-    return work
-
-
-def _whole(root: Path) -> None:
-    """40 messages in three files of the log."""
-    with MessageStore.open(root, "rw", SMALL, create=True) as store:
-        for one in range(40):
-            store.put(message(4000, properties={"KEYS": f"k{one}"}))
-
-
-def _broken(root: Path) -> None:
-    """The process was killed, and a queue file is missing."""
-    _whole(root)
-    (root / "abort").write_text("1")
-    next((root / "consumequeue").rglob("0" * 20)).unlink()
+# no factor in common with the number of turns: each has its own
+STEP = 23
+QUICK = (
+    "recover",
+    "resume",
+    "truncate --no-journal",
+    "clean",
+    "undo",
+    "undo --give-up",
+    "resume of an undo",
+    "log --prune",
+    "log --prune of --journal",
+)
 
 
-def _recovered(root: Path) -> None:
-    _broken(root)
-    _with_files(recover)(root)
-
-
-def _interrupted(root: Path) -> None:
-    beside = root.with_name("whole")
-    _broken(beside)
-    operations = len(recorded(lambda: _with_files(recover)(beside)))
-    _broken(root)
-    assert crashed(lambda: _with_files(recover)(root), operations * 3 // 4)
-    lock._held.clear()
-    assert unfinished_change(StoreFiles(root, SMALL).layout)
-
-
-def _forget(root: Path) -> None:
-    layout = StoreFiles(root, SMALL).layout
-    forget(layout, changes(layout))
-
-
-def _append(root: Path) -> None:
-    with MessageStore.open(root, "rw", SMALL) as store:
-        for _ in range(20):  # into a further file
-            store.put(message(4000))
-        store.flush()
-
-
-def _clean(root: Path) -> None:
-    with StoreFiles(root, SMALL) as files:
-        clean(files, CleanOptions(pause=0, at_once=True))
-
-
-VERBS: dict[str, tuple[Callable[[Path], None], Step]] = {
-    "recover": (_broken, _with_files(recover)),
-    "rebuild --no-journal": (_broken, _with_files(lambda files: rebuild(files, keeps=False))),
-    "undo": (_recovered, lambda root: undo(StoreFiles(root, SMALL).layout)),
-    "resume": (_interrupted, lambda root: resume(StoreFiles(root, SMALL).layout)),
-    "log --prune": (_recovered, _forget),
-    "append": (_whole, _append),
-    "clean": (_whole, _clean),
-}
-
-
-def _nobody(_root: Path) -> None:
-    pass
-
-
-def _append_through_a_link(root: Path) -> None:
-    link = root.with_name("link")
-    link.symlink_to(root)
-    with contextlib.suppress(RmqctlError), MessageStore.open(link, "rw", SMALL) as store:
-        store.put(message(55))
-
-
-def _recovery_through_a_link(root: Path) -> None:
-    link = root.with_name("link")
-    link.symlink_to(root)
-    with contextlib.suppress(RmqctlError):
-        _with_files(recover)(link)
-
-
-def _cleaned(root: Path) -> None:
-    """What a broker's cleaner does first: the oldest file of the log goes."""
-    oldest, *others = sorted((root / "commitlog").iterdir())
-    if others:
-        oldest.unlink()
-
-
-def _undone(root: Path) -> None:
-    with contextlib.suppress(RmqctlError):
-        undo(StoreFiles(root, SMALL).layout)
-
-
-def _end(root: Path) -> None:
-    """What a user is told to do, whatever it was."""
-    layout = StoreFiles(root, SMALL).layout
-    if unfinished_change(layout) is not None:
+@pytest.mark.parametrize("verb", sample(VERBS, QUICK))
+def test_nothing_stored_is_lost(verb: str, tmp_path: Path) -> None:
+    assert gcd(STEP, len(TURNS)) == 1
+    assert set(TURNS) == set(OUTSIDERS)
+    seen = 0
+    for case in cases(verb, tmp_path, STEP, first=len(verb)):
         try:
-            undo(layout)
-        except RmqctlError:
-            with contextlib.suppress(RmqctlError):  # one that kept nothing waits for `recover` anyway
-                give_up(layout)
-    _with_files(recover)(root)
+            tried(case)
+        except AssertionError as error:
+            error.add_note(f"{verb} was {case}")
+            raise
+        seen += 1
+    assert seen
 
 
-@pytest.mark.parametrize("share", shares(6))
-@pytest.mark.parametrize("between", [_nobody, _append_through_a_link, _recovery_through_a_link, _cleaned, _undone])
-@pytest.mark.parametrize("name", VERBS)
-def test_nothing_stored_is_lost(name: str, between: Step, share: slice, tmp_path: Path) -> None:
-    prepare, verb = VERBS[name]
-    prepare(tmp_path / "all" / "s")
-    seen = recorded(lambda: verb(tmp_path / "all" / "s"))
-    assert len(seen) > 2
-    points = list(range(1, len(seen) + 1, max(1, len(seen) // 12)))[share]
-    assert points
-    for number in points:
-        root = tmp_path / f"{number}" / "s"
-        prepare(root)
-        crashed(lambda root=root: verb(root), number)  # type: ignore[misc]
-        lock._held.clear()
-        between(root)
-        stored = [one.body for one in stored_messages(root, SMALL)]
-        assert len(stored) >= 5
-        _end(root)
-        assert [one.body for one in stored_messages(root, SMALL)] == stored
-        MessageStore.open(root, "rw", SMALL, full_check=True).close()
+def test_an_interrupted_truncation_is_not_to_be_run_again(tmp_path: Path) -> None:
+    """What a broker stored behind the cut since would go with it: the way out that is named keeps it."""
+    tries = [case for case in cases("truncate --no-journal", tmp_path, 1) if case.outsider == "broker"]
+    [half_done] = [case for case in tries if case.stop.change.startswith("remove") and case.stop.change.endswith("400")]
+    assert tried(half_done) == ["recover"]
+    with pytest.raises(RefusedError, match="it kept nothing") as refused:
+        refuse_unfinished(layout_of(restored(half_done)))
+    assert "`rmqctl recover -s " in str(refused.value.hint)
+    assert "`rmqctl truncate" not in str(refused.value.hint)
+    assert "all that has been stored since" in str(refused.value.hint)
+
+
+def test_what_an_interrupted_truncation_left_counts_wherever_it_is(tmp_path: Path) -> None:
+    """A recovery does not look into the first files of a log, but it has to make good what was interrupted there."""
+    tries = cases("truncate --no-journal, of many files", tmp_path, 1)
+    half_done = next(case for case in tries if case.stop.change.startswith("remove"))
+    assert tried(half_done) == ["recover", "recover --bridge"]
+    with StoreFiles(restored(half_done), CONFIG) as files, pytest.raises(RefusedError) as refused:
+        recover(files)
+    assert "`--full --cut` ends the log here" in str(refused.value.hint)
+    with StoreFiles(half_done.root, CONFIG) as files:
+        recover(files, cut=True)  # as far as it looks there is nothing to cut
+    with pytest.raises(RefusedError, match="it kept nothing"):
+        refuse_unfinished(layout_of(half_done.root))

@@ -16,7 +16,7 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 /**
  * Drives the real store of RocketMQ.
  *   open THREADS {DIR PROPS OUT}...   load, start, drain, read, shut down each store, THREADS of them at a time
- *   write DIR PROPS OUT               load, start, write, then shut down or halt
+ *   write THREADS {DIR PROPS OUT}...  load, start, write, then shut down each store, or halt the JVM
  * OUT gets JSON lines and appears only when it is complete. Exit status 0: every OUT is there, whatever it says.
  */
 public final class Main {
@@ -28,9 +28,9 @@ public final class Main {
         int status = 0;
         try {
             if (arguments[0].equals("open")) {
-                open(arguments);
+                each(arguments, (settings, out) -> write(out, Reader.view(settings)));
             } else if (arguments[0].equals("write")) {
-                Writer.run(new Settings(arguments[1], arguments[2]), Paths.get(arguments[3]));
+                each(arguments, Writer::run);
             } else {
                 throw new IllegalArgumentException(arguments[0]);
             }
@@ -42,14 +42,18 @@ public final class Main {
         System.exit(status);
     }
 
-    private static void open(String[] arguments) throws Exception {
+    private interface Work {
+        void with(Settings settings, Path out) throws Exception;
+    }
+
+    private static void each(String[] arguments, Work work) throws Exception {
         ExecutorService pool = Executors.newFixedThreadPool(Integer.parseInt(arguments[1]));
         List<Future<?>> jobs = new ArrayList<>();
         for (int i = 2; i + 2 < arguments.length; i += 3) {
             Settings settings = new Settings(arguments[i], arguments[i + 1]);
             Path out = Paths.get(arguments[i + 2]);
             jobs.add(pool.submit(() -> {
-                write(out, Reader.view(settings));
+                work.with(settings, out);
                 return null;
             }));
         }
