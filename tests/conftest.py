@@ -30,10 +30,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A shell that starts us in the background ignores Ctrl-C for us; the tests of Ctrl-C need it."""
+    # a shell that starts us in the background ignores Ctrl-C for us; the tests of Ctrl-C need it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # the second session of all would take longer than others, and say why
     os.environ.setdefault(SWITCH, "0")
+    quick.is_quick = config.getoption("quick")
+    if quick.is_quick:
+        settings.register_profile("quick", settings.get_profile("rmqctl"), max_examples=quick.examples(100))
+        settings.load_profile("quick")
     config.stash[LEFT_OUT] = Counter()
     for mark, why in quick.LEFT_OUT.items():
         config.addinivalue_line("markers", f"{mark}: {why}")
@@ -79,6 +83,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     left_out = config.stash[LEFT_OUT]
     if left_out:
         terminalreporter.section(f"{left_out.total()} tests were left out")
+    if quick.is_quick:
+        terminalreporter.line("of random examples a third was tried")
     for mark, number in sorted(left_out.items()):
         terminalreporter.line(f"{number:6} {mark}: {quick.LEFT_OUT[mark]}" if mark else f"{number:6} by -k or -m")
 

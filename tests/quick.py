@@ -23,6 +23,16 @@ GOLDENS = ("clean", "v4-clean", "features", "crash", "crc-flip-third", "gap")
 """Whole stores of both lines, every kind of message, a killed broker, damage in the middle, a file that is missing."""
 
 
+_SHARE = 3
+is_quick = False
+"""Whether this is the quick run; set before any test is collected."""
+
+
+def examples(count: int) -> int:
+    """How many examples hypothesis tries for a property: all in a full run, a third of them in a quick one."""
+    return count // _SHARE if is_quick else count
+
+
 def goldens_of(names: Iterable[str], *more: str) -> list[Any]:
     """Parameters for a test of many golden stores: the quick run takes those of GOLDENS and `more`, else the first."""
     given = list(names)

@@ -12,6 +12,7 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.network.remoting.command import LARGEST_HEADER, RemotingCommand, decode_command, encode_header
 from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, parse_body
 from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_frame
+from tests.quick import examples
 
 # captured between 5.3.3 processes
 SENT = (
@@ -129,7 +130,7 @@ def test_what_is_no_command_ends_the_connection_before_memory_is_taken(data: byt
         decoded(data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([0, 1, 2]))
 def test_random_headers_are_commands_or_corrupt(header: bytes, kind: int) -> None:
     try:
@@ -139,7 +140,7 @@ def test_random_headers_are_commands_or_corrupt(header: bytes, kind: int) -> Non
     assert command is not None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.integers(-(1 << 31), (1 << 31) - 1),
     st.dictionaries(st.text(), st.text()),

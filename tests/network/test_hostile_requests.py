@@ -16,6 +16,7 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Processor, Suspended
 from tests import opened
 from tests.network.callers import Asking, Peer
+from tests.quick import examples
 
 NAMES = (
     "topic group consumerGroup producerGroup clientID queueId queueOffset maxMsgNums sysFlag commitOffset offset "
@@ -56,7 +57,7 @@ BODIES = st.one_of(st.binary(max_size=20), JSON.map(lambda value: json.dumps(val
 A_BUG = re.compile(r"\w*(Error|Exception): ")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_every_request_is_answered(data: st.DataObject) -> None:
     asking = _Shared.asking()

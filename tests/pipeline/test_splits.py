@@ -33,7 +33,7 @@ from rmqctl.store.survey.log_runs import Digest, Run
 from tests.formats.frames import frame_of
 from tests.goldens import GOLDENS
 from tests.opened import store_path
-from tests.quick import goldens_of
+from tests.quick import examples, goldens_of
 from tests.store.columns.comparing import RUNGS, use_rung
 from tests.store.columns.test_columns_of_damage import DAMAGES, STRANGE, _damaged, _frames
 from tests.store.logs import STORE_HOST, blank, frames, log_of
@@ -115,7 +115,7 @@ def store_of(folder: Path, *data: bytes, file_size: int | None = None) -> StoreF
     return StoreFiles(folder, StoreConfig(mapped_file_size_commit_log=file_size))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     messages=st.lists(STRANGE, min_size=1, max_size=8),
     with_crc=st.booleans(),

@@ -22,6 +22,7 @@ from rmqctl.store.read.frames import span_of
 from rmqctl.store.store_files import StoreFiles
 from tests.opened import store_path
 from tests.pipeline.jobs.test_diff import diff_of
+from tests.quick import examples
 
 Change = tuple[str, int, int]
 CHANGES = st.lists(
@@ -182,7 +183,7 @@ def matched(rows: list[tuple[int, int, int, int, int]], partitions: int) -> Matc
     return found
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(ROWS)
 def test_matching_is_that_of_multisets_in_any_number_of_partitions(rows: list[tuple[int, int, int, int, int]]) -> None:
     found = matched(rows, 1)

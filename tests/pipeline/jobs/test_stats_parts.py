@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rmqctl.pipeline.jobs.stats.clock import Clock, clock_of, joined_clocks
 from rmqctl.pipeline.jobs.stats.histogram import at_most, bars, bounds, buckets
 from rmqctl.pipeline.jobs.stats.offsets import OffsetSet, merged, offset_numbers, offset_set
+from tests.quick import examples
 
 VALUES = st.one_of(
     st.integers(-10, 10), st.integers(-(1 << 63), (1 << 63) - 1), st.sampled_from([1 << n for n in range(63)])
@@ -68,7 +69,7 @@ def test_offset_sets_are_multisets_that_can_be_merged_in_any_order(
     assert [offset for low, high in numbers.repeated_spans for offset in range(low, high + 1)] == often
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.lists(st.integers(1, 60), max_size=4))
 def test_clocks_can_be_cut_anywhere(times: list[int], cuts: list[int]) -> None:
     stamps, places = np.array(times, np.int64), np.arange(len(times), dtype=np.int64) * 7

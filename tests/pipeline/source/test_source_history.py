@@ -18,6 +18,7 @@ from rmqctl.pipeline.source.options import parse_options
 from rmqctl.pipeline.source.spark_types import view_schema
 from rmqctl.pipeline.source.stream import MessageStreamReader
 from tests.pipeline.growing import FILE_SIZE, Writer
+from tests.quick import examples
 from tests.store.logs import opened
 
 COLUMNS = ("physical_offset", "queue_offset")
@@ -303,7 +304,7 @@ def test_a_batch_is_the_same_whenever_it_is_read(writer: Writer) -> None:
     assert query.carry_out(end) == first
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.data())
 def test_no_message_is_lost_whatever_happens(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Appends, cuts, cleanings and batches in any order: all messages of the log come, the others of an epoch once."""
@@ -336,8 +337,7 @@ def test_a_stream_may_begin_at_a_time(writer: Writer) -> None:
     writer.put_many(200)
     first = 1_700_000_000_001  # the writer's clock moves on by one with each message
     for number in (0, 1, 77, 199):
-        query = Query(_reader(writer, starting_timestamp=str(first + number)))
-        assert query.go_on() == writer.offsets[number:]
+        assert Query(_reader(writer, starting_timestamp=str(first + number))).go_on() == writer.offsets[number:]
     assert Query(_reader(writer, starting_timestamp=str(first + 200))).go_on() == []
     assert Query(_reader(writer, starting_timestamp="1")).go_on() == writer.offsets
 

@@ -24,6 +24,7 @@ from rmqctl.messages.piece import MessagePiece
 from rmqctl.messages.unique_ids import UniqueIds, identified
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
+from tests.quick import examples
 from tests.rmqctl.looking import run
 from tests.rmqctl.messages.test_line_columns import json_lines
 
@@ -74,7 +75,7 @@ def of_lines(text: bytes, plain_bytes: int) -> tuple[list[Message], bool]:
         return found, as_columns
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.one_of(json_lines(), st.sampled_from(LINES)), max_size=8))
 def test_lines_get_the_same_ids_either_way(lines: list[bytes]) -> None:
     text = b"\n".join(lines)

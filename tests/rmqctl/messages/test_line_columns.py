@@ -23,6 +23,7 @@ from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.opened import store_path
+from tests.quick import examples
 from tests.rmqctl.looking import run
 
 TEXTS = st.one_of(st.text(max_size=12), st.text(st.sampled_from('ab"\\/\n\t\x00\x01\x02\x7fé\u2028😀 '), max_size=8))
@@ -83,7 +84,7 @@ def columns(text: bytes, as_stored: bool) -> LineColumns:
     return columns_of_lines(read, text, as_stored)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.lists(st.one_of(json_lines(), st.sampled_from([b"", b" \r", b"{}", b"\x0b"])), max_size=6), st.booleans())
 def test_what_is_taken_is_what_the_line_says(lines: list[bytes], as_stored: bool) -> None:
     text = b"\n".join(lines)

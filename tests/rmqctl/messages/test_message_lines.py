@@ -32,7 +32,7 @@ from rmqctl.store.scan.schema import arrow_schema
 from tests.formats.frames import HOSTS, MESSAGES, frame_of
 from tests.goldens import GOLDENS
 from tests.opened import reader
-from tests.quick import goldens_of
+from tests.quick import examples, goldens_of
 from tests.store.logs import log_of
 
 NAMES = (*ALL_COLUMNS, *EXACT_COLUMNS)
@@ -86,7 +86,7 @@ DRAWN = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     drawn=st.lists(DRAWN, min_size=1, max_size=8),
     names=st.one_of(st.none(), st.lists(st.sampled_from(NAMES), min_size=1, unique=True)),

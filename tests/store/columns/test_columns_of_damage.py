@@ -18,6 +18,7 @@ from rmqctl.store.columns.walk import walk_columns
 from rmqctl.store.commitlog.walk import Damage, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from tests.formats.frames import MESSAGES, frame_of, new_message
+from tests.quick import examples
 from tests.store.columns.comparing import RUNGS, assert_same, use_rung
 from tests.store.logs import STORE_HOST, blank, log_of
 
@@ -91,7 +92,7 @@ def assert_all_rungs_agree(log: MappedFileQueue, window: int = 1 << 20, rows: in
             assert_same(walk_columns(log, columns=columns, window=window, rows=rows), plain)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(
     messages=st.lists(st.one_of(STRANGE, STRANGE, MESSAGES), min_size=1, max_size=8),
     with_crc=st.booleans(),
@@ -112,7 +113,7 @@ def test_strange_and_damaged(
     assert_all_rungs_agree(log_of(folder, data or b"x"), window, rows)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.binary(min_size=1, max_size=400), st.sampled_from([50, 300]))
 def test_random_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes, window: int) -> None:
     assert_all_rungs_agree(log_of(tmp_path_factory.mktemp("log"), data), window)

@@ -23,6 +23,7 @@ from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import Descriptors
 from tests.opened import reader
+from tests.quick import examples
 from tests.store.logs import BODY_AT, blank, changed, frame, frames, is_tiling, log_of, span, spans
 
 MEBIBYTE = 1 << 20
@@ -71,7 +72,7 @@ def _verdict(check: Any) -> tuple[Reason, str] | None:
 LARGE = frame(50, bytes(range(256)) * 700, with_property_crc=True, properties={"TAGS": "a"})
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.integers(0, len(LARGE) - 1), st.integers(1, 255), st.booleans())
 def test_large_frames_are_judged_alike_without_reading_them(
     tmp_path_factory: pytest.TempPathFactory, at: int, bits: int, in_head_or_tail: bool
@@ -256,7 +257,9 @@ def _mutations(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(_mutations())
 def test_random_damage(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     original, places = _original()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.errors import RemovedError, UnreadableError
 from rmqctl.store.files.reading import Descriptors, data_extents, end_of_nonzero, first_nonzero, read_small_file
+from tests.quick import examples
 
 PAGE = 4096
 
@@ -154,7 +155,7 @@ PIECES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(PIECES, st.data())
 def test_zeros_and_holes(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[tuple[str, int]], data: st.DataObject

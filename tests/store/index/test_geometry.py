@@ -14,7 +14,7 @@ from rmqctl.store.index.geometry import fits, infer_geometry
 from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
 from tests.goldens import GOLDENS, truth
 from tests.opened import reader
-from tests.quick import goldens_of
+from tests.quick import examples, goldens_of
 
 RATIOS = [Geometry(300, 700), Geometry(1000, 1000), Geometry(1, 50), Geometry(700, 30), Geometry(500, 2000),
           Geometry(100, 400), Geometry(97, 89)]  # fmt: skip
@@ -49,7 +49,7 @@ def test_ratios(tmp_path: Path, geometry: Geometry, share: float) -> None:
     assert _inferred(_file(tmp_path / "file", geometry, count)) == geometry
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(1, 400), st.integers(5, 400), st.data())
 def test_any_geometry(tmp_path_factory: pytest.TempPathFactory, slots: int, entries: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, entries - 1))

@@ -17,6 +17,7 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry, IndexFile
 from tests.goldens import truth
 from tests.opened import reader
+from tests.quick import examples
 
 INDEXED = ("clean", "v4-clean", "features", "v4-features", "propcrc", "lmq", "longtopic", "broker-real", "crash-now")
 SMALL = Geometry(10, 20)
@@ -95,7 +96,7 @@ def test_entries_are_read_as_their_chains_say() -> None:
 KEYS = st.lists(st.tuples(st.integers(0, (1 << 31) - 1), st.integers(0, 5000)), max_size=19)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(KEYS, st.integers(0, 1 << 41))
 def test_chains_of_any_keys(tmp_path_factory: pytest.TempPathFactory, keys: list[tuple[int, int]], begin: int) -> None:
     file = new_file(tmp_path_factory.mktemp("index") / "file")

@@ -15,6 +15,7 @@ from rmqctl.store.scan.arrays import Texts
 from rmqctl.store.scan.kernel_properties import MOST_PROPERTIES
 from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts, plain_columns
 from rmqctl.store.scan.property_engine import compiled_columns
+from tests.quick import examples
 
 
 def lists(columns: PropertyColumns) -> list[Any]:
@@ -40,7 +41,7 @@ PIECES = st.sampled_from([*SHORT, *LONG])
 STRINGS = st.lists(st.lists(PIECES, max_size=12).map(b"".join), min_size=1, max_size=8)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(STRINGS, st.integers(0, 31), st.sampled_from([0, 3, 64]))
 def test_both_give_the_same(strings: list[bytes], wanted: int, padding: int) -> None:
     found = compiled(strings, PropertyParts(wanted), padding)
@@ -66,7 +67,7 @@ ALIKE = st.lists(st.sampled_from([b"KEYS", b"TAGS", b"UNIQ_KEY", b"longer than e
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(ALIKE)
 def test_strings_with_the_names_of_the_one_before(strings: list[bytes]) -> None:
     found = compiled(strings, PropertyParts(31))

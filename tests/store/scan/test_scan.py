@@ -30,7 +30,7 @@ from rmqctl.store.scan.schema import COLUMNS
 from tests.formats.frames import HOSTS, LONG, MESSAGES, frame_of
 from tests.goldens import GOLDENS
 from tests.opened import reader, store_path
-from tests.quick import goldens_of
+from tests.quick import examples, goldens_of
 from tests.store.columns.comparing import RUNGS, use_rung
 from tests.store.logs import log_of
 from tests.store.scan.rows import arrow_rows, plain_row
@@ -162,7 +162,7 @@ def log_with(
 STORED = st.tuples(MESSAGES, HOSTS, LONG)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STORED, min_size=1, max_size=12), st.integers(0, 1 << 20), st.integers(0, 255), st.booleans())
 def test_any_messages_whole_and_damaged(
     tmp_path_factory: pytest.TempPathFactory,

@@ -22,7 +22,7 @@ from rmqctl.store.survey.log_survey import LogSurvey, new_survey
 from rmqctl.store.survey.run_survey import survey_runs
 from tests.goldens import GOLDENS
 from tests.opened import reader
-from tests.quick import goldens_of
+from tests.quick import examples, goldens_of
 from tests.store.columns.comparing import RUNGS, use_rung
 from tests.store.logs import blank, frame, log_of
 from tests.store.survey.plain_survey import survey_log
@@ -149,7 +149,7 @@ def _damaged(data: bytes, what: str) -> bytes:
     return data + b"garbage" if what == "garbage" else data
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(MESSAGES, DAMAGE), max_size=20),
     st.integers(3, 8),

@@ -15,6 +15,7 @@ from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE, BatchConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.recover.mend.batch_consumequeue import BatchConsumeQueueMend
 from tests.goldens import tree_state
+from tests.quick import examples
 
 FILE_SIZE = 4 * UNIT_SIZE
 EXPIRED = 5000
@@ -112,7 +113,7 @@ def test_units_that_cannot_be_written_are_conflicts(tmp_path: Path, wild: dict[s
     assert list(_queue(tmp_path).units(0)) == [*WANTED[:4], *WANTED[5:]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.binary(max_size=FILE_SIZE * 2), st.integers(0, 10))
 def test_any_bytes_become_right(tmp_path_factory: pytest.TempPathFactory, data: bytes, count: int) -> None:
     store = tmp_path_factory.mktemp("mend")

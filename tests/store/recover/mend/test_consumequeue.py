@@ -19,6 +19,7 @@ from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
 from rmqctl.store.recover.mend.consumequeue import ConsumeQueueMend
 from tests.goldens import tree_state
+from tests.quick import examples
 
 PER_FILE = 10
 FILE_SIZE = PER_FILE * 20
@@ -211,7 +212,7 @@ SLOT_BYTES = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.integers(0, 45), SLOT_BYTES, max_size=30), st.integers(0, 12), st.integers(0, 20))
 def test_any_queue_becomes_right(
     tmp_path_factory: pytest.TempPathFactory, slots: dict[int, bytes], first: int, count: int

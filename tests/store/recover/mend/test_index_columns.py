@@ -25,6 +25,7 @@ from rmqctl.store.recover.mend.index_mend import IndexRecovery, OnRun
 from rmqctl.store.survey import index_entries
 from rmqctl.store.survey.index_entries import ENTRY, IndexKernels, index_kernels, link_plain, new_words, pack_plain
 from rmqctl.store.survey.log_runs import Run
+from tests.quick import examples
 from tests.store.logs import frame
 from tests.store.recover.mend.plain_index import IndexMend
 
@@ -137,7 +138,7 @@ def _contents(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("functions", [IndexKernels(link_plain, pack_plain), None])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made=MESSAGES, length=st.integers(1, 9))
 def test_files_compiled_and_plain(
     functions: IndexKernels | None,
@@ -227,7 +228,7 @@ def _write_index(folder: Path, entries: list[StoredMessage]) -> None:
     service.close()
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     made=st.lists(st.tuples(st.lists(st.sampled_from("abcdef"), max_size=4), st.just(MOMENT)), min_size=1, max_size=20),
     repeats=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(0, 3)), max_size=2),

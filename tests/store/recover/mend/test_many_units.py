@@ -26,6 +26,7 @@ from rmqctl.store.recover.mend.queue_writer import QueueWriter
 from rmqctl.store.survey.log_runs import consecutive
 from rmqctl.store.survey.log_survey import LogSurvey
 from rmqctl.store.survey.run_units import UNIT, Units
+from tests.quick import examples
 from tests.store.recover.mend.plain_mend import PlainMend
 
 PER_FILE = 10
@@ -93,7 +94,7 @@ def _mended(
     return [*written], (mend.added, mend.removed, mend.conflicts)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(FILES, STRETCHES, st.integers(0, FILE_SIZE), st.lists(st.integers(0, 60), max_size=3))
 def test_many_units_are_planned_as_one_after_the_other(
     tmp_path_factory: pytest.TempPathFactory,
@@ -137,7 +138,7 @@ def test_long_queues_are_planned_in_the_same_pieces(tmp_path: Path) -> None:
     assert len(plans[0]) == 3 + 6
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STRETCHES, st.booleans(), st.lists(st.integers(0, 60), max_size=3))
 def test_many_units_are_written_as_one_after_the_other(
     tmp_path_factory: pytest.TempPathFactory, units: list[QueueUnit], is_batch: bool, edges: list[int]

@@ -19,13 +19,16 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import writer
 from rmqctl.store.write.result import PutResult
+from tests.quick import examples
 from tests.store.same_files import MESSAGES, by_put, files_after, one_by_one
 from tests.store.write.writing import SMALL, lines_of, message, records, run_python, small, stored_messages
 
 pa = pytest.importorskip("pyarrow")
 # a store for every smaller example would take minutes
 NO_SHRINK = (Phase.explicit, Phase.reuse, Phase.generate)
-SLOW = settings(max_examples=40, deadline=None, phases=NO_SHRINK, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(
+    max_examples=examples(40), deadline=None, phases=NO_SHRINK, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @pytest.fixture(autouse=True, scope="module")

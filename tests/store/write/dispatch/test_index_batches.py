@@ -19,6 +19,7 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.write.dispatch import index_batches
 from rmqctl.store.write.dispatch.index_batches import IndexBatches, NewEntries
+from tests.quick import examples
 from tests.store.write.writing import files_below, small
 
 # slots and entries of a file
@@ -90,7 +91,7 @@ def damage(service: IndexService, values: list[int]) -> None:
         io.write_range(file.path, file.geometry.slot_position(0), data)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     ENTRIES,
     ENTRIES,
