@@ -29,7 +29,7 @@ def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLoca
     return StoreLocation(store_path or Path.home() / "store", config_path)
 
 
-def broker_config(location: StoreLocation) -> StoreConfig:
+def read_config(location: StoreLocation) -> StoreConfig:
     """Settings of the broker.conf named with -c, RocketMQ's defaults without. Keys that do nothing here are named."""
     from rmqctl.store.config import StoreConfig, config_from_properties, read_properties
 
@@ -69,6 +69,6 @@ def open_store(location: StoreLocation) -> MessageStore:
 
     tell_notices(talk)
     # nothing is locked: what changes the store takes its lock by itself
-    store = MessageStore.open(location.path, "r", broker_config(location))
+    store = MessageStore.open(location.path, "r", read_config(location))
     refuse_place(store.files.layout)
     return store

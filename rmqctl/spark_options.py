@@ -76,7 +76,7 @@ def _with(command: Command, flag: Flag) -> Command:
 
 
 @contextlib.contextmanager
-def told_spark_session(spark: SparkChoice) -> Iterator[SparkSession]:
+def spark_session(spark: SparkChoice) -> Iterator[SparkSession]:
     """A session, with a word to the user while it starts (some seconds)."""
     from rmqctl.output.progress import waiting
     from rmqctl.pipeline.spark.session import spark_session as open_session
@@ -103,7 +103,7 @@ def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Eng
 
         def started() -> SparkSession:
             try:
-                return opened.enter_context(told_spark_session(spark))
+                return opened.enter_context(spark_session(spark))
             except UnsupportedError as error:
                 hint = f"{error.hint}; --master {IN_PROCESS} does without"
                 raise UnsupportedError(error.message, file=error.file, hint=hint) from error

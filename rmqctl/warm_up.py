@@ -18,8 +18,8 @@ def warm_up() -> bool:
         return False
     frame_writer()
     bulk_kernels.bulk_kernels()
-    index_entries.index_kernels()
-    run_units.unit_kernels()
+    index_entries.kernels()
+    run_units.kernels()
     try:
         from rmqctl.messages.line_columns import reader_of_lines
         from rmqctl.messages.text_engine import text_kernels

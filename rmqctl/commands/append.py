@@ -138,7 +138,7 @@ def _one_message(
 
 
 def _open(store: StoreLocation, create: bool) -> MessageStore:
-    from rmqctl.opening import broker_config
+    from rmqctl.opening import read_config
     from rmqctl.output.output import talk
     from rmqctl.output.progress import progress
     from rmqctl.store.compiled.notices import tell_notices
@@ -147,7 +147,7 @@ def _open(store: StoreLocation, create: bool) -> MessageStore:
     tell_notices(talk)
     with progress("checking the end of the commitlog", None, "bytes") as bar:
         return MessageStore.open(
-            store.path, "rw", broker_config(store), create=create, allocate_ahead=False, progress=bar.advance
+            store.path, "rw", read_config(store), create=create, allocate_ahead=False, progress=bar.advance
         )
 
 

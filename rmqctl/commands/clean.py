@@ -13,7 +13,7 @@ import click
 from rmqctl.confirm import confirm
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.wording import counted
-from rmqctl.opening import broker_config, open_store
+from rmqctl.opening import open_store, read_config
 from rmqctl.options import TIME, StoreLocation, dry_run_option, output_options, store_options, yes_option
 from rmqctl.output.cells import human_size
 from rmqctl.output.output import Output
@@ -110,7 +110,7 @@ def clean(
         raise UsageError("--delete-when and --disk-ratio belong to the broker's own rule", hint="add --scheduled")
     if at is not None and not dry_run:
         raise UsageError("--now is for --dry-run only", hint="choose what is removed by --older-than")
-    config = broker_config(store)
+    config = read_config(store)
     given: dict[str, Any] = {
         "reserved_time": older_than,
         "batch_maximum": batch_max,

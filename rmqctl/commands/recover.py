@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.output.output import Output
-    from rmqctl.store.store_files import StoreFiles
 
 
 @click.command(
@@ -81,6 +80,7 @@ def recover(
     """
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
+    from rmqctl.queue_file_size import decide_queue_file_size
     from rmqctl.reports.recover_output import print_report
 
     if bridge and (cut or full):
@@ -88,7 +88,7 @@ def recover(
     if not dry_run:
         confirm_without_journal(no_journal, yes, journal_in)
     with open_store(store) as opened:
-        _decide_queue_file_size(opened.files, queue_file_size)
+        decide_queue_file_size(opened.files, queue_file_size)
         if dry_run:
             tell_if_open(opened)
         total = sum(file.size for file in opened.files.log.files) * (2 if bridge else 1)
@@ -105,42 +105,3 @@ def recover(
                 agree=confirm_messages(yes),
             )
     return print_report(report, output, store, no_journal=no_journal)
-
-
-def _decide_queue_file_size(files: StoreFiles, given: int | None) -> None:
-    """Take the size that was `given`, or tell which one is assumed where the queues may have to be made anew.
-
-    RefusedError where the commitlog shows that this broker has sizes of its own: with queue files of another length
-    than its mappedFileSizeConsumeQueue it does not start (MappedFileQueue#doLoad).
-    """
-    from rmqctl.formats.errors import RefusedError
-    from rmqctl.output.output import talk
-    from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
-    from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE
-    from rmqctl.store.queues.queue_table import has_rocksdb_queues
-    from rmqctl.store.write.opening.open_for_writing import DEFAULT_COMMITLOG_FILE_SIZE
-
-    if has_rocksdb_queues(files.layout):
-        return
-    if given is not None:
-        if files.config.mapped_file_size_consume_queue not in (None, given):
-            raise UsageError(
-                "--queue-file-size and mappedFileSizeConsumeQueue of -c differ", hint="leave out one of them"
-            )
-        files.take_sizes({"mapped_file_size_consume_queue": given})
-        return
-    keep_interrupted_sizes(files)
-    if not files.queues.is_size_assumed or files.log.last_with_data() is None:
-        return
-    if files.log.file_size != DEFAULT_COMMITLOG_FILE_SIZE:
-        raise RefusedError(
-            "no consume queue file is left that shows how large they are, and this broker does not use the default "
-            f"sizes: its commitlog files have {files.log.file_size} bytes",
-            file=files.layout.consumequeue,
-            hint="name its broker.conf with -c, or the size: `--queue-file-size BYTES` (mappedFileSizeConsumeQueue), "
-            "`--queue-file-size default` if it is RocketMQ's own",
-        )
-    talk(
-        f"no consume queue file is left that shows how large they are: {DEFAULT_FILE_SIZE} bytes are assumed, "
-        "RocketMQ's default; -c broker.conf or --queue-file-size says it otherwise"
-    )

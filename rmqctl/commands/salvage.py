@@ -58,13 +58,13 @@ def salvage(
     checks hold, wherever it lies. It is stored once, even if several copies are found. FROM is only read. Queues and
     index of the new store are complete; sizes of its files are those of FROM, or what -c says.
     """
-    from rmqctl.opening import broker_config
+    from rmqctl.opening import read_config
     from rmqctl.output.progress import progress
     from rmqctl.reports.left_behind import tell_left_behind
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.salvage.sources import find_sources
 
-    config = broker_config(StoreLocation(target, config_path))
+    config = read_config(StoreLocation(target, config_path))
     total = sum(one.size for one in find_sources(source, config))
     with progress("searching", total, "bytes") as bar:
         report = MessageStore.salvage(source, target, config=config, offsets=offsets, stale=stale, progress=bar.advance)

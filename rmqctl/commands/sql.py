@@ -11,7 +11,7 @@ import click
 from rmqctl import exit_codes
 from rmqctl.formats.wording import counted
 from rmqctl.options import StoreLocation, store_options
-from rmqctl.spark_options import SparkChoice, spark_by_default, told_spark_session
+from rmqctl.spark_options import SparkChoice, spark_by_default, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ def sql(
 
     QUERY is one statement, or several with semicolons between them; `-` or a pipe: from standard input.
     """
-    from rmqctl.opening import broker_config, open_store
+    from rmqctl.opening import open_store, read_config
     from rmqctl.output.output import Output
     from rmqctl.sql.statements import cut_statements
     from rmqctl.store.outputs.outputs import require_new_file
@@ -84,11 +84,11 @@ def sql(
             raise click.UsageError("one FILE takes one query")
     options = _source_options(store, split_size=split_size, clock_tolerance=clock_tolerance)
     # everything that can be said without Spark is said before it starts
-    broker_config(store)
+    read_config(store)
     with open_store(store) as opened:
         if target is not None:
             require_new_file(target, overwrite, opened.files.layout)
-    with told_spark_session(spark) as session:
+    with spark_session(spark) as session:
         from rmqctl.pipeline.engine.spark_job import uninterrupted
         from rmqctl.pipeline.sql.sql import StoreSql
 

@@ -1,128 +1,68 @@
-"""The mends that are no recovery: of a body checksum stored as 0, of config files, of offsets. They only plan."""
+"""Which mend is for which finding: by its code, or by the command that the catalogue names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+import enum
+from collections.abc import Iterable
 
-from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc, property_crc_text
-from rmqctl.formats.config_json import format_config_json
-from rmqctl.formats.errors import RefusedError
-from rmqctl.formats.layouts import FRAME_HEADS
-from rmqctl.formats.message import FrameDamage
 from rmqctl.store.check.catalogue.finding import Finding
-from rmqctl.store.commitlog.one_message import frame_without_crc
-from rmqctl.store.config_files import backup_of, load_config
-from rmqctl.store.files import io
-from rmqctl.store.journal.plan import Install, Plan, Resize, WriteRange
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.recover.report import Part
 
 
-def mend_checksum(files: StoreFiles, finding: Finding, plan: Plan) -> None:
-    """Plan the mend of one RMQ-LOG-021. RefusedError where the frame is no longer what was found.
+class Mend(enum.Enum):
+    """A way to mend findings. The first kinds are parts of one recovery."""
 
-    A `__CRC32#` property covers the checksum of the body, so it is written anew as well; it has to be right before.
-    """
-    offset = finding.physical_offset
-    assert offset is not None
-    file = files.log.find(offset)
-    if file is None:
-        raise RefusedError("has gone since it was checked", file=finding.file, hint="run the command again")
-    try:
-        stored, message = frame_without_crc(files.log, offset)
-    except FrameDamage as damage:
-        raise RefusedError(
-            f"no message stands there: {damage.detail}",
-            file=file.path,
-            physical_offset=offset,
-            hint="run `rmqctl check` again",
-        ) from damage
-    frame = bytearray(stored)
-    place = FRAME_HEADS[0].offset("body_crc")
-    covering = parse_property_crc(bytes(frame[-PROPERTY_CRC_SIZE:]))
-    if covering is not None and covering != frame_crc(frame[:-PROPERTY_CRC_SIZE]):
-        raise RefusedError(
-            "the checksum of the whole frame is wrong as well, so the message is not known to be whole",
-            file=file.path,
-            physical_offset=offset,
-            hint="`rmqctl recover --bridge` puts filler in its place",
-        )
-    frame[place : place + 4] = body_crc(message.body).to_bytes(4, "big")
-    position = offset - file.start_offset
-    plan.add(WriteRange(file.path, position + place, bytes(frame[place : place + 4])))
-    if covering is not None:
-        text = property_crc_text(frame_crc(frame[:-PROPERTY_CRC_SIZE]))
-        plan.add(WriteRange(file.path, position + len(frame) - len(text), text))
-    # brokers delete commitlog files by age: it must not look younger than it is
-    plan.times[file.path] = file.path.stat().st_mtime_ns
+    LOG = "log"
+    QUEUES = "queues"
+    INDEX = "index"
+    CHECKPOINT = "checkpoint"
+    MOVE_AWAY = "move away"
+    CONFIG = "config"
+    OFFSETS = "offsets"
+    CHECKSUM = "checksum"
 
 
-Staging = Callable[[], Path] | None
-"""Where new files are made; None to plan only."""
+RECOVERY = {
+    Mend.LOG: Part.LOG,
+    Mend.QUEUES: Part.QUEUES,
+    Mend.INDEX: Part.INDEX,
+    Mend.CHECKPOINT: Part.CHECKPOINT,
+}
+"""The mends that one recovery makes, and which of its parts each is."""
+_BY_CODE = {
+    "RMQ-FILE-001": Mend.MOVE_AWAY,
+    "RMQ-FILE-007": Mend.MOVE_AWAY,
+    "RMQ-FILE-009": Mend.MOVE_AWAY,
+    "RMQ-FILE-012": Mend.MOVE_AWAY,
+    "RMQ-FILE-013": Mend.QUEUES,
+    "RMQ-FILE-014": Mend.QUEUES,
+    "RMQ-FILE-015": Mend.QUEUES,
+    "RMQ-LOG-021": Mend.CHECKSUM,
+    "RMQ-CFG-001": Mend.CONFIG,
+    "RMQ-CFG-003": Mend.CONFIG,
+    "RMQ-CFG-004": Mend.CONFIG,
+    "RMQ-OFF-001": Mend.OFFSETS,
+    "RMQ-OFF-003": Mend.OFFSETS,
+    "RMQ-OFF-007": Mend.OFFSETS,
+}
+_BY_FAMILY = {"CQ": Mend.QUEUES, "IDX": Mend.INDEX, "CKPT": Mend.CHECKPOINT}
+_RECOVERING = ("rmqctl recover", "rmqctl rebuild", "rmqctl repair")
 
 
-def mend_config(finding: Finding, plan: Plan, staging: Staging) -> None:
-    """Plan the mend of one damaged or missing config file."""
-    path = finding.file
-    assert path is not None
-    if finding.code == "RMQ-CFG-003":
-        assert isinstance(finding.expected, int)
-        plan.add(Resize(path, finding.expected))
-    else:
-        _install(plan, staging, path, backup_of(path).read_bytes())
+def mend_of(finding: Finding) -> Mend | None:
+    """The mend for a finding, None where a person has to decide or another command is for it."""
+    known = _BY_CODE.get(finding.code)
+    if known is not None:
+        return known
+    if finding.fix is None or not finding.fix.startswith(_RECOVERING) or "--cut" in finding.fix:
+        return None
+    # what lies in the log decides what queues and index have to hold, so it takes them along
+    return Mend.LOG if "--bridge" in finding.fix else _BY_FAMILY.get(finding.kind.family, Mend.LOG)
 
 
-def mend_offsets(files: StoreFiles, codes: set[str], plan: Plan, staging: Staging) -> None:
-    """Plan new offsets where those of consumer groups (RMQ-OFF-001) or delay levels (RMQ-OFF-003) are behind the end of
-    their queue, or are none (RMQ-OFF-007)."""
-    for name, judge in (("consumerOffset.json", _consumer), ("delayOffset.json", _delay)):
-        path = files.layout.config / name
-        loaded = load_config(path)
-        table = loaded.content.get("offsetTable") if loaded is not None and isinstance(loaded.content, dict) else None
-        if loaded is not None and isinstance(table, dict) and judge(files, table, codes):
-            _install(plan, staging, path, format_config_json(loaded.content).encode("utf-8"))
-
-
-def _consumer(files: StoreFiles, table: dict[Any, Any], codes: set[str]) -> bool:
-    changed = False
-    for key, offsets in table.items():
-        topic = str(key).partition("@")[0]
-        for queue_id in list(offsets) if isinstance(offsets, dict) else ():
-            if isinstance(queue_id, int):
-                wanted = _wanted(files, topic, queue_id, offsets[queue_id], codes, "RMQ-OFF-001")
-                changed |= wanted != offsets[queue_id]
-                offsets[queue_id] = wanted
-    return changed
-
-
-def _delay(files: StoreFiles, table: dict[Any, Any], codes: set[str]) -> bool:
-    changed = False
-    for level in list(table):
-        if isinstance(level, int):
-            wanted = _wanted(files, SCHEDULE_TOPIC, level - 1, table[level], codes, "RMQ-OFF-003")
-            changed |= wanted != table[level]
-            table[level] = wanted
-    return changed
-
-
-def _wanted(files: StoreFiles, topic: str, queue_id: int, offset: Any, codes: set[str], behind: str) -> Any:
-    queue = files.queues.find(topic, queue_id)
-    if not (isinstance(offset, int) and offset >= 0):
-        minimum = queue.min_offset(files.log.min_offset) if queue is not None else 0
-        return minimum if "RMQ-OFF-007" in codes else offset
-    end = queue.max_offset if queue is not None else 0
-    # a consumer's offset in a queue without files is none of these findings: the queue may be at home elsewhere
-    if behind not in codes or (queue is None and topic != SCHEDULE_TOPIC):
-        return offset
-    return min(offset, end)
-
-
-def _install(plan: Plan, staging: Staging, path: Path, data: bytes) -> None:
-    staged = path
-    if staging is not None:
-        staged = staging() / "config" / path.name
-        io.make_directories(staged.parent)
-        io.write_whole(staged, data)
-    plan.add(Install(staged, path, len(data)))
+def is_chosen(finding: Finding, only: Iterable[str]) -> bool:
+    """Whether a finding is to be mended. Offsets of consumers are a decision: their codes have to be named."""
+    chosen = frozenset(only)
+    if chosen:
+        return finding.code in chosen
+    return mend_of(finding) not in (None, Mend.OFFSETS)

@@ -73,7 +73,7 @@ def new_words(count: int) -> NDArray[np.uint32]:
 _PLAIN = IndexKernels(link_plain, pack_plain)
 
 
-def index_kernels() -> IndexKernels:
+def kernels() -> IndexKernels:
     """The fastest there are. Loads numba if it is used at all: ask when bulk work begins."""
     return _load()
 

@@ -68,7 +68,7 @@ def units_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[Qu
     """The units of all parts by topic and queue, in ascending order of their numbers; queue ids are not negative."""
     if not parts:
         return
-    compiled = None if with_rows else unit_kernels()
+    compiled = None if with_rows else kernels()
     highest = max(int(part.queue_ids[part.taken].max(initial=0)) for part in parts)
     topics = max(int(part.topic_ids.max(initial=0)) for part in parts) + 1
     if compiled is None or topics * (highest + 1) > _MOST_CODES:
@@ -124,7 +124,7 @@ def _by_queue_compiled(
 
 
 @loaded_once
-def unit_kernels() -> Kernels | None:
+def kernels() -> Kernels | None:
     """The compiled ones, None where nothing is compiled."""
     return tried_kernels("rmqctl.store.survey.kernel_run_units", _is_right)
 

@@ -18,7 +18,7 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.geometry import LARGEST_FILE, infer_geometry
 from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile, IndexHeader
 from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.survey.index_entries import ENTRY, index_kernels
+from rmqctl.store.survey.index_entries import ENTRY, kernels
 
 _WINDOW = 1 << 18
 # a file with more stretches of rising offsets than this holds no entries but noise
@@ -136,7 +136,7 @@ def survey_ends(file: IndexFile) -> FileSurvey:
 def survey_file(file: IndexFile, descriptors: Descriptors, *, is_live: bool = False) -> FileSurvey:
     """Look through one file."""
     survey = FileSurvey(file.path, file.geometry, file.header)
-    link_entries = index_kernels().link
+    link_entries = kernels().link
     table: Int32s = np.zeros(file.geometry.slots, np.int32)
     last = min(survey.counted, file.geometry.entries - 1)
     for number in range(1, last + 1, _WINDOW):

@@ -14,7 +14,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.early_flush import EarlyFlush
 from rmqctl.store.index.index_file import Geometry
 from rmqctl.store.index.index_service import index_file_name_after
-from rmqctl.store.survey.index_entries import IndexKernels, index_kernels, new_words
+from rmqctl.store.survey.index_entries import IndexKernels, kernels, new_words
 
 # slots are written in pieces of this many; pieces of zeros stay holes
 _SLOT_PIECE = 16 * 1024
@@ -64,7 +64,7 @@ class IndexBuilder:
     def _begin_file(self, moment: int) -> None:
         self.names.append(index_file_name_after(moment, self.names[-1] if self.names else ""))
         if self._directory is not None:
-            self._kernels = self._kernels or index_kernels()
+            self._kernels = self._kernels or kernels()
             self._file = _NewFile(self._directory() / self.names[-1], self.geometry, self._kernels)
             self._made.append(self._directory() / self.names[-1])
 

@@ -15,7 +15,7 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import IndexFile
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.recover.mend.gone import IsGone, gone_mask
-from rmqctl.store.survey.index_entries import ENTRY, index_kernels, time_differences
+from rmqctl.store.survey.index_entries import ENTRY, kernels, time_differences
 
 _WINDOW = 1 << 18
 _SLOT_WINDOW = 1 << 18
@@ -54,7 +54,7 @@ def entries_of(service: IndexService, descriptors: Descriptors) -> Iterator[Entr
 
 def _entries_of_file(file: IndexFile, descriptors: Descriptors, is_oldest: bool) -> Iterator[EntryColumns]:
     slots = file.geometry.slots
-    link = index_kernels().link
+    link = kernels().link
     table: Int32s = np.zeros(slots, np.int32)
     last = file.header.index_count - 1
     for number in range(1, last + 1, _WINDOW):

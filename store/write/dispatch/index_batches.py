@@ -13,7 +13,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.writable_map import WritableMap
 from rmqctl.store.index.index_file import IndexFile, IndexHeader
 from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.survey.index_entries import index_kernels, new_words
+from rmqctl.store.survey.index_entries import kernels, new_words
 
 _SLOT = np.dtype(">i4")
 # fewer entries than this for a file that none were put to in bulk before are put one by one
@@ -96,7 +96,7 @@ class IndexBatches:
         header = file.header
         is_first = header.index_count <= 1
         begin_timestamp = int(entries.timestamps[0]) if is_first else header.begin_timestamp
-        link, pack = index_kernels()
+        link, pack = kernels()
         previous: Int32s = np.empty(len(entries.hashes), np.int32)
         used = link(entries.hashes, file.geometry.slots, opened.newest, header.index_count, previous)
         words = new_words(len(entries.hashes))

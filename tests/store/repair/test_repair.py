@@ -12,7 +12,8 @@ from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.config import read_broker_conf
 from rmqctl.store.journal.undo import undo
-from rmqctl.store.repair.repair import Mend, RepairReport, mend_of, repair
+from rmqctl.store.repair.mends import Mend, mend_of
+from rmqctl.store.repair.repair import RepairReport, repair
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import GoldenStore, broker_conf, tree_state

@@ -32,7 +32,7 @@ def _lists(found: list[QueueUnits]) -> list[object]:
 @given(st.lists(st.lists(ROW, min_size=1, max_size=12), max_size=4))
 def test_compiled_and_plain(parts: list[list[tuple[int, ...]]]) -> None:
     pytest.importorskip("numba")
-    assert run_units.unit_kernels() is not None
+    assert run_units.kernels() is not None
     columns = [_part(rows) for rows in parts]
     expected: dict[tuple[int, int], list[tuple[int, tuple[int, ...]]]] = {}
     for topic, queue, slot, *unit, taken in (row for rows in parts for row in rows):
@@ -60,7 +60,7 @@ def test_rows_are_places_among_all_messages() -> None:
 
 
 def test_kernels_that_do_something_else_are_not_taken() -> None:
-    kernels = run_units.unit_kernels()
+    kernels = run_units.kernels()
     if kernels is None:
         pytest.skip("numba is not installed")
 

@@ -23,7 +23,7 @@ from rmqctl.store.recover.mend import index_build, index_compare
 from rmqctl.store.recover.mend.index_build import IndexBuilder
 from rmqctl.store.recover.mend.index_mend import IndexRecovery, OnRun
 from rmqctl.store.survey import index_entries
-from rmqctl.store.survey.index_entries import ENTRY, IndexKernels, index_kernels, link_plain, new_words, pack_plain
+from rmqctl.store.survey.index_entries import ENTRY, IndexKernels, kernels, link_plain, new_words, pack_plain
 from rmqctl.store.survey.log_runs import Run
 from tests.store.logs import frame
 from tests.store.recover.mend.plain_index import IndexMend
@@ -46,9 +46,9 @@ MOMENT = 1_700_000_000_000
 )
 def test_chains_compiled_and_plain(hashes: list[int], slots: int, there: list[int], number: int) -> None:
     pytest.importorskip("numba")
-    assert index_kernels().link is not link_plain
+    assert kernels().link is not link_plain
     found = []
-    for function in (index_kernels().link, link_plain):
+    for function in (kernels().link, link_plain):
         table, previous = np.zeros(slots, np.int32), np.full(len(hashes), -1, np.int32)
         table[: min(slots, len(there))] = there[:slots]
         used = function(np.array(hashes, np.int32), slots, table, number, previous)
@@ -63,12 +63,12 @@ LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 @given(st.lists(st.tuples(INT, LONG, LONG, INT), max_size=60), LONG)
 def test_entries_compiled_and_plain(rows: list[tuple[int, int, int, int]], first: int) -> None:
     pytest.importorskip("numba")
-    assert index_kernels().pack is not pack_plain
+    assert kernels().pack is not pack_plain
     columns = [[row[at] for row in rows] for at in range(4)]
     hashes, previous = np.array(columns[0], np.int32), np.array(columns[3], np.int32)
     offsets, timestamps = np.array(columns[1], np.int64), np.array(columns[2], np.int64)
     found = []
-    for function in (index_kernels().pack, pack_plain):
+    for function in (kernels().pack, pack_plain):
         words = new_words(len(rows))
         function(hashes, offsets, timestamps, first, previous, words)
         found.append(words.tobytes())
@@ -79,12 +79,12 @@ def test_entries_compiled_and_plain(rows: list[tuple[int, int, int, int]], first
 
 def test_kernels_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NO_NUMBA, "1")
-    assert index_kernels() == (link_plain, pack_plain)
+    assert kernels() == (link_plain, pack_plain)
 
 
 def test_kernels_that_do_something_else_are_not_taken() -> None:
     """A damaged cache may hold anything."""
-    compiled = index_kernels()
+    compiled = kernels()
     assert index_entries._is_right(IndexKernels(link_plain, pack_plain))
     assert not index_entries._is_right(IndexKernels(link_plain, lambda *columns: None))
     assert not index_entries._is_right(IndexKernels(lambda *columns: 0, compiled.pack))

@@ -1,0 +1,83 @@
+"""Mends of config files: a backup put in the place of a damaged file, a stale end cut off, impossible offsets set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rmqctl.formats.config_json import format_config_json
+from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.config_files import backup_of, load_config
+from rmqctl.store.files import io
+from rmqctl.store.journal.plan import Install, Plan, Resize
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.store_files import StoreFiles
+
+Staging = Callable[[], Path] | None
+"""Where new files are made; None to plan only."""
+
+
+def mend_config(finding: Finding, plan: Plan, staging: Staging) -> None:
+    """Plan the mend of one damaged or missing config file."""
+    path = finding.file
+    assert path is not None
+    if finding.code == "RMQ-CFG-003":
+        assert isinstance(finding.expected, int)
+        plan.add(Resize(path, finding.expected))
+    else:
+        _install(plan, staging, path, backup_of(path).read_bytes())
+
+
+def mend_offsets(files: StoreFiles, codes: set[str], plan: Plan, staging: Staging) -> None:
+    """Plan new offsets where those of consumer groups (RMQ-OFF-001) or delay levels (RMQ-OFF-003) are behind the end of
+    their queue, or are none (RMQ-OFF-007)."""
+    for name, judge in (("consumerOffset.json", _consumer), ("delayOffset.json", _delay)):
+        path = files.layout.config / name
+        loaded = load_config(path)
+        table = loaded.content.get("offsetTable") if loaded is not None and isinstance(loaded.content, dict) else None
+        if loaded is not None and isinstance(table, dict) and judge(files, table, codes):
+            _install(plan, staging, path, format_config_json(loaded.content).encode("utf-8"))
+
+
+def _consumer(files: StoreFiles, table: dict[Any, Any], codes: set[str]) -> bool:
+    changed = False
+    for key, offsets in table.items():
+        topic = str(key).partition("@")[0]
+        for queue_id in list(offsets) if isinstance(offsets, dict) else ():
+            if isinstance(queue_id, int):
+                wanted = _wanted(files, topic, queue_id, offsets[queue_id], codes, "RMQ-OFF-001")
+                changed |= wanted != offsets[queue_id]
+                offsets[queue_id] = wanted
+    return changed
+
+
+def _delay(files: StoreFiles, table: dict[Any, Any], codes: set[str]) -> bool:
+    changed = False
+    for level in list(table):
+        if isinstance(level, int):
+            wanted = _wanted(files, SCHEDULE_TOPIC, level - 1, table[level], codes, "RMQ-OFF-003")
+            changed |= wanted != table[level]
+            table[level] = wanted
+    return changed
+
+
+def _wanted(files: StoreFiles, topic: str, queue_id: int, offset: Any, codes: set[str], behind: str) -> Any:
+    queue = files.queues.find(topic, queue_id)
+    if not (isinstance(offset, int) and offset >= 0):
+        minimum = queue.min_offset(files.log.min_offset) if queue is not None else 0
+        return minimum if "RMQ-OFF-007" in codes else offset
+    end = queue.max_offset if queue is not None else 0
+    # a consumer's offset in a queue without files is none of these findings: the queue may be at home elsewhere
+    if behind not in codes or (queue is None and topic != SCHEDULE_TOPIC):
+        return offset
+    return min(offset, end)
+
+
+def _install(plan: Plan, staging: Staging, path: Path, data: bytes) -> None:
+    staged = path
+    if staging is not None:
+        staged = staging() / "config" / path.name
+        io.make_directories(staged.parent)
+        io.write_whole(staged, data)
+    plan.add(Install(staged, path, len(data)))
