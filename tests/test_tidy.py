@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("formats", "store", "network", "pipeline", "rmqctl")
 LONGEST_MODULE = 350
 LONGEST_FUNCTION = 70
-MOST_MODULES = 15
+MOST_MODULES = 16
 # whoever looks for one of these goes by its name: a verb of the command line, a service of RocketMQ's broker
 SHELVES_BY_NAME = ("rmqctl/commands", "network/broker")
 HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark")

@@ -51,7 +51,8 @@ class MessageSource:
             pieces = pieces_of_lines(self._stream, as_stored)
         if not self._unique_keys:
             return pieces
-        from rmqctl.messages.unique_ids import UniqueIds, identified
+        from rmqctl.messages.identified import identified
+        from rmqctl.messages.unique_ids import UniqueIds
 
         return identified(pieces, UniqueIds())
 

@@ -1,27 +1,20 @@
-"""Unique ids of messages that are produced here, made as a producer of RocketMQ makes them (MessageClientIDSetter), and
-given to the new ones among pieces, whether these are messages or columns."""
+"""Unique ids of messages that are produced here, made as a producer of RocketMQ makes them (MessageClientIDSetter)."""
 
 from __future__ import annotations
 
-import functools
 import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import compress
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import UsageError
 from rmqctl.formats.layouts import UNIQUE_ID_V4
 from rmqctl.formats.message import Message
-from rmqctl.messages.piece import MessagePiece
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from rmqctl.store.columns.batch import Bytes, Flags
+    from rmqctl.store.columns.batch import Bytes
 
 # any address that is not ours: connecting a datagram socket sends nothing, and tells which address would be used
 _ELSEWHERE = ("192.0.2.1", 9)
@@ -104,41 +97,3 @@ def _own_address() -> bytes | None:
     except OSError:
         return None
     return None if address[0] in (0, 127) else address
-
-
-def identified(pieces: Iterable[MessagePiece], ids: UniqueIds) -> Iterator[MessagePiece]:
-    """The pieces one after the other. New messages have ids as `UniqueIds.given_to` gives them, in their order."""
-    return (_identified(piece, ids) for piece in pieces)
-
-
-def _identified(piece: MessagePiece, ids: UniqueIds) -> MessagePiece:
-    if not any(piece.new):
-        return piece
-    if isinstance(piece.content, list):
-        new = set(compress(range(len(piece.content)), piece.new))
-        messages = [ids.given_to(one) if place in new else one for place, one in enumerate(piece.content)]
-        return piece._replace(content=messages, new=())
-    before = ids.place
-    try:
-        content = _with_ids(piece.content, piece.new, ids)
-    except UsageError:
-        if piece.plain is None:
-            raise
-        return _identified(piece.plain(), ids)
-    return piece._replace(content=content, plain=functools.partial(_once_more, piece, ids, before, ids.place), new=())
-
-
-def _once_more(piece: MessagePiece, ids: UniqueIds, before: NextId, behind: NextId) -> MessagePiece:
-    """The messages of columns with the ids that the columns have, unless others got ids since."""
-    if ids.place == behind:
-        ids.place = before
-    return _identified(piece.plain(), ids) if piece.plain is not None else piece
-
-
-def _with_ids(batch: pa.RecordBatch, new: Sequence[bool] | Flags, ids: UniqueIds) -> pa.RecordBatch:
-    """UsageError for columns of properties that are not as they must be."""
-    from rmqctl.store.scan.arrays import fixed_texts
-    from rmqctl.store.write.bulk.arrow_added import lacking, with_property
-
-    needing = new & lacking(batch, names.UNIQUE_KEY)
-    return with_property(batch, needing, names.UNIQUE_KEY, lambda count: fixed_texts(ids.take(count)))
