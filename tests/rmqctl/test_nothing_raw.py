@@ -46,7 +46,9 @@ def _filled(store: Path) -> int:
             properties = {"KEYS": KEY, "TAGS": TAG, f"name{NASTY}": f"value{NASTY}", "UNIQ_KEY": f"u{number}\x1b[0m"}
             body = f"body {NASTY}".encode() + bytes(range(256)) * 2
             topic = (TOPIC, "%RETRY%" + GROUP, "Plain")[number % 3]
-            last = opened.put(Message(topic, body, properties=properties)).physical_offset
+            put = opened.put(Message(topic, body, properties=properties))
+            assert put.physical_offset is not None, put
+            last = put.physical_offset
     config = store / "config"
     config.mkdir(exist_ok=True)
     topics = {name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1} for name in (TOPIC, f"Gone{NASTY}")}

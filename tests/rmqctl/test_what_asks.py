@@ -17,6 +17,7 @@ from rmqctl.store.files import lock
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.truncate import truncate
 from tests.goldens import GoldenStore, TreeState, tree_state
+from tests.quick import sample
 from tests.rmqctl.looking import run
 from tests.store.files.crashing import crashed
 
@@ -113,7 +114,9 @@ class _Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", sample(CASES, ["recover --no-journal", "clean", "truncate --no-journal", "log", "export", "sql"])
+)
 def test_what_is_taken_away_is_asked_for(
     golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
