@@ -197,11 +197,6 @@ class MessageStore(ChangeableStore):
         """
         self._writing.advance_queue(topic, queue_id, queue_offset)
 
-    def remove_topic(self, topic: str) -> None:
-        """Remove the queues of a topic for good: its next message has offset 0. The messages stay in the log until they
-        expire, and a `rebuild` or `recover` finds them there. Nobody may put to the topic or read it meanwhile."""
-        self._writing.remove_topic(topic)
-
     def flush(self) -> None:
         """Wait until everything put so far is on disk and can be read by queue and key; raises what went wrong."""
         self._writing.flush()

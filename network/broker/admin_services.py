@@ -79,9 +79,11 @@ def _attributes(old: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def delete_topic(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
-    """Remove a topic with its queues and the offsets that groups have of it."""
+    """Forget a topic and the offsets that groups have of it. What was sent to it stays in log and queues, which have to
+    agree with each other."""
     name = _own_topic(broker, fields.text(request, "topic"))
-    broker.remove_topic(name)
+    broker.topics.remove(name)
+    broker.offsets.remove(topic=name)
     return _when_written(broker.save_topics())
 
 
@@ -148,7 +150,7 @@ def get_all_delay_offset(broker: MasterBroker, request: RemotingCommand, caller:
 SERVICES: dict[int, Service[MasterBroker]] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: Service(update_and_create_topic, "a topic, answered when it is written"),
     RequestCode.DELETE_TOPIC_IN_BROKER: Service(
-        delete_topic, "its queues and offsets are removed; its messages stay in the log", is_slow=True
+        delete_topic, "nobody sees it any more, its offsets are gone; created again it goes on behind its old messages"
     ),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Service(update_group, "a group, answered when it is written"),
     RequestCode.DELETE_SUBSCRIPTIONGROUP: Service(delete_group, "a group, and its offsets if asked for"),

@@ -108,11 +108,6 @@ class Broker:
             view = self._views[topic, queue_id] = self.reader.view(queue)
         return view
 
-    def forget_views(self, topic: str) -> None:
-        """Look at the queues of a topic anew when they are asked for next."""
-        for key in [key for key in self._views if key[0] == topic]:
-            del self._views[key]
-
     def has_match(self, topic: str, queue_id: int, offset: int, end: int, tags: TagFilter) -> bool:
         """Whether a queue has a message from `offset` up to `end` that `tags` may want, going by its unit alone."""
         view = self.view(topic, queue_id)

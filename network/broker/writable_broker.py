@@ -123,14 +123,6 @@ class WritableBroker(Broker):
             self.save_topics()
         return found
 
-    def remove_topic(self, name: str) -> None:
-        """Remove a topic with its queues, and what groups have of it."""
-        self.topics.remove(name)
-        self.offsets.remove(topic=name)
-        self.forget_views(name)
-        if is_safe_topic(name):
-            self.store.remove_topic(name)
-
     def save_topics(self) -> Future[None]:
         """Have the topics written."""
         return self.saver.save(self.topics.FILE, self.topics.content(self.clock()))

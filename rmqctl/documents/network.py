@@ -51,8 +51,9 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
 - A half message that has no end is copied behind the others when its producer is asked; both end together. The mark of
   an end is written at once, not after up to 3 s.
 - Pulls that wait are woken when a message comes whose tag they want.
-- Topics that are deleted lose their queues and offsets. Their messages stay in the log until they expire, so that a
-  `rebuild` or `recover` finds them again.
+- A topic that is deleted is seen by nobody any more, and groups lose their offsets in it. Its messages stay in log and
+  queues, which have to agree, until they expire: created again, the topic goes on behind them, and who begins at the
+  first message gets them. `topics.json` names it under `rmqctlDeletedTopics`, which a broker ignores.
 - Expired files are removed only with `--clean`, because a store that was brought here may be old.
 - Messages with a delivery time of their own (`TIMER_…`) are refused with 1: levels only. So are batches for topics of
   batch queues (13).

@@ -136,21 +136,6 @@ class QueueTable:
                 self._queues[(topic, queue_id)] = queue
             return queue
 
-    def remove(self, topic: str) -> list[AnyConsumeQueue]:
-        """Remove the queues of a topic and their files, which are flushed; which they were."""
-        with self._lock:
-            gone = [queue for queue in self.all() if queue.topic == topic]
-            for queue in gone:
-                queue.close()
-                queue.files.close()
-                del self._queues[queue.topic, queue.queue_id]
-            for root in (self.layout.consumequeue, self.layout.batchconsumequeue, self.layout.consumequeue_ext):
-                directory = topic_directory(root, topic)
-                if directory.is_dir():
-                    io.remove_tree(directory)
-                    io.flush_directory(root)
-            return gone
-
     def absent(self, topic: str, queue_id: int, is_batch: bool = False) -> AnyConsumeQueue:
         """A queue without directory or files, to plan with; it is not added to the table."""
         root = self.layout.batchconsumequeue if is_batch else self.layout.consumequeue

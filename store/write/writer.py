@@ -131,16 +131,6 @@ class StoreWriter:
     def _wait_for(self, offset: int) -> None:
         self._follower.wait_for(offset)
 
-    def remove_topic(self, topic: str) -> None:
-        """See MessageStore.remove_topic."""
-        self.flush()
-        with self._puts.lock:
-            # whatever was put before we had the lock
-            self.flush()
-            self._known.topics.pop(topic, None)
-            for queue in self.files.queues.remove(topic):
-                self._services.offsets.entry((topic, queue.queue_id)).value = 0
-
     def check(self, message: Message, as_stored: bool) -> PutResult | None:
         """See MessageStore.check_message."""
         return self._putter.check(message, as_stored)

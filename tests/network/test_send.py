@@ -106,10 +106,28 @@ def test_without_automatic_topics(tmp_path: Path) -> None:
     assert again.ask(Request.UPDATE_AND_CREATE_TOPIC, **{**made, "topic": "TBW102"}).code == 29
     assert again.ask(Request.DELETE_TOPIC_IN_BROKER, topic="New").code == 0
     assert again.ask(Request.PULL_MESSAGE, **pulling("New", 1, 0)).code == Response.TOPIC_NOT_EXIST
-    assert again.ask(Request.UPDATE_AND_CREATE_TOPIC, **made).code == 0
-    assert again.send("New", b"anew", 1).fields["queueOffset"] == "0"
-    assert [one.body for one in again.stored("New", 1)] == [b"anew"]
     again.close()
+
+
+def test_a_deleted_topic_is_not_seen_and_costs_no_restart(writing: Writing) -> None:
+    for body in (b"one", b"two"):
+        writing.send("Gone", body)
+    writing.ask(Request.HEART_BEAT, heartbeat("c", "g", Gone="*"))
+    where: dict[str, Any] = {"consumerGroup": "g", "topic": "Gone", "queueId": 0}
+    writing.ask(Request.UPDATE_CONSUMER_OFFSET, commitOffset=2, **where)
+    assert writing.ask(Request.DELETE_TOPIC_IN_BROKER, topic="Gone").code == 0
+    assert "Gone" not in writing.master.topics.routes()
+    writing.close()
+    again = Writing(writing.store.files.root)
+    assert "Gone" not in again.master.topics.routes()
+    assert again.ask(Request.PULL_MESSAGE, **pulling("Gone", 0, 0)).code == Response.TOPIC_NOT_EXIST
+    assert again.content(Request.GET_ALL_CONSUMER_OFFSET)["offsetTable"] == {}
+    assert again.send("Gone", b"three").fields["queueOffset"] == "2"
+    assert again.ask(Request.QUERY_CONSUMER_OFFSET, **where).fields == {"offset": "0"}
+    again.close()
+    last = Writing(writing.store.files.root)
+    assert [one.body for one in last.stored("Gone")] == [b"one", b"two", b"three"]
+    last.close()
 
 
 def _batch(*bodies: bytes) -> bytes:

@@ -20,6 +20,8 @@ _SYSTEM_TOPICS = frozenset(
 _SYSTEM_PREFIX = "rmq_sys_"
 DEFAULT_TOPIC = "TBW102"
 """A topic that lends its settings to new ones; where nothing can be created it must not be seen."""
+# topics that were deleted and have queues all the same: a key of ours in topics.json, which a broker ignores
+_DELETED = "rmqctlDeletedTopics"
 # what clients may make us remember
 _MOST_TOPICS = 100_000
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -45,6 +47,8 @@ class TopicTable:
         )
         table, self.data_version, self._content = found
         self._is_written = is_written
+        deleted = self._content.get(_DELETED) if is_written else None
+        self._deleted = {name for name in deleted if isinstance(name, str)} if isinstance(deleted, list) else set()
         self._topics: dict[str, TopicConfig] = {
             name: topic_from_bean(name, one)
             for name, one in table.items()
@@ -57,6 +61,8 @@ class TopicTable:
         for queue in files.queues.all():
             queues[queue.topic] = max(queues[queue.topic], queue.queue_id + 1)
         for name, count in queues.items():
+            if name in self._deleted and name not in self._topics:
+                continue
             topic = self._topics.get(name) or TopicConfig(name, count, count)
             if not self._is_written or name not in self._topics:
                 self._topics[name] = topic._replace(read_queue_nums=max(topic.read_queue_nums, count))
@@ -93,17 +99,21 @@ class TopicTable:
         if topic.name not in self._topics and len(self._topics) >= _MOST_TOPICS:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"no more than {_MOST_TOPICS} topics are remembered")
         self._topics[topic.name] = topic
+        self._deleted.discard(topic.name)
         return topic
 
     def remove(self, name: str) -> None:
-        """Forget a topic."""
-        self._topics.pop(name, None)
+        """Forget a topic, although there may be queues of it."""
+        if self._topics.pop(name, None) is not None and len(self._deleted) < _MOST_TOPICS:
+            self._deleted.add(name)
 
     def content(self, now: int) -> dict[str, Any]:
         """What topics.json is to hold, as a new version of `now` (ms)."""
         self.data_version = next_version(self.data_version, now)
         table = {topic.name: topic.as_bean() for topic in self.all()}
-        return {**self._content, "dataVersion": self.data_version, "topicConfigTable": table}
+        content = {name: value for name, value in self._content.items() if name != _DELETED}
+        content |= {"dataVersion": self.data_version, "topicConfigTable": table}
+        return {**content, _DELETED: sorted(self._deleted)} if self._deleted else content
 
 
 def topic_problem(name: str) -> str | None:
