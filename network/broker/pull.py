@@ -9,7 +9,7 @@ from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, Reply, RequestError, Service, Suspended
-from rmqctl.network.topic_config import TopicConfig
+from rmqctl.network.topic_config import PERM_READ, TopicConfig
 from rmqctl.store.read.get import DEFAULT_LIMIT, GetResult
 from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.status import GetStatus
@@ -37,6 +37,12 @@ def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
     """Messages from an offset on. Where there are none yet the answer waits, if the client bears that."""
     group, topic_name = fields.text(request, "consumerGroup"), fields.text(request, "topic")
     queue_id, flags = fields.integer(request, "queueId"), fields.integer(request, "sysFlag")
+    if not broker.settings.broker_permission & PERM_READ:
+        raise RequestError(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{broker.identity.name}] pulling message is forbidden",
+            {"forbiddenType": "1"},
+        )
     settings = broker.group(group)
     if settings["consumeEnable"] is False:
         raise RequestError(

@@ -145,8 +145,12 @@ class WritableBroker(Broker):
     def step(self) -> None:
         """To be called some ten times a second: a little of all that goes on by itself."""
         now = self.clock()
-        for wait in [wait for wait in self._flush_waits if wait.deadline <= now]:
-            wait.end(False)
+        for wait in list(self._flush_waits):
+            if wait.deadline <= now:
+                wait.end(False)
+            if wait.done.done():
+                # nobody asks for the answer to a oneway request
+                self._flush_waits.pop(wait, None)
         for step in self.steps:
             step(now)
 

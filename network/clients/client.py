@@ -74,7 +74,13 @@ class Client:
             return found
         made = Connection(address, self._dial, lambda command: self._on_request(address, command))
         with self._lock:
-            self._connections[address] = made
+            found = self._connections.get(address)
+            if found is None or not found.is_open:
+                self._connections[address] = found = made
+        if found is not made:
+            # somebody else was faster
+            made.close()
+            return found
         if self._heartbeat is not None and address in self._brokers():
             self._beat_at(address)
         return made

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator
-from typing import Any, Literal
+from collections.abc import Generator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any, Literal, NamedTuple
 
 from rmqctl.formats.errors import RemoteError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.allocate import Allocate, averagely
 from rmqctl.network.clients.channel import Dial
-from rmqctl.network.clients.client import SECONDS, BrokerError, Client
+from rmqctl.network.clients.client import BrokerError, Client, texts
 from rmqctl.network.clients.frames_of import messages_of
 from rmqctl.network.clients.sockets import SocketChannel
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
@@ -28,11 +29,26 @@ _REBALANCE_SECONDS = 20.0
 _COMMIT_SECONDS = 5.0
 # PullSysFlag: wait for messages; the subscription is in the request
 _SUSPEND, _SUBSCRIPTION = 2, 4
+# brokerSuspendMaxTimeMillis of a push consumer; a broker that looks at its pulls every 5 s answers up to 20 s later
+_SUSPEND_MS = 15_000
+_GIVEN_UP_SECONDS = 45.0
+# how often members that came or went are looked for
+_LOOK_SECONDS = 0.2
 _PULL_CODES = (
+    int(ResponseCode.SUCCESS),
     int(ResponseCode.PULL_NOT_FOUND),
     int(ResponseCode.PULL_RETRY_IMMEDIATELY),
     int(ResponseCode.PULL_OFFSET_MOVED),
 )
+
+
+class _Pull(NamedTuple):
+    """A pull that waits for its answer: asked for messages from `offset` on, at a monotonic time in s."""
+
+    address: str
+    offset: int
+    asked_at: float
+    answer: Future[RemotingCommand]
 
 
 class Consumer:
@@ -72,7 +88,7 @@ class Consumer:
         self._balance_at = 0.0
         self._saved_at = time.monotonic()
         self._changed = threading.Event()
-        self._turn = 0
+        self._pulls: dict[MessageQueue, _Pull] = {}
 
     # ---- messages
 
@@ -81,18 +97,27 @@ class Consumer:
         next call. RemoteError where no broker can be asked."""
         return [message for _, message in self._poll(seconds)]
 
-    def _poll(self, seconds: float) -> list[tuple[MessageQueue, StoredMessage]]:
+    def _poll(
+        self, seconds: float, ends: Mapping[MessageQueue, int] | None = None
+    ) -> list[tuple[MessageQueue, StoredMessage]]:
+        """Messages of the queue that has some first; with `ends` only of queues that have not come there."""
         until = time.monotonic() + seconds
         while True:
             self._rebalance()
             self._save(is_due=True)
-            found = self._pull_round(0)
+            for queue, offset in self._offsets.items():
+                if queue not in self._pulls and (ends is None or offset < ends.get(queue, 0)):
+                    self._pulls[queue] = self._pull(queue, offset)
             left = until - time.monotonic()
-            if found or left <= 0:
-                return found
-            found = self._pull_round(left)
-            if found:
-                return found
+            if not self._pulls:
+                self._changed.wait(max(0.0, min(left, _LOOK_SECONDS)))
+            wait([pull.answer for pull in self._pulls.values()], max(0.0, min(left, _LOOK_SECONDS)), FIRST_COMPLETED)
+            for queue, pull in list(self._pulls.items()):
+                found = self._taken(queue, pull)
+                if found:
+                    return [(queue, message) for message in found]
+            if time.monotonic() >= until:
+                return []
 
     def messages(self, *, to_the_end: bool) -> Generator[StoredMessage, None, None]:
         """Message after message: for ever, or up to where the queues end when that is found out first."""
@@ -101,7 +126,7 @@ class Consumer:
             self._rebalance()
             ends = {queue: self._bound(queue, RequestCode.GET_MAX_OFFSET) for queue in self._offsets}
         while not to_the_end or any(self._offsets.get(queue, end) < end for queue, end in ends.items()):
-            for queue, message in self._poll(0 if to_the_end else 1):
+            for queue, message in self._poll(1, ends if to_the_end else None):
                 if to_the_end and message.queue_offset >= ends.get(queue, 0):
                     # it came later, and is left for the next time
                     self._offsets[queue] = message.queue_offset
@@ -113,40 +138,35 @@ class Consumer:
                     self._offsets[queue] = message.queue_offset + 1
                     raise
 
-    def _pull_round(self, seconds: float) -> list[tuple[MessageQueue, StoredMessage]]:
-        """Messages of the first queue in turn that has some. With `seconds` the last one asked waits for them."""
-        queues = sorted(self._offsets)
-        for number in range(len(queues)):
-            self._turn += 1
-            queue = queues[self._turn % len(queues)]
-            # where there are several queues, none is waited for so long that the others must wait
-            wait = seconds if len(queues) == 1 else min(seconds, 0.2)
-            found = self._pull(queue, wait if number == len(queues) - 1 else 0)
-            if found:
-                return [(queue, message) for message in found]
-        if not queues and seconds > 0:
-            self._changed.wait(min(seconds, 0.2))
-        return []
-
-    def _pull(self, queue: MessageQueue, seconds: float) -> list[StoredMessage]:
-        offset = self._offsets[queue]
-        milliseconds = int(seconds * 1000)
+    def _pull(self, queue: MessageQueue, offset: int) -> _Pull:
+        """Ask for messages; the answer comes when there are some, or after a while without any."""
+        address = self._address(queue)
         fields = {
             "consumerGroup": self.group, "topic": queue.topic, "queueId": queue.queue_id, "queueOffset": offset,
-            "maxMsgNums": _LIMIT, "sysFlag": _SUBSCRIPTION | (_SUSPEND if milliseconds else 0), "commitOffset": 0,
-            "suspendTimeoutMillis": milliseconds, "subscription": self._tags, "subVersion": 0,
-            "expressionType": "TAG",
+            "maxMsgNums": _LIMIT, "sysFlag": _SUSPEND | _SUBSCRIPTION, "commitOffset": 0, "subVersion": 0,
+            "suspendTimeoutMillis": _SUSPEND_MS, "subscription": self._tags, "expressionType": "TAG",
         }  # fmt: skip
-        # a broker looks at its waiting pulls every five seconds only
-        limit = seconds + 2 * SECONDS + 5
-        answer = self._client.ask(
-            self._address(queue), RequestCode.PULL_MESSAGE, fields, seconds=limit, allowed=_PULL_CODES
-        )
+        request = RemotingCommand(RequestCode.PULL_MESSAGE, texts(fields))
+        return _Pull(address, offset, time.monotonic(), self._client.connection(address).submit(request))
+
+    def _taken(self, queue: MessageQueue, pull: _Pull) -> list[StoredMessage]:
+        """What a pull has brought, which is over then; nothing if it goes on. RemoteError where it failed."""
+        if not pull.answer.done():
+            if time.monotonic() - pull.asked_at > _GIVEN_UP_SECONDS:
+                raise RemoteError(f"{pull.address}: a pull is not answered")
+            return []
+        del self._pulls[queue]
+        answer = pull.answer.result()
+        if answer.code not in _PULL_CODES:
+            raise BrokerError.of(pull.address, answer)
+        if self._offsets.get(queue) != pull.offset:
+            # the queue was given away meanwhile, or is taken from elsewhere on
+            return []
         self._offsets[queue] = int(answer.fields["nextBeginOffset"])
-        if self._offsets[queue] != offset:
+        if self._offsets[queue] != pull.offset:
             self._unsaved.add(queue)
-        found = messages_of(answer.body)
         # brokers compare hashes of tags only
+        found = messages_of(answer.body)
         return [one for one in found if self._filter.is_all or self._filter.matches(one.properties().get("TAGS"))]
 
     # ---- queues
@@ -251,6 +271,7 @@ class Consumer:
         """Commit and leave the group."""
         try:
             self._save(is_due=False)
+            self._pulls.clear()
             for address in {self._address(queue) for queue in self._offsets if self._joins}:
                 leave = {"clientID": self.client_id, "consumerGroup": self.group}
                 self._client.ask(address, RequestCode.UNREGISTER_CLIENT, leave)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -78,6 +79,7 @@ class Producer:
         self.group = group
         self._client = Client(namesrv, dial, self._asked)
         self._ids = UniqueIds()
+        self._identifying = threading.Lock()
         # a turn of its own for each topic, begun anywhere
         self._turns: dict[str, Iterator[int]] = {}
         self._decide: Decide | None = None
@@ -174,7 +176,8 @@ class Producer:
             raise RemoteError(f"no name server knows broker {queue.broker_name!r}")
         if is_batch:
             body = b"".join(_batch_item(self._identified(one)) for one in messages)
-            properties: dict[str, str] = {names.UNIQUE_KEY: self._ids.next(), names.WAIT: "true"}
+            whole = self._identified(Message(first.topic, b""))
+            properties = dict(whole.properties)
             sys_flag = 0
         else:
             prepared = _compressed(self._identified(first))
@@ -193,7 +196,8 @@ class Producer:
             message = message._replace(
                 properties=names.parse_properties(bytes(message.property_bytes)), property_bytes=None
             )
-        message = self._ids.given_to(message)
+        with self._identifying:
+            message = self._ids.given_to(message)
         return message._replace(properties={names.WAIT: "true", **message.properties})
 
     # ---- transactions

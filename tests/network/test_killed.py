@@ -27,6 +27,7 @@ transactionTimeOut=500
 transactionCheckInterval=500
 transactionCheckMax=1000
 flushConsumerOffsetInterval=200
+flushDelayOffsetInterval=200
 """
 THREADS = 4
 LIMIT = 60
@@ -126,7 +127,7 @@ def _require_delivered(namesrv: str, sent: dict[str, set[bytes]]) -> None:
     ):
         producer.answer_checks(lambda message: True)
         producer.send_in_transaction(Message("Pay", b"last"), lambda message: True)
-        end = time.monotonic() + LIMIT
+        end = time.monotonic() + 2 * LIMIT
         wanted = sent["Later"] | sent["Half"]
         while not wanted <= got and time.monotonic() < end:
             for consumer in (later, paid):

@@ -14,8 +14,6 @@ from rmqctl.store.queues.unit import QueueUnit
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 FILE = "delayOffset.json"
-# flushDelayOffsetInterval
-_SAVED_EVERY_MS = 10_000
 # of one level in one step: clients must not wait for a level that is far behind
 _MOST_AT_ONCE = 200
 
@@ -57,7 +55,7 @@ class DelayService:
         """Deliver what is due at `now` (ms); save from time to time."""
         for level in range(1, len(self._delays) + 1):
             self._deliver_level(level, now)
-        if self._has_changed and now - self._saved_at >= _SAVED_EVERY_MS:
+        if self._has_changed and now - self._saved_at >= self._broker.settings.flush_delay_offset_interval:
             self.save()
 
     def save(self) -> None:

@@ -1,4 +1,4 @@
-"""What a broker.conf says of the broker itself, with RocketMQ's defaults (BrokerConfig)."""
+"""What a broker.conf says of the broker and its services, with RocketMQ's defaults (BrokerConfig)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class BrokerSettings(NamedTuple):
     transaction_check_max: int = 15
     transaction_check_interval: int = 30_000
     flush_consumer_offset_interval: int = 5000
+    flush_delay_offset_interval: int = 10_000
 
 
 _NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}

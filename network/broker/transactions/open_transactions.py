@@ -18,6 +18,8 @@ from rmqctl.store.write.result import PutResult
 _HOUR_MS = 3_600_000
 # half messages looked at in one step: clients must not wait for a long list
 _MOST_AT_ONCE = 100
+# those that have their end are passed so many at a time
+_PASSED_AT_ONCE = 10_000
 
 
 class OpenTransactions:
@@ -94,7 +96,7 @@ class OpenTransactions:
                 yield
             self._begun = clock()
             yield from self._round(self._begun)
-            self._advance()
+            yield from self._advance()
 
     def _round(self, begun: int) -> Iterator[None]:
         """Look at every half message without an end that was there when the round began."""
@@ -102,11 +104,17 @@ class OpenTransactions:
         view = self._broker.view(halves.HALF_TOPIC, 0)
         if view is None:
             return
-        waiting = [offset for offset in range(self._half, end) if offset not in self._dealt_with]
-        for count, offset in enumerate(waiting, 1):
+        looked_at = 0
+        for offset in range(self._half, end):
+            if (offset - self._half + 1) % _PASSED_AT_ONCE == 0 or looked_at == _MOST_AT_ONCE:
+                looked_at = 0
+                yield
+            if offset in self._dealt_with:
+                continue
+            looked_at += 1
             unit = view.queue.unit(offset)
             try:
-                if offset in self._dealt_with or unit is None or self._look_at(view.message_of(unit), begun):
+                if unit is None or self._look_at(view.message_of(unit), begun):
                     self._dealt_with.add(offset)
             except (CorruptError, NotFoundError) as error:
                 self._broker.tell_once((halves.HALF_TOPIC, offset), f"a half message is passed over: {error}")
@@ -114,8 +122,6 @@ class OpenTransactions:
             except (UsageError, WriteFailedError) as error:
                 self._broker.tell_once((halves.HALF_TOPIC, -1), f"producers are not asked for now: {error}")
                 return
-            if count % _MOST_AT_ONCE == 0:
-                yield
 
     def _look_at(self, half: StoredMessage, now: int) -> bool:
         """Ask for the end of a half message if it is time to; whether it is dealt with."""
@@ -173,9 +179,12 @@ class OpenTransactions:
         )
         producers[self._turn % len(producers)].send(request._replace(body=body))
 
-    def _advance(self) -> None:
+    def _advance(self) -> Iterator[None]:
         """Move on over what is dealt with."""
+        begin = self._half
         while self._half in self._dealt_with:
+            if (self._half - begin + 1) % _PASSED_AT_ONCE == 0:
+                yield
             self._dealt_with.discard(self._half)
             self._ended.discard(self._half)
             self._half += 1
