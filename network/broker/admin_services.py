@@ -94,6 +94,8 @@ def update_group(broker: MasterBroker, request: RemotingCommand, caller: Caller)
     if not is_legal_group(name):
         raise RequestError(ResponseCode.INVALID_PARAMETER, f"{name!r} is no name of a group")
     broker.groups.put(name, settings)
+    # mqadmin asks for it before all else
+    broker.topics.add_retry_topics([name])
     return _when_written(broker.save_groups())
 
 

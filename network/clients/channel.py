@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -56,7 +57,9 @@ class Answers:
     def received(self, command: RemotingCommand) -> None:
         """The server sent something."""
         if not command.is_response:
-            self._on_request(command)
+            # a server that is gone meanwhile asks again, if it comes back
+            with contextlib.suppress(RemoteError):
+                self._on_request(command)
             return
         with self._lock:
             future = self._waiting.pop(command.opaque, None)

@@ -59,7 +59,8 @@ class SocketChannel:
             reason = f"the connection is lost: {error}"
         except CorruptError as error:
             reason = f"the answer is none of RocketMQ's: {error.message}"
-        self._lose(reason)
+        finally:
+            self._lose(reason)
 
     def _lose(self, reason: str) -> None:
         self.is_open = False

@@ -16,7 +16,7 @@ from rmqctl.store.store_files import StoreFiles
 from tests.interop import harness
 from tests.interop.harness import VERSIONS
 from tests.interop.toolchain import Unavailable, clients, run
-from tests.network.serving import Served, serving
+from tests.network.serving import serving
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 
@@ -41,21 +41,13 @@ _ORDERED = [f"ordered {key} {number}" for key in range(3) for number in range(4)
 _PAID = ["COMMIT_MESSAGE", "UNKNOW"]
 
 
-def _java(version: str, served: Served, folder: Path, main: str, *arguments: str) -> list[list[str]]:
+def _java(version: str, folder: Path, main: str, *arguments: str) -> list[list[str]]:
     try:
         tools = clients(version)
     except Unavailable as reason:
         pytest.skip(str(reason))
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
-    command: list[str | Path] = [
-        tools.java,
-        *options,
-        "-cp",
-        tools.classpath,
-        f"rmqctl.clients.{main}",
-        served.namesrv,
-        *arguments,
-    ]
+    command = [tools.java, *options, "-cp", tools.classpath, f"rmqctl.clients.{main}", *arguments]
     done = run(command, SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line.split("\t") for line in done.stdout.splitlines()]
@@ -100,7 +92,7 @@ def test_producers_and_consumers_of_both_lines(tmp_path: Path) -> None:
     with serving(store, "--writable", "--create", "-c", str(conf)) as served:
         for version in VERSIONS:
             suffix = version.replace(".", "-")
-            lines = _java(version, served, tmp_path, "Produce", suffix, str(count))
+            lines = _java(version, tmp_path, "Produce", served.namesrv, suffix, str(count))
             _require_everything(lines, suffix)
             sent[suffix] = [line for line in lines if line[0] == "sent"]
         assert served.end() == 0
@@ -148,3 +140,44 @@ def _require_committed(store: Path, reader: StoreReader, suffixes: list[str]) ->
         for topic, group in ((f"Plain{suffix}", f"plain{suffix}"), (f"Ordered{suffix}", f"ordered{suffix}")):
             for queue_id, offset in table[f"{topic}@{group}"].items():
                 assert offset == ends.get((topic, queue_id), 0)
+
+
+def test_mqadmin_changes_topics_groups_and_offsets(tmp_path: Path) -> None:
+    with serving(tmp_path / "store", "--writable", "--create") as served:
+        at = f"-b {served.broker}"
+        commands = [
+            f"updateTopic {at} -t Made -r 3 -w 3",
+            f"updateTopic {at} -t Other -r 2 -w 2",
+            f"updateSubGroup {at} -g made -r 2",
+            "sendMessage -t Made -p hello",
+            "topicStatus -t Made",
+            "resetOffsetByTime -g made -t Made -s now",
+            "consumerProgress -g made",
+            "deleteTopic -c DefaultCluster -t Other",
+            f"deleteSubGroup {at} -g made",
+            "topicList",
+        ]
+        lines = [f"{command} -n {served.namesrv}" for command in commands]
+        told: dict[str, list[str]] = {}
+        shown: list[str] = []
+        for columns in _java("5.3.3", tmp_path, "Admin", *lines):
+            text = "\t".join(columns)
+            if text.startswith("== "):
+                shown = told.setdefault(text.removeprefix("== ").partition(" -n ")[0], [])
+            else:
+                shown.append(text)
+        assert served.end() == 0
+        assert "Traceback" not in served.errors
+    texts = ["\n".join(told[command]) for command in commands]
+    created, _, group, sent, status, reset, progress, deleted, _, topics = texts
+    assert "create topic to" in created
+    assert "create subscription group to" in group
+    assert "SEND_OK" in sent
+    assert [row.split()[1:4] for row in status.splitlines() if row.startswith("broker-a")].count(["0", "0", "1"]) <= 1
+    assert "reset" in reset.lower()
+    assert "Consume Diff Total: 0" in progress
+    assert "delete topic [Other] from cluster" in deleted
+    assert {"Made", "%RETRY%made"} <= set(topics.split())
+    assert "Other" not in topics.split()
+    with StoreFiles(tmp_path / "store") as files:
+        assert [one.body for one in _stored(StoreReader(files), "Made")] == [b"hello"]

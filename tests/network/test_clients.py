@@ -12,12 +12,13 @@ import pytest
 from rmqctl.formats.errors import RemoteError, UsageError
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.clients.allocate import averagely, by_circle
-from rmqctl.network.clients.channel import Dial
+from rmqctl.network.clients.channel import Answers, Dial
 from rmqctl.network.clients.client import BrokerError
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.clients.sockets import SocketChannel
 from rmqctl.network.local import LocalBroker
+from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue
 from rmqctl.store.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
@@ -203,3 +204,14 @@ def test_every_queue_has_one_member(members: int) -> None:
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
         assert allocate(queues, names, "nobody") == []
     assert [queue.queue_id for queue in averagely(queues, names, names[0])] == list(range(-(-8 // members)))
+
+
+def test_a_broker_that_is_gone_when_it_is_answered_ends_nothing_else() -> None:
+    def gone(command: RemotingCommand) -> None:
+        raise RemoteError("the connection is lost")
+
+    answers = Answers("here", gone)
+    _, future = answers.expect(RemotingCommand(105))
+    answers.received(RemotingCommand(39, flag=2))
+    answers.received(RemotingCommand(0, opaque=1, flag=1, remark="still here"))
+    assert future.result(0).remark == "still here"
