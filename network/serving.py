@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Set
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError
+from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UsageError
 from rmqctl.formats.hosts import Host
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
@@ -139,7 +139,10 @@ def store_host(taken: socket.socket, ip: str | None) -> Host:
     address, port = taken.getsockname()[:2]
     if ip is None and address in ("0.0.0.0", "::"):
         ip = own_address()
-    return Host(ipaddress.ip_address(ip or address).packed, port)
+    try:
+        return Host(ipaddress.ip_address(ip or address).packed, port)
+    except ValueError as error:
+        raise UsageError(f"brokerIP1={ip} is no address", hint="write it as 10.0.0.1") from error
 
 
 def _address_of(host: Host) -> Address:

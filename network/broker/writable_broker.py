@@ -125,15 +125,17 @@ class WritableBroker(Broker):
 
     def save_topics(self) -> Future[None]:
         """Have the topics written."""
-        return self.saver.save(self.topics.FILE, self.topics.content(self.clock()))
+        return self.saver.save(self.topics.FILE, lambda: self.topics.content(self.clock()))
 
     def save_groups(self) -> Future[None]:
         """Have the groups written."""
-        return self.saver.save(self.groups.FILE, self.groups.content(self.clock()))
+        return self.saver.save(self.groups.FILE, lambda: self.groups.content(self.clock()))
 
     def save_offsets(self) -> Future[None]:
         """Have the offsets written: only once all that they count is on disk, so that none is ever beyond the log."""
-        return self.saver.save(self.offsets.FILE, self.offsets.content(self.clock(), self.end_of), self.store.flush)
+        return self.saver.save(
+            self.offsets.FILE, lambda: self.offsets.content(self.clock(), self.end_of), self.store.flush
+        )
 
     # ---- what goes on
 

@@ -55,8 +55,8 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
   queues, which have to agree, until they expire: created again, the topic goes on behind them, and who begins at the
   first message gets them. `topics.json` names it under `rmqctlDeletedTopics`, which a broker ignores.
 - Expired files are removed only with `--clean`, because a store that was brought here may be old.
-- Messages with a delivery time of their own (`TIMER_…`) are refused with 1: levels only. So are batches for topics of
-  batch queues (13).
+- Messages with a delivery time of their own (`TIMER_…`) are refused with 1: levels only. What a broker has left in its
+  timer wheel stays there. Batches for topics of batch queues are refused with 13.
 
 ## In both
 

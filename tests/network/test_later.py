@@ -34,7 +34,7 @@ def _again(writing: Writing) -> Writing:
 
 
 def _config(writing: Writing, name: str) -> Any:
-    writing.master.saver.save("done", {}).result(60)
+    writing.master.saver.save("done", dict).result(60)
     return parse_config_json((writing.store.files.root / "config" / name).read_text("utf-8"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.properties import encode_properties
+from rmqctl.network.broker.tables import saver
 from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.codes import ResponseCode as Response
 from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
@@ -236,3 +238,21 @@ def test_members_find_their_retry_topic(writing: Writing) -> None:
     assert writing.ask(Request.HEART_BEAT, heartbeat("c", "g", T="*")).code == 0
     assert writing.content(Request.GET_TOPIC_CONFIG, topic="%RETRY%g")["perm"] == 6
     assert writing.content(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="g")["retryMaxTimes"] == 16
+
+
+def test_many_new_topics_are_written_once_for_all(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    gate = threading.Event()
+
+    def write(path: Path, content: Any) -> None:
+        gate.wait(60)
+        written.append(len([name for name in content["topicConfigTable"] if name.startswith("New")]))
+
+    monkeypatch.setattr(saver, "write_config", write)
+    for number in range(50):
+        assert writing.send(f"New{number}", b"x").code == 0
+    gate.set()
+    writing.master.save_topics().result(60)
+    # the first one may have begun with any number of them
+    assert written[-1] == 50
+    assert len(written) <= 3

@@ -62,7 +62,7 @@ class DelayService:
         """Have the offsets written, once all that was delivered is on disk."""
         self._saved_at, self._has_changed = self._broker.clock(), False
         self._version = next_version(self._version, self._saved_at)
-        self._broker.saver.save(FILE, self.table(), self._broker.store.flush)
+        self._broker.saver.save(FILE, self.table, self._broker.store.flush)
 
     def _deliver_level(self, level: int, now: int) -> None:
         view = self._broker.view(SCHEDULE_TOPIC, level - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -18,18 +19,31 @@ class ConfigSaver:
     def __init__(self, folder: Path, tell: Tell) -> None:
         self._folder = folder
         self._tell = tell
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Future[None]] = {}
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="config")
 
-    def save(self, name: str, content: Any, before: Callable[[], None] | None = None) -> Future[None]:
-        """Have `content`, which nobody changes any more, written to the file `name`; `before` is called before that in
-        the same thread. The future is done when the file is on disk, or could not be written, which is told."""
-        return self._executor.submit(self._save, name, content, before)
+    def save(self, name: str, content: Callable[[], Any], before: Callable[[], None] | None = None) -> Future[None]:
+        """Have what `content` gives then written to the file `name`, as soon as what is being written is; `before` is
+        called in between. Both are called in a thread of ours. However often a file is to be saved, it waits once.
 
-    def _save(self, name: str, content: Any, before: Callable[[], None] | None) -> None:
+        The future is done when the file is on disk, or could not be written, which is told.
+        """
+        with self._lock:
+            waiting = self._waiting.get(name)
+            if waiting is None:
+                waiting = self._waiting[name] = self._executor.submit(self._save, name, content, before)
+            return waiting
+
+    def _save(self, name: str, content: Callable[[], Any], before: Callable[[], None] | None) -> None:
+        with self._lock:
+            # what changes from now on needs to be saved once more
+            del self._waiting[name]
         try:
+            found = content()
             if before is not None:
                 before()
-            write_config(self._folder / name, content)
+            write_config(self._folder / name, found)
         except RmqctlError as error:
             self._tell(f"{name} is not written: {error}")
 
