@@ -47,7 +47,7 @@ def _java(version: str, folder: Path, main: str, *arguments: str) -> list[list[s
     except Unavailable as reason:
         pytest.skip(str(reason))
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
-    command = [tools.java, *options, "-cp", tools.classpath, f"rmqctl.clients.{main}", *arguments]
+    command: list[str | Path] = [tools.java, *options, "-cp", tools.classpath, f"rmqctl.clients.{main}", *arguments]
     done = run(command, SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line.split("\t") for line in done.stdout.splitlines()]
