@@ -37,7 +37,7 @@ def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
     """Messages from an offset on. Where there are none yet the answer waits, if the client bears that."""
     group, topic_name = fields.text(request, "consumerGroup"), fields.text(request, "topic")
     queue_id, flags = fields.integer(request, "queueId"), fields.integer(request, "sysFlag")
-    if not broker.settings.broker_permission & PERM_READ:
+    if broker.is_writable and not broker.settings.broker_permission & PERM_READ:
         raise RequestError(
             ResponseCode.NO_PERMISSION,
             f"the broker[{broker.identity.name}] pulling message is forbidden",

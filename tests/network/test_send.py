@@ -256,3 +256,11 @@ def test_many_new_topics_are_written_once_for_all(writing: Writing, monkeypatch:
     # the first one may have begun with any number of them
     assert written[-1] == 50
     assert len(written) <= 3
+
+
+def test_a_broker_without_permission_to_read(tmp_path: Path) -> None:
+    writing = Writing(tmp_path / "store", brokerPermission="2")
+    assert writing.send("T", b"x").code == 0
+    refused = writing.ask(Request.PULL_MESSAGE, **pulling("T", 0, 0))
+    assert (refused.code, refused.fields) == (Response.NO_PERMISSION, {"forbiddenType": "1"})
+    writing.close()
