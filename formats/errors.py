@@ -106,3 +106,9 @@ class EngineError(RmqctlError):
     """Spark could not be started, or lost the machines that worked for it; the store is as it was."""
 
     code = "RMQ-E-015"
+
+
+class RemoteError(RmqctlError):
+    """A name server or broker cannot be reached, does not answer, or answers with an error."""
+
+    code = "RMQ-E-018"

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
-from collections.abc import Awaitable, Callable, Coroutine
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Set
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError
+from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UsageError
 from rmqctl.formats.hosts import Host
 from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.master_broker import MasterBroker
+from rmqctl.network.broker.services import MASTER_SERVICES
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver.name_server import NameServer
 from rmqctl.network.remoting.server import Address, RemotingServer
 from rmqctl.network.remoting.services import Processor, Tell
+from rmqctl.network.remoting.waiting import Waiting
+from rmqctl.network.unique_ids import own_address
 from rmqctl.store.read.frames import message_at
 
 _TICK_SECONDS = 5.0
+_STEP_SECONDS = 0.1
 _LARGEST_PORT = 65535
 
 
@@ -43,28 +51,42 @@ def host_and_port(address: Address) -> str:
 
 async def serve(
     broker: Broker,
-    name_server_at: Address,
-    broker_at: Address,
+    name_server_on: socket.socket,
+    broker_on: socket.socket,
     tell: Tell,
     on_ready: Callable[[Ready], None],
     ended: Callable[[], Awaitable[Any]],
 ) -> None:
-    """Serve until `ended` returns. RefusedError where an address cannot be had; `on_ready` hears where they are."""
+    """Serve on two sockets (see `bound`) until `ended` returns; `on_ready` hears where they are."""
     name_server = NameServer(broker.clock)
-    brokers = RemotingServer(Processor(broker, BROKER_SERVICES, tell), tell, on_lost=broker.lost)
+    services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
+    brokers = RemotingServer(Processor(broker, services, tell), tell, on_lost=broker.lost)
     name_servers = RemotingServer(Processor(name_server, NAME_SERVER_SERVICES, tell), tell)
     try:
-        own = await brokers.listen(*broker_at)
+        own = await brokers.listen_on(broker_on)
         broker.identity = identity = broker.identity._replace(host=own[0], port=own[1])
         name_server.routes.add_own(identity.cluster, identity.name, identity.address, broker.topics.routes)
-        at = await name_servers.listen(*name_server_at)
+        at = await name_servers.listen_on(name_server_on)
         name_server.port = at[1]
         await _listen_where_ids_point(broker, brokers, own, tell)
+        if isinstance(broker, MasterBroker):
+            wake_on_news(broker, asyncio.get_running_loop(), brokers.shared.waiting)
         on_ready(Ready(host_and_port(at), host_and_port(own)))
-        await _until(ended(), _tick(broker, name_server))
+        await _until(ended(), go_on(broker, name_server))
     finally:
         await name_servers.close()
         await brokers.close()
+
+
+def wake_on_news(broker: MasterBroker, loop: asyncio.AbstractEventLoop, waiting: Waiting) -> None:
+    """Have the pulls that wait for a queue woken, in the loop's thread, when it gets messages."""
+
+    def told(keys: Set[tuple[str, int]]) -> None:
+        # a loop that has ended has nobody who waits
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(waiting.wake, keys)
+
+    broker.store.tell_arrivals(told)
 
 
 async def _until(ended: Awaitable[Any], ticking: Coroutine[Any, Any, None]) -> None:
@@ -79,11 +101,18 @@ async def _until(ended: Awaitable[Any], ticking: Coroutine[Any, Any, None]) -> N
             task.cancel()
 
 
-async def _tick(broker: Broker, name_server: NameServer) -> None:
+async def go_on(broker: Broker, name_server: NameServer) -> None:
+    """What goes on by itself: small steps often, the rest from time to time."""
+    is_master = isinstance(broker, MasterBroker)
+    ticked = time.monotonic()
     while True:
-        await asyncio.sleep(_TICK_SECONDS)
-        broker.tick()
-        name_server.tick()
+        await asyncio.sleep(_STEP_SECONDS if is_master else _TICK_SECONDS)
+        if isinstance(broker, MasterBroker):
+            broker.step()
+        if time.monotonic() - ticked >= _TICK_SECONDS or not is_master:
+            ticked = time.monotonic()
+            broker.tick()
+            name_server.tick()
 
 
 async def _listen_where_ids_point(broker: Broker, server: RemotingServer, own: Address, tell: Tell) -> None:
@@ -102,6 +131,18 @@ async def _listen_where_ids_point(broker: Broker, server: RemotingServer, own: A
     else:
         where = host_and_port(pointed_at)
         tell(f"clients look messages up by offset id at {where}, where nothing listens; --listen {where} would")
+
+
+def store_host(taken: socket.socket, ip: str | None) -> Host:
+    """What messages get as their store host: where the broker listens; `ip` (brokerIP1) or, listening at all addresses,
+    the one that others see."""
+    address, port = taken.getsockname()[:2]
+    if ip is None and address in ("0.0.0.0", "::"):
+        ip = own_address()
+    try:
+        return Host(ipaddress.ip_address(ip or address).packed, port)
+    except ValueError as error:
+        raise UsageError(f"brokerIP1={ip} is no address", hint="write it as 10.0.0.1") from error
 
 
 def _address_of(host: Host) -> Address:

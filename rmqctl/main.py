@@ -59,7 +59,9 @@ VERBS: dict[str, Verb] = {
     "export": Verb("rmqctl.commands.export:export", "many", "Messages into Parquet, Arrow, CSV or JSONL."),
     "stats": Verb("rmqctl.commands.stats:stats", "many", "Count by topic, queue, tag, producer or hour."),
     "diff": Verb("rmqctl.commands.diff:diff", "many", "Compare two stores, such as master and slave."),
-    "serve": Verb("rmqctl.commands.serve:serve", "wire", "Name server and broker over a store, read-only."),
+    "serve": Verb("rmqctl.commands.serve:serve", "wire", "Name server and broker over a store."),
+    "produce": Verb("rmqctl.commands.produce:produce", "wire", "Send messages to a broker."),
+    "consume": Verb("rmqctl.commands.consume:consume", "wire", "Take messages from a broker."),
     "completion": Verb("rmqctl.commands.completion:completion", "more", "Print a completion script for your shell."),
 }
 

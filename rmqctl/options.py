@@ -138,6 +138,10 @@ journal_option = Flag(
 )
 dry_run_option = Flag("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 
+namesrv_option = Flag(
+    "-n", "--namesrv", metavar="HOST:PORT", required=True, help="Name servers, separated by semicolons."
+)
+
 _store_option = Flag(
     "-s",
     "--store",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from rmqctl.store.clean import CleanOptions, CleanReport
     from rmqctl.store.commitlog.walk import Progress
     from rmqctl.store.config import StoreConfig
+    from rmqctl.store.queues.unit import QueueKey
     from rmqctl.store.salvage.report import SalvageReport
     from rmqctl.store.salvage.write import Offsets
     from rmqctl.store.write.bulk.bulk_result import ColumnsResult
-    from rmqctl.store.write.result import PutResult
+    from rmqctl.store.write.result import PendingPut, PutResult
     from rmqctl.store.write.writer import StoreWriter
 
 Mode = Literal["r", "rw"]
@@ -132,6 +133,21 @@ class MessageStore(ChangeableStore):
         """
         put = self._put or self._writing.put
         return put(message, as_stored)
+
+    def put_at_once(self, messages: Sequence[Message], *, batch: bool = False) -> PendingPut:
+        """Put one message, or with `batch` a classic batch, and answer at once: what waits for the disk with SYNC_FLUSH
+        is told when it is there (see `tell_when_on_disk`), so that many puts share one flush. Errors as for `put`."""
+        return self._writing.put_at_once(messages, batch)
+
+    def tell_when_on_disk(self, offset: int, told: Callable[[], None]) -> None:
+        """Call `told`, in a thread of the store, when everything before the physical offset is on disk; never, if a
+        flush failed. For offsets that `put_at_once` gave."""
+        self._writing.tell_when_on_disk(offset, told)
+
+    def tell_arrivals(self, told: Callable[[Set[QueueKey]], None]) -> None:
+        """Call `told`, in a thread of the store, with the queues (topic, queue id) that got messages, when these can be
+        read. One listener; it must not take long, and not raise."""
+        self._writing.tell_arrivals(told)
 
     def put_many(
         self, messages: Sequence[Message], *, batch: bool = False, as_stored: bool = False

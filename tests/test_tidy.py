@@ -24,8 +24,8 @@ FLOORS = ("formats", "store", "network", "pipeline", "rmqctl")
 LONGEST_MODULE = 350
 LONGEST_FUNCTION = 70
 MOST_MODULES = 16
-# whoever looks for one of these goes by its name: a verb of the command line, a service of RocketMQ's broker
-SHELVES_BY_NAME = ("rmqctl/commands", "network/broker")
+# whoever looks for one of these goes by its name: a verb of the command line
+SHELVES_BY_NAME = ("rmqctl/commands",)
 HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark")
 # the one module of store/ that may change files
 WRITER = "store/files/io.py"
@@ -55,7 +55,10 @@ HOUSE = tuple(
     rmqctl.store.write.bulk rmqctl.store.write.opening rmqctl.store.write
     rmqctl.store.recover.bridge rmqctl.store.repair rmqctl.store.salvage rmqctl.store.snapshot
     rmqctl.store.readable_store rmqctl.store.changeable_store rmqctl.store.message_store rmqctl.store
-    rmqctl.network.remoting rmqctl.network.topic_config rmqctl.network.nameserver rmqctl.network.broker rmqctl.network
+    rmqctl.network.remoting rmqctl.network.topic_config rmqctl.network.unique_ids rmqctl.network.nameserver
+    rmqctl.network.broker.tables rmqctl.network.broker.broker rmqctl.network.broker.writable_broker
+    rmqctl.network.broker.transactions rmqctl.network.broker.send rmqctl.network.broker.delay rmqctl.network.broker
+    rmqctl.network.clients rmqctl.network
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
     rmqctl.pipeline.sql rmqctl.pipeline

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
-from rmqctl.network.broker.clients import ClientManager
-from rmqctl.network.broker.groups import GroupTable
-from rmqctl.network.broker.identity import BrokerIdentity
-from rmqctl.network.broker.locks import QueueLocks
-from rmqctl.network.broker.offsets import ConsumerOffsets
-from rmqctl.network.broker.topics import TopicTable
+from rmqctl.network.broker.tables.clients import ClientManager
+from rmqctl.network.broker.tables.groups import GroupTable
+from rmqctl.network.broker.tables.identity import BrokerIdentity
+from rmqctl.network.broker.tables.locks import QueueLocks
+from rmqctl.network.broker.tables.offsets import ConsumerOffsets
+from rmqctl.network.broker.tables.settings import settings_from_properties
+from rmqctl.network.broker.tables.topics import TopicTable
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import Caller, RequestError, Tell
 from rmqctl.network.topic_config import TopicConfig
@@ -29,7 +31,10 @@ def wall_clock() -> int:
 
 
 class Broker:
-    """A store, looked at as it was when it was opened, and the clients that look at it. Nothing is ever written."""
+    """A store, looked at as it was when it was opened, and the clients that look at it. Nothing is ever written: that
+    is for `WritableBroker`."""
+
+    is_writable = False
 
     def __init__(
         self,
@@ -48,16 +53,23 @@ class Broker:
         self.properties = properties or {}
         self.started_at = clock()
         self.reader = StoreReader(files)
-        self.topics = TopicTable(files, tell)
-        self.groups = GroupTable(files, tell)
-        self.offsets = ConsumerOffsets(files, tell)
+        self.settings = settings_from_properties(self.properties)
+        self.topics = TopicTable(files, tell, is_written=self.is_writable)
+        may_create = self.settings.auto_create_subscription_group or not self.is_writable
+        self.groups = GroupTable(files, tell, is_written=self.is_writable, may_create=may_create)
+        self.offsets = ConsumerOffsets(files, tell, is_written=self.is_writable)
         self.clients = ClientManager()
         self.locks = QueueLocks()
         self.topics.add_retry_topics({*self.groups.names(), *self.offsets.groups()})
         # finding out what belongs to a queue takes as long as reading a message of it
         self._views: dict[tuple[str, int], QueueView] = {}
         self._told: set[tuple[str, int]] = set()
-        self.log_end = self._find_log_end()
+        self._log_end = self._find_log_end()
+
+    @property
+    def log_end(self) -> int:
+        """Physical offset behind the last message."""
+        return self._log_end
 
     def _find_log_end(self) -> int:
         """Physical offset behind the last message that a queue knows: zeros may fill the rest of the log."""
@@ -83,13 +95,25 @@ class Broker:
 
     def frames(self, topic: str, queue_id: int, offset: int, limit: int, tags: TagFilter) -> GetResult:
         """Messages of a queue from `offset` on with their frames as they are stored; see get_messages."""
+        view = self.view(topic, queue_id)
+        return no_queue() if view is None else get_messages(view, offset, limit, tags, frames=True)
+
+    def view(self, topic: str, queue_id: int) -> QueueView | None:
+        """A queue with all that is needed to read its messages; None as for `queue`."""
         view = self._views.get((topic, queue_id))
         if view is None:
             queue = self.queue(topic, queue_id)
             if queue is None:
-                return no_queue()
+                return None
             view = self._views[topic, queue_id] = self.reader.view(queue)
-        return get_messages(view, offset, limit, tags, frames=True)
+        return view
+
+    def has_match(self, topic: str, queue_id: int, offset: int, end: int, tags: TagFilter) -> bool:
+        """Whether a queue has a message from `offset` up to `end` that `tags` may want, going by its unit alone."""
+        view = self.view(topic, queue_id)
+        if view is None:
+            return False
+        return any(tags.may_match(view.resolved_code(unit)) for unit in view.queue.units(offset, end))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Smallest and next offset of a queue, 0 and 0 if there is none."""
@@ -100,9 +124,13 @@ class Broker:
         """Store time (ms) of the message at a queue offset; 0 where there is none."""
         return 0 if self.queue(topic, queue_id) is None else max(0, self.reader.store_time(topic, queue_id, offset))
 
+    def group(self, name: str) -> dict[str, Any]:
+        """Settings of a group that a client comes with, known from now on; RequestError for one that cannot be."""
+        return self.groups.find_or_default(name)
+
     def join(self, group: str) -> None:
-        """Know a group that a client comes with from now on; RequestError for a name that none can have."""
-        self.groups.find_or_default(group)
+        """A member of a group comes: its retry topic is there from now on. RequestError as for `group`."""
+        self.group(group)
         self.topics.add_retry_topics([group])
 
     # ---- what goes on

@@ -6,7 +6,7 @@ from typing import Any
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.clients import ConsumerGroup, heartbeat_from_body, subscription_from_bean
+from rmqctl.network.broker.tables.clients import ConsumerGroup, heartbeat_from_body, subscription_from_bean
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand

@@ -8,9 +8,9 @@ from typing import Any
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.config_table import NO_VERSION
 from rmqctl.network.broker.runtime_info import runtime_info
-from rmqctl.network.broker.topics import is_system_topic
+from rmqctl.network.broker.tables.config_table import NO_VERSION
+from rmqctl.network.broker.tables.topics import is_system_topic
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
@@ -9,6 +11,7 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, RequestError, Service
 
 _UPPER = "UPPER"
+_YOUNG_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 40 // 100
 
 
 def _offset(offset: int) -> RemotingCommand:
@@ -46,10 +49,15 @@ def get_earliest_store_time(broker: Broker, request: RemotingCommand, caller: Ca
 def query_consumer_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Where a group is in a queue. A group without an offset there is told so, and its own policy says where it begins.
 
-    (ConsumerManageProcessor#queryConsumerOffset says 0 in its place as long as the queue's first message is in memory)
+    A broker that writes says 0 in its place as long as the queue's first message is young, as RocketMQ's does
+    (ConsumerManageProcessor#queryConsumerOffset): a group that comes late to a new topic misses nothing.
     """
     group, topic = fields.text(request, "consumerGroup"), fields.text(request, "topic")
-    offset = broker.offsets.find(group, topic, fields.integer(request, "queueId"))
+    queue_id = fields.integer(request, "queueId")
+    offset = broker.offsets.find(group, topic, queue_id)
+    is_zero_wanted = fields.flag(request, "setZeroIfNotFound", default=True)
+    if offset is None and broker.is_writable and is_zero_wanted and _is_young(broker, topic, queue_id):
+        offset = 0
     if offset is None:
         raise RequestError(
             ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
@@ -57,8 +65,16 @@ def query_consumer_offset(broker: Broker, request: RemotingCommand, caller: Call
     return _offset(offset)
 
 
+def _is_young(broker: Broker, topic: str, queue_id: int) -> bool:
+    """Whether the first message that a queue ever had is near the end of the log: within 40 % of the memory
+    (accessMessageInMemoryMaxRatio), where the system is likely to have it."""
+    queue = broker.queue(topic, queue_id)
+    first = queue.unit(0) if queue is not None and queue.min_offset(broker.files.log.min_offset) == 0 else None
+    return first is not None and first.is_written and broker.log_end - first.physical_offset <= _YOUNG_BYTES
+
+
 def update_consumer_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
-    """A group says where it is: kept in memory as long as the broker runs."""
+    """A group says where it is: kept in memory, and written by a broker that writes."""
     group, topic = fields.text(request, "consumerGroup"), fields.text(request, "topic")
     queue_id, offset = fields.integer(request, "queueId"), fields.long(request, "commitOffset")
     if broker.groups.find(group) is None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.clients import TAG
+from rmqctl.network.broker.tables.clients import TAG
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, Reply, RequestError, Service, Suspended
-from rmqctl.network.topic_config import TopicConfig
+from rmqctl.network.topic_config import PERM_READ, TopicConfig
 from rmqctl.store.read.get import DEFAULT_LIMIT, GetResult
 from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.status import GetStatus
@@ -29,6 +29,7 @@ _CODES = {
     GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
 
 
@@ -36,7 +37,13 @@ def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
     """Messages from an offset on. Where there are none yet the answer waits, if the client bears that."""
     group, topic_name = fields.text(request, "consumerGroup"), fields.text(request, "topic")
     queue_id, flags = fields.integer(request, "queueId"), fields.integer(request, "sysFlag")
-    settings = broker.groups.find_or_default(group)
+    if broker.is_writable and not broker.settings.broker_permission & PERM_READ:
+        raise RequestError(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{broker.identity.name}] pulling message is forbidden",
+            {"forbiddenType": "1"},
+        )
+    settings = broker.group(group)
     if settings["consumeEnable"] is False:
         raise RequestError(
             ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}", {"forbiddenType": "2"}
@@ -51,8 +58,32 @@ def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
     is_end = answer.fields["nextBeginOffset"] == str(fields.long(request, "queueOffset"))
     if answer.code == ResponseCode.PULL_NOT_FOUND and is_end and flags & _SUSPEND:
         wait = min(max(fields.long(request, "suspendTimeoutMillis"), 0), _LONGEST_WAIT_MS)
-        return Suspended(wait / 1000, (topic_name, queue_id), lambda: _read(broker, request, topic, tags, settings))
+        news = _News(broker, topic_name, queue_id, int(answer.fields["maxOffset"]), tags)
+        return Suspended(
+            wait / 1000,
+            (topic_name, queue_id),
+            lambda: _read(broker, request, topic, tags, settings),
+            news.have_come,
+        )
     return answer
+
+
+class _News:
+    """Whether a queue has got messages that a pull waits for; each is looked at once."""
+
+    def __init__(self, broker: Broker, topic: str, queue_id: int, end: int, tags: TagFilter) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._queue_id = queue_id
+        self._end = end
+        self._tags = tags
+
+    def have_come(self) -> bool:
+        begin, self._end = self._end, self._broker.bounds(self._topic, self._queue_id)[1]
+        # what is not a step forward is news of another kind: a queue that was removed, or made anew
+        if self._end < begin:
+            return True
+        return self._broker.has_match(self._topic, self._queue_id, begin, self._end, self._tags)
 
 
 def _readable_topic(broker: Broker, name: str, queue_id: int) -> TopicConfig:
@@ -111,6 +142,10 @@ def _read(
 ) -> RemotingCommand:
     group, queue_id = fields.text(request, "consumerGroup"), fields.integer(request, "queueId")
     offset = fields.long(request, "queueOffset")
+    reset = broker.offsets.take_reset(group, topic.name, queue_id)
+    if reset is not None:
+        moved = GetResult(GetStatus.OFFSET_RESET, reset, *broker.bounds(topic.name, queue_id))
+        return _answer(broker, topic, settings, moved, offset)
     limit = min(max(fields.integer(request, "maxMsgNums"), 1), DEFAULT_LIMIT)
     result = broker.frames(topic.name, queue_id, offset, limit, tags)
     for unit in result.damaged:
@@ -118,6 +153,12 @@ def _read(
             (f"{topic.name}@{queue_id}", unit.queue_offset), f"a message is passed over, it is damaged: {unit.error}"
         )
     broker.offsets.note_pull(group, topic.name, queue_id, result.next_offset)
+    return _answer(broker, topic, settings, result, offset)
+
+
+def _answer(
+    broker: Broker, topic: TopicConfig, settings: dict[str, object], result: GetResult, offset: int
+) -> RemotingCommand:
     return RemotingCommand(
         _code(result, offset),
         {

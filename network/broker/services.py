@@ -1,8 +1,9 @@
-"""All that the broker serves, and what it refuses because nothing is written."""
+"""All that a broker serves: one that only reads, which refuses what would be written, and one that writes."""
 
 from __future__ import annotations
 
 from rmqctl.network.broker import (
+    admin_services,
     client_services,
     config_services,
     lock_services,
@@ -10,8 +11,11 @@ from rmqctl.network.broker import (
     pull,
     query_services,
     stats_services,
+    transaction_services,
 )
 from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.master_broker import MasterBroker
+from rmqctl.network.broker.send import send_back, send_services
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, RequestError, Service
@@ -40,3 +44,20 @@ SERVICES: dict[int, Service[Broker]] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: _REFUSED,
     RequestCode.END_TRANSACTION: _REFUSED,
 }
+
+WRITING_SERVICES: dict[int, Service[MasterBroker]] = {
+    **send_services.SERVICES,
+    **send_back.SERVICES,
+    **transaction_services.SERVICES,
+    **admin_services.SERVICES,
+    RequestCode.UPDATE_CONSUMER_OFFSET: Service(
+        offset_services.update_consumer_offset, "written every 5 s, never beyond what is on disk"
+    ),
+    RequestCode.QUERY_CONSUMER_OFFSET: Service(
+        offset_services.query_consumer_offset,
+        "where a group is in a queue; without an offset 0 as long as the first message is young, else 22",
+    ),
+}
+"""What a broker that writes answers otherwise."""
+
+MASTER_SERVICES: dict[int, Service[MasterBroker]] = {**SERVICES, **WRITING_SERVICES}

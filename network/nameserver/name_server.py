@@ -151,10 +151,14 @@ def query_data_version(server: NameServer, request: RemotingCommand, caller: Cal
     return RemotingCommand(ResponseCode.SUCCESS, {"changed": "true"})
 
 
+def delete_topic(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """A topic goes with the brokers that have it: nothing is to be done here."""
+    fields.text(request, "topic")
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
 SERVICES: dict[int, Service[NameServer]] = {
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: Service(
-        get_route, "brokers and queues of a topic, readable only; 17 if unknown"
-    ),
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: Service(get_route, "brokers and queues of a topic; 17 if unknown"),
     RequestCode.GET_BROKER_CLUSTER_INFO: Service(get_cluster_info, "all brokers by cluster"),
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Service(get_all_topics, "names of all topics"),
     RequestCode.GET_TOPICS_BY_CLUSTER: Service(get_topics_by_cluster, "names of a cluster's topics"),
@@ -166,5 +170,6 @@ SERVICES: dict[int, Service[NameServer]] = {
     RequestCode.REGISTER_BROKER: Service(register_broker, "another broker and its topics, for 120 s"),
     RequestCode.UNREGISTER_BROKER: Service(unregister_broker, "another broker leaves"),
     RequestCode.QUERY_DATA_VERSION: Service(query_data_version, "always changed: no versions are kept"),
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: Service(delete_topic, "0: routes are those of the brokers"),
     RequestCode.BROKER_HEARTBEAT: Service(broker_heartbeat, "another broker is still there"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -12,7 +13,8 @@ from rmqctl.formats.wording import counted
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_frame
-from rmqctl.network.remoting.services import Processor, Suspended, Tell, answered
+from rmqctl.network.remoting.services import Processor, Tell
+from rmqctl.network.remoting.session import Session, Shared
 
 Address = tuple[str, int]
 
@@ -29,6 +31,19 @@ class Limits(NamedTuple):
     idle_seconds: float = 120.0
 
 
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that has taken an address, for `RemotingServer.listen_on`. RefusedError where it cannot be had."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        return socket.create_server((str(address[0]), port), family=family, backlog=100)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RefusedError(
+            f"cannot listen at {host}:{port}: {reason}", hint="name another address, or port 0 for any free port"
+        ) from error
+
+
 class RemotingServer:
     """Serves what a processor answers at any number of addresses."""
 
@@ -37,33 +52,28 @@ class RemotingServer:
         processor: Processor[Any],
         tell: Tell,
         limits: Limits | None = None,
-        on_lost: Callable[[Connection], None] | None = None,
+        on_lost: Callable[[PeerConnection], None] | None = None,
     ) -> None:
         """`tell` takes lines for whoever looks after it; `on_lost` hears of every connection that ended."""
-        self.processor = processor
         self.limits = limits or Limits()
         self.tell = tell
         self.on_lost = on_lost or (lambda connection: None)
-        self.connections: set[Connection] = set()
+        self.connections: set[PeerConnection] = set()
         self.buffered = 0
-        self.suspended = 0
-        self.slow = 0
         self._servers: list[asyncio.Server] = []
         # one at a time: slow requests read the same files, and none of them may take a client's turn
         self.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-requests")
+        self.shared = Shared(processor, self.executor, self.limits.slow_requests, self.limits.suspended)
 
     async def listen(self, host: str, port: int) -> Address:
         """Take connections at an address too; port 0 is any free one. RefusedError where that cannot be."""
+        return await self.listen_on(bound(host, port))
+
+    async def listen_on(self, taken: socket.socket) -> Address:
+        """The same at an address that `bound` has taken."""
         loop = asyncio.get_running_loop()
-        try:
-            server = await loop.create_server(lambda: Connection(self, loop), host, port)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise RefusedError(
-                f"cannot listen at {host}:{port}: {reason}", hint="name another address, or port 0 for any free port"
-            ) from error
-        self._servers.append(server)
-        address = server.sockets[0].getsockname()
+        self._servers.append(await loop.create_server(lambda: PeerConnection(self, loop), sock=taken))
+        address = taken.getsockname()
         return address[0], address[1]
 
     async def close(self) -> None:
@@ -77,7 +87,7 @@ class RemotingServer:
         await asyncio.to_thread(self.executor.shutdown, cancel_futures=True)
 
 
-class Connection(asyncio.Protocol):
+class PeerConnection(asyncio.Protocol):
     """One client's connection: a Caller."""
 
     def __init__(self, server: RemotingServer, loop: asyncio.AbstractEventLoop) -> None:
@@ -85,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._decoder = FrameDecoder(server.limits.largest_frame)
         self._transport: asyncio.Transport | None = None
-        self._suspended: dict[asyncio.TimerHandle, None] = {}
+        self._session = Session(server.shared, loop, self, self._write)
         self._is_paused = False
         self._buffered = 0
         self._last_active = loop.time()
@@ -114,8 +124,7 @@ class Connection(asyncio.Protocol):
         """The client went, or was sent away."""
         self._transport = None
         self._count_buffered(0)
-        for timer in list(self._suspended):
-            self._forget(timer)
+        self._session.close()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self in self._server.connections:
@@ -149,51 +158,13 @@ class Connection(asyncio.Protocol):
                 command = self._decoder.next_command()
                 if command is None:
                     break
-                self._serve(command)
+                self._session.serve(command)
         except CorruptError as error:
             self._end(error.message)
             return
         self._count_buffered(self._decoder.buffered)
         if self._server.buffered > self._server.limits.buffered:
             self._end("unfinished frames of all clients take too much memory")
-
-    def _serve(self, request: RemotingCommand) -> None:
-        server = self._server
-        if not server.processor.is_slow(request):
-            self._deliver(request, server.processor.reply(request, self))
-        elif server.slow >= server.limits.slow_requests:
-            self._write(answered(request, _busy("too many requests of this kind are waiting")))
-        else:
-            server.slow += 1
-            future = self._loop.run_in_executor(server.executor, server.processor.reply, request, self)
-            future.add_done_callback(lambda done: self._deliver_slow(request, done))
-
-    def _deliver_slow(self, request: RemotingCommand, done: asyncio.Future[Any]) -> None:
-        self._server.slow -= 1
-        if not done.cancelled():
-            self._deliver(request, done.result())
-
-    def _deliver(self, request: RemotingCommand, reply: RemotingCommand | Suspended | None) -> None:
-        if not isinstance(reply, Suspended):
-            self._write(reply)
-        elif self._server.suspended >= self._server.limits.suspended:
-            self._write(answered(request, _busy("too many pulls are waiting for messages")))
-        elif self._transport is not None:
-            self._suspend(reply)
-
-    def _suspend(self, reply: Suspended) -> None:
-        def wake() -> None:
-            self._forget(timer)
-            self._write(reply.answer())
-
-        timer = self._loop.call_later(reply.seconds, wake)
-        self._suspended[timer] = None
-        self._server.suspended += 1
-
-    def _forget(self, timer: asyncio.TimerHandle) -> None:
-        timer.cancel()
-        del self._suspended[timer]
-        self._server.suspended -= 1
 
     # ---- what goes out
 
@@ -244,10 +215,6 @@ class Connection(asyncio.Protocol):
             self.close()
         else:
             self._idle_timer = self._loop.call_later(left, self._watch_idleness)
-
-
-def _busy(remark: str) -> RemotingCommand:
-    return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)
 
 
 def _address_text(address: Any) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 
-Context = TypeVar("Context")
+Context_contra = TypeVar("Context_contra", contravariant=True)
 Tell = Callable[[str], None]
 """Takes a line for whoever looks after the server."""
 
@@ -43,26 +44,40 @@ class Caller(Protocol):
         """Send the caller a request of ours."""
 
 
+def _always() -> bool:
+    return True
+
+
 class Suspended(NamedTuple):
     """An answer that may wait for `seconds`: then, or when there is news, `answer` is asked for it.
 
-    `key` says what news it waits for; a broker that nobody writes to has none.
+    `key` says what news it waits for; a broker that nobody writes to has none. `is_news`: whether there is any for it,
+    asked when the key has some.
     """
 
     seconds: float
     key: tuple[str, int]
     answer: Callable[[], RemotingCommand]
+    is_news: Callable[[], bool] = _always
 
 
-Reply = RemotingCommand | Suspended
-Handler = Callable[[Context, RemotingCommand, Caller], Reply]
+class Promised(NamedTuple):
+    """An answer that comes when something else is done, such as the disk. `done`, once it is, raises no error; `answer`
+    is asked for then."""
+
+    done: Future[None]
+    answer: Callable[[], RemotingCommand]
 
 
-class Service(NamedTuple, Generic[Context]):
+Reply = RemotingCommand | Suspended | Promised
+Handler = Callable[[Context_contra, RemotingCommand, Caller], Reply]
+
+
+class Service(NamedTuple, Generic[Context_contra]):
     """One kind of request: what answers it and, in a line, what is given. `is_slow`: it may take longer than other
     clients should have to wait."""
 
-    handler: Handler[Context]
+    handler: Handler[Context_contra]
     about: str
     is_slow: bool = False
 
@@ -70,10 +85,10 @@ class Service(NamedTuple, Generic[Context]):
 Services = Mapping[int, Service[Any]]
 
 
-class Processor(Generic[Context]):
+class Processor(Generic[Context_contra]):
     """Answers requests by a table of services."""
 
-    def __init__(self, context: Context, services: Mapping[int, Service[Context]], tell: Tell) -> None:
+    def __init__(self, context: Context_contra, services: Mapping[int, Service[Context_contra]], tell: Tell) -> None:
         self.context = context
         self.services = services
         self._tell = tell
@@ -84,7 +99,7 @@ class Processor(Generic[Context]):
         return service is not None and service.is_slow
 
     def reply(self, request: RemotingCommand, caller: Caller) -> Reply | None:
-        """The answer, which may be suspended; None for a oneway request and for what is no request. Never raises."""
+        """The answer, which may be suspended or promised; None for a oneway request and what is none. Never raises."""
         if request.is_response:
             return None
         service = self.services.get(request.code)
@@ -92,13 +107,15 @@ class Processor(Generic[Context]):
             remark = f" request type {request.code} not supported"
             return answered(request, RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
         reply = self._guarded(request, lambda: service.handler(self.context, request, caller))
-        if isinstance(reply, Suspended) and not request.is_oneway:
-            answer = reply.answer
-            return reply._replace(answer=lambda: self.now(request, answer))
-        return None if isinstance(reply, Suspended) else answered(request, reply)
+        if isinstance(reply, RemotingCommand):
+            return answered(request, reply)
+        if request.is_oneway:
+            return None
+        answer = reply.answer
+        return reply._replace(answer=lambda: self.now(request, answer))
 
     def now(self, request: RemotingCommand, answer: Callable[[], RemotingCommand]) -> RemotingCommand:
-        """The answer of a request that was suspended."""
+        """The answer of a request that was suspended or promised."""
         reply = self._guarded(request, answer)
         assert isinstance(reply, RemotingCommand)
         return reply._replace(opaque=request.opaque, flag=RESPONSE_FLAG)

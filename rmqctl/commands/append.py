@@ -83,9 +83,9 @@ def append(
     if source is None:
         if as_stored or keep_going:
             raise click.UsageError("--as-stored and --keep-going go with --from")
-        message = _one_message(topic, queue_id, tags, key, properties, flag, body, body_file)
+        message = one_message(topic, queue_id, tags, key, properties, flag, body, body_file)
         if not no_unique_key:
-            from rmqctl.messages.unique_ids import UniqueIds
+            from rmqctl.network.unique_ids import UniqueIds
 
             message = UniqueIds().given_to(message)
         with _open(store, create) as opened:
@@ -110,7 +110,7 @@ def append(
         return _put_all(opened, messages, as_stored, output, is_checked=not keep_going)
 
 
-def _one_message(
+def one_message(
     topic: str | None,
     queue_id: int | None,
     tags: str | None,
@@ -120,6 +120,7 @@ def _one_message(
     body: str | None,
     body_file: IO[bytes] | None,
 ) -> Message:
+    """The message that flags describe; click.UsageError where they describe none."""
     from rmqctl.formats.message import Message
     from rmqctl.messages.message_input import properties_of
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
+from rmqctl.network.broker.services import WRITING_SERVICES
+from rmqctl.network.broker.tables.settings import BrokerSettings
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.network.remoting.server import Limits
@@ -17,28 +19,78 @@ _SERVED = """\
 Generated from the tables of services by `make docs`.
 
 `rmqctl serve -s STORE` is a name server and a broker in one process. Unmodified clients of RocketMQ pull the store's
-messages from it and mqadmin looks at it; Java clients of 5.3.3 and 4.9.8 are part of the tests
-(`tests/interop/test_served.py`).
+messages from it and mqadmin looks at it; with `--writable` they send, commit, retry and end transactions as well. Java
+clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`,
+`tests/interop/test_served_writable.py`).
 
-## What it is, and what it is not
+## For reading
 
-- It serves for reading only. Not one byte of the store changes, and it needs no right to write. Sends are refused with
-  14 (SERVICE_NOT_AVAILABLE), oneway ones are dropped; routes show topics as readable only, and `TBW102` does not exist,
-  so that producers learn it early.
+- Not one byte of the store changes, and it needs no right to write. Sends are refused with 14 (SERVICE_NOT_AVAILABLE),
+  oneway ones are dropped; routes show topics as readable only, and `TBW102` does not exist, so that producers learn it
+  early.
 - It shows the store as it was when `serve` began. What another process writes into it meanwhile is not seen.
 - Topics are those of `topics.json` and those that only the consume queues know. A queue that has files is readable even
   if its topic is configured with fewer. Every group that is known has its `%RETRY%` topic, in memory.
+- Offsets that groups commit are kept in memory until `serve` ends. A group without an offset is told so (22), and its
+  own policy says where it begins.
+- A pull at the end of a queue waits as long as its client bears, up to 30 s: nobody writes, and clients would spin.
+
+## With --writable
+
+- The store is opened as `append` opens it, under the lock that brokers take: it must be whole, and after a crash
+  `rmqctl recover` comes first. `--create` makes a new one. A damaged file of `config/` is refused, not written over.
+- Messages are put as a broker puts them: its checks in its order with its codes, topics made after `TBW102`, the
+  properties that it adds, in its order. `flushDiskType`, `messageDelayLevel` and what else concerns the store count as
+  the broker.conf has them; of the broker's own settings those of the table below. With SYNC_FLUSH an answer waits for
+  the disk, and all that wait share one flush.
+- Consumer offsets are written to `consumerOffset.json` every 5 s, those of delay levels to `delayOffset.json` every
+  10 s: each time only after all that they count is on disk. No offset there is ever beyond the log, and one that is
+  when `serve` begins is set back and told.
+- Delayed messages, retries and transactions go on after a restart where they were. Delayed messages that were delivered
+  since the last save are delivered once more then, as by a broker.
+- A half message that has no end is copied behind the others when its producer is asked; both end together. The mark of
+  an end is written at once, not after up to 3 s.
+- Pulls that wait are woken when a message comes whose tag they want.
+- A topic that is deleted is seen by nobody any more, and groups lose their offsets in it. Its messages stay in log and
+  queues, which have to agree, until they expire: created again, the topic goes on behind them, and who begins at the
+  first message gets them. `topics.json` names it under `rmqctlDeletedTopics`, which a broker ignores.
+- Expired files are removed only with `--clean`, because a store that was brought here may be old.
+- Messages with a delivery time of their own (`TIMER_…`) are refused with 1: levels only. What a broker has left in its
+  timer wheel stays there. Batches for topics of batch queues are refused with 13.
+
+## In both
+
 - Frames leave as they lie in the commitlog. Each is held against its size, place, CRC and queue first: a damaged one is
   passed over, as a filtered one is, and told on stderr; asked for by its offset, it is called damaged, not absent.
 - A call gives at most 32 messages and 256 KiB, wherever in the log they are.
-- Offsets that groups commit are kept in memory until `serve` ends. A group without an offset is told so (22), and its
-  own policy says where it begins; a RocketMQ broker says 0 instead as long as the first message is in memory.
-- A pull at the end of a queue waits as long as its client bears, up to 30 s: nobody writes, and clients would spin.
 - Clients look messages up by offset id at the address inside the id. If that is a loopback address, or the host of
   `--listen`, `serve` listens there too; else it says so.
 - There is no authentication and no TLS. Both listen at 127.0.0.1 unless told otherwise, and another address is warned
   of. Listening at all addresses, they tell each client the address that it came to.
-- Queues in a RocksDB are refused. SQL92 filters, POP, transactions and high availability are not served.
+- Queues in a RocksDB are refused. SQL92 filters, POP and high availability are not served.
+
+## Clients of our own
+
+`rmqctl produce` and `rmqctl consume` talk to any broker, a real one or ours. What they are made of works in a program
+as well, over sockets or, by the same code, in one process with an open store:
+
+```python
+from rmqctl.formats.message import Message
+from rmqctl.network.clients.consumer import Consumer
+from rmqctl.network.clients.producer import Producer
+from rmqctl.network.local import LocalBroker
+from rmqctl.store import MessageStore
+
+with MessageStore.open("new-store", "rw", create=True) as store, LocalBroker(store) as local:
+    with Producer(local.namesrv, dial=local.dial) as producer:
+        producer.send(Message("Orders", b"one", properties={"TAGS": "paid"}))
+    with Consumer(local.namesrv, "billing", "Orders", begin="first", dial=local.dial) as consumer:
+        print(consumer.poll(5))
+```
+
+A producer tries a message on up to three brokers within 3 s in all, compresses bodies from 4096 bytes on, and gives
+each message a unique id. A consumer shares the queues out with the other members of its group, and commits every 5 s
+and when it ends.
 """
 
 _BOUNDS = """\
@@ -73,6 +125,10 @@ def network_document() -> str:
         _SERVED,
         bounds,
         "",
+        "## Settings of a broker.conf, with --writable",
+        "",
+        *_settings(),
+        "",
         "## Requests to the name server",
         "",
         *_table(NAME_SERVER_SERVICES),
@@ -81,11 +137,25 @@ def network_document() -> str:
         "",
         *_table(BROKER_SERVICES),
         "",
-        "The broker sends its clients 40 (NOTIFY_CONSUMER_IDS_CHANGED) when a member of their group comes or goes.",
+        "### With --writable, instead or besides",
+        "",
+        *_table(WRITING_SERVICES),
+        "",
+        "The broker sends its clients 40 (NOTIFY_CONSUMER_IDS_CHANGED) when a member of their group comes or goes, and",
+        "39 (CHECK_TRANSACTION_STATE) to a producer whose transaction has no end.",
         "Every other request is answered with 3 (REQUEST_CODE_NOT_SUPPORTED).",
         "",
     ]
     return "\n".join(lines)
+
+
+def _settings() -> Iterator[str]:
+    yield "| key | default |"
+    yield "|---|---|"
+    for name, default in BrokerSettings()._asdict().items():
+        first, *others = name.split("_")
+        text = str(default).lower() if isinstance(default, bool) else default
+        yield f"| {first}{''.join(map(str.capitalize, others))} | {text} |"
 
 
 def _table(services: Mapping[int, Service[Any]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import UsageError
 from rmqctl.messages.piece import MessagePiece
-from rmqctl.messages.unique_ids import NextId, UniqueIds
+from rmqctl.network.unique_ids import NextId, UniqueIds
 
 if TYPE_CHECKING:
     import pyarrow as pa

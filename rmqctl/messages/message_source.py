@@ -52,7 +52,7 @@ class MessageSource:
         if not self._unique_keys:
             return pieces
         from rmqctl.messages.identified import identified
-        from rmqctl.messages.unique_ids import UniqueIds
+        from rmqctl.network.unique_ids import UniqueIds
 
         return identified(pieces, UniqueIds())
 

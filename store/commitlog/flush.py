@@ -79,6 +79,7 @@ class FlushService:
         # told after every commit and flush that there may be more to dispatch
         self.listener: Callable[[], None] = lambda: None
         self._condition = threading.Condition()
+        self._told: list[tuple[int, Callable[[], None]]] = []
         self._error: BaseException | None = None
         self._last_thorough = time.monotonic()
         if self.is_sync:
@@ -119,7 +120,29 @@ class FlushService:
             raise
         with self._condition:
             self._condition.notify_all()
+        self._tell()
         self.listener()
+
+    def tell_when_flushed(self, offset: int, told: Callable[[], None]) -> None:
+        """Call `told`, in the thread that flushes, when everything before `offset` is on disk. After a failed flush it
+        is never called."""
+        with self._condition:
+            self._told.append((offset, told))
+        if self._flusher.flushed_offset >= offset:
+            self._tell()
+        else:
+            self._thread.wake()
+
+    def _tell(self) -> None:
+        """Tell whoever waits for what is on disk now."""
+        reached = self._flusher.flushed_offset
+        with self._condition:
+            due = [told for offset, told in self._told if offset <= reached]
+            if not due:
+                return
+            self._told = [one for one in self._told if one[0] > reached]
+        for told in due:
+            told()
 
     def wait_for(self, offset: int) -> bool:
         """Wait until everything before `offset` is on disk; False after syncFlushTimeout. Raises if a flush failed."""

@@ -28,7 +28,7 @@ from rmqctl.store.write.put_checks import (
     check_topic,
 )
 from rmqctl.store.write.put_state import PutState
-from rmqctl.store.write.result import PutResult, put_until_failure
+from rmqctl.store.write.result import PendingPut, PutResult, put_until_failure
 
 
 class _Outcome(NamedTuple):
@@ -69,6 +69,13 @@ class Putter:
     def put(self, message: Message, as_stored: bool) -> PutResult:
         """Put one message on the slow path, and wait for the disk if it asks for that."""
         return self._wait(self._put_all([message], as_stored, is_batch=False))[0]
+
+    def put_at_once(self, messages: Sequence[Message], is_batch: bool) -> PendingPut:
+        """Put one message, or a classic batch, without waiting for the disk."""
+        outcome, flush = self._put_all(messages, as_stored=False, is_batch=is_batch), self._services.flush
+        if flush.is_sync and outcome.end_offset and not outcome.is_waiting:
+            flush.wake()
+        return PendingPut(outcome.results, outcome.end_offset if flush.is_sync and outcome.is_waiting else 0)
 
     def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> list[PutResult]:
         """Put messages, as one classic batch or one after the other, and wait for the disk once for all of them."""

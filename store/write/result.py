@@ -51,6 +51,14 @@ class PutResult(NamedTuple):
         raise error(f"{place}{self.status}: {self.detail}", hint=_HINTS.get(self.status))
 
 
+class PendingPut(NamedTuple):
+    """A put that did not wait for the disk. Whoever wants to be sure of it waits until everything before the physical
+    offset `durable_at` is there; 0: there is nothing to wait for, or nothing that the message asks for."""
+
+    results: Sequence[PutResult]
+    durable_at: int = 0
+
+
 new_result = cast(Callable[[type[PutResult], tuple[object, ...]], PutResult], tuple.__new__)
 """new_result(PutResult, fields): what PutResult(*fields) makes, in a third of the time."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import RefusedError
@@ -16,6 +16,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.queues.flush import QueueFlusher
 from rmqctl.store.queues.offset_table import OffsetTable
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
 from rmqctl.store.write.dispatch.queue_flush_service import QueueFlushService
@@ -29,7 +30,7 @@ from rmqctl.store.write.opening.open_for_writing import OpenedStore, unmark
 from rmqctl.store.write.prepare import Preparation
 from rmqctl.store.write.put import PutServices, Putter
 from rmqctl.store.write.put_state import PutState
-from rmqctl.store.write.result import PutResult, put_until_failure
+from rmqctl.store.write.result import PendingPut, PutResult, put_until_failure
 from rmqctl.store.write.topic_types import TopicTypes
 
 if TYPE_CHECKING:
@@ -142,6 +143,20 @@ class StoreWriter:
             if queue_offset < entry.value:
                 raise RefusedError(f"queue {topic}/{queue_id} is at {entry.value} already, behind {queue_offset}")
             entry.value = queue_offset
+
+    def put_at_once(self, messages: Sequence[Message], is_batch: bool) -> PendingPut:
+        """See MessageStore.put_at_once."""
+        if is_batch or not self._known.is_possible:
+            return self._putter.put_at_once(messages, is_batch)
+        return PendingPut([self.put(message, False) for message in messages])
+
+    def tell_when_on_disk(self, offset: int, told: Callable[[], None]) -> None:
+        """See MessageStore.tell_when_on_disk."""
+        self._flush.tell_when_flushed(offset, told)
+
+    def tell_arrivals(self, told: Callable[[Set[QueueKey]], None]) -> None:
+        """See MessageStore.tell_arrivals."""
+        self._follower.arrivals = told
 
     def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> Sequence[PutResult]:
         """See MessageStore.put_many."""

@@ -48,8 +48,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(tmp_path_factory.mktemp("served"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def served(store: Store) -> Iterator[Served]:
+    """One for each test: no process outlives the test that it was started in."""
     before = tree_state(store.path)
     with serving(store.path) as process:
         yield process

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.config_json import parse_config_json
-from rmqctl.formats.message import decode_message
+from rmqctl.formats.hosts import LOCAL_HOST
+from rmqctl.formats.message import StoredMessage, decode_message
+from rmqctl.formats.properties import encode_properties
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.identity import BrokerIdentity
-from rmqctl.network.broker.services import SERVICES
+from rmqctl.network.broker.master_broker import MasterBroker
+from rmqctl.network.broker.services import MASTER_SERVICES, SERVICES
+from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Processor, Suspended
+from rmqctl.network.remoting.services import Processor, Promised, Suspended
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 
 
@@ -31,12 +36,18 @@ class Peer:
 class Asking:
     """A broker over the store at `path` with a clock that stands still until it is told, asked by one caller."""
 
+    processor: Processor[Any]
+
     def __init__(self, path: Path) -> None:
         self.now = 1_800_000_000_000
         self.told: list[str] = []
         self.peer = Peer()
+        self.make(path)
+
+    def make(self, path: Path) -> None:
+        """Make the broker."""
         self.broker = Broker(StoreFiles(path), BrokerIdentity(), self.told.append, lambda: self.now)
-        self.processor: Processor[Broker] = Processor(self.broker, SERVICES, self.told.append)
+        self.processor = Processor(self.broker, SERVICES, self.told.append)
 
     def reply(self, code: int, body: Any = None, *, flag: int = 0, peer: Peer | None = None, **fields: Any) -> Any:
         """What the broker answers, Suspended and None too; fields as texts, the body as JSON."""
@@ -62,6 +73,83 @@ class Asking:
         reply = self.ask(code, body, peer=peer, **fields)
         assert reply.code == 0, reply.remark
         return parse_config_json(reply.body.decode())
+
+
+class Writing(Asking):
+    """A broker that writes, over the store at `path`, which is made if there is none. To be closed."""
+
+    master: MasterBroker
+
+    def __init__(self, path: Path, config: StoreConfig | None = None, **properties: str) -> None:
+        self.config = config or StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
+        self.properties = properties
+        self.is_closed = False
+        super().__init__(path)
+
+    def make(self, path: Path) -> None:
+        self.store = MessageStore.open(
+            path, "rw", self.config, create=True, allocate_ahead=False, clock=lambda: self.now, store_host=LOCAL_HOST
+        )
+        try:
+            self.broker = self.master = MasterBroker(
+                self.store, BrokerIdentity(), self.told.append, lambda: self.now, self.properties
+            )
+        except BaseException:
+            self.store.close()
+            raise
+        self.processor = Processor(self.master, MASTER_SERVICES, self.told.append)
+
+    def ask(self, code: int, body: Any = None, *, peer: Peer | None = None, **fields: Any) -> RemotingCommand:
+        """An answer, waited for if it is promised."""
+        reply = self.reply(code, body, peer=peer, **fields)
+        if isinstance(reply, Promised):
+            reply.done.result(60)
+            reply = reply.answer()
+        assert isinstance(reply, RemotingCommand)
+        return reply
+
+    def send(self, topic: str, body: bytes, queue_id: int = 0, *, code: int = 10, **fields: Any) -> RemotingCommand:
+        """Send a message; properties by their own names after `_`."""
+        properties = {name[1:]: str(fields.pop(name)) for name in list(fields) if name.startswith("_")}
+        header = {
+            "producerGroup": "P", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+            "queueId": queue_id, "sysFlag": 0, "bornTimestamp": self.now, "flag": 0,
+            "properties": encode_properties(properties).decode(), "reconsumeTimes": 0, "unitMode": False,
+        }  # fmt: skip
+        return self.raw(code, body, **(header | fields))
+
+    def raw(self, code: int, body: bytes, **fields: Any) -> RemotingCommand:
+        """The answer to a body that is no JSON."""
+        texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
+        reply = self.processor.reply(RemotingCommand(code, texts, body, opaque=9), self.peer)
+        if isinstance(reply, Promised):
+            reply.done.result(60)
+            reply = reply.answer()
+        assert isinstance(reply, RemotingCommand)
+        return reply
+
+    def step(self, milliseconds: int = 0) -> None:
+        """Let time go by, and what goes on by itself with it."""
+        self.now += milliseconds
+        self.store.wait_for_dispatch()
+        self.master.step()
+        self.store.wait_for_dispatch()
+
+    def stored(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
+        """All messages of a queue."""
+        self.store.wait_for_dispatch()
+        end = self.master.end_of(topic, queue_id)
+        found: list[StoredMessage] = []
+        while len(found) < end:
+            found += self.store.get(topic, queue_id, len(found)).messages
+        return found
+
+    def close(self) -> None:
+        """Close broker and store, as serve does; again does nothing."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.master.close()
+            self.store.close()
 
 
 def pulling(topic: str, queue_id: int, offset: int, **more: Any) -> dict[str, Any]:

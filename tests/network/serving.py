@@ -1,16 +1,25 @@
-"""Starts `rmqctl serve` as a process of its own, and ends it."""
+"""Starts `rmqctl serve` as a process of its own, or a broker behind sockets in a thread of ours; and ends it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqctl.network.broker.master_broker import MasterBroker
+from rmqctl.network.broker.tables.identity import BrokerIdentity
+from rmqctl.network.remoting.server import bound
+from rmqctl.network.serving import Ready, serve
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.message_store import MessageStore
 from tests.processes import start
 
 SECONDS = 60
@@ -47,8 +56,37 @@ def serving(store: Path, *options: str) -> Iterator[Served]:
                 process.kill()
                 raise AssertionError(f"it did not come up: {process.communicate()[1]}")
             at = json.loads(line)
-            assert at["writable"] is False
+            assert at["writable"] is ("--writable" in options)
             yield Served(at["namesrv"], at["broker"], process)
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+@contextlib.contextmanager
+def serving_here(path: Path, config: StoreConfig, settings: dict[str, str]) -> Iterator[Ready]:
+    """A broker that writes the store at `path`, which is made if there is none, behind sockets at free ports. It has to
+    tell nothing."""
+    told: list[str] = []
+    ready: queue.Queue[Ready] = queue.Queue()
+    ended = threading.Event()
+
+    async def end() -> None:
+        while not ended.is_set():
+            await asyncio.sleep(0.05)
+
+    def run() -> None:
+        broker = MasterBroker(store, BrokerIdentity(), told.append, properties=settings)
+        sockets = bound("127.0.0.1", 0), bound("127.0.0.1", 0)
+        asyncio.run(serve(broker, *sockets, told.append, ready.put, end))
+        broker.close()
+
+    with MessageStore.open(path, "rw", config, create=True) as store:
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield ready.get(timeout=SECONDS)
+        finally:
+            ended.set()
+            thread.join(SECONDS)
+    assert told == []

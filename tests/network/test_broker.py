@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.network.broker import clients
+from rmqctl.network.broker.tables import clients
 from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.codes import ResponseCode as Response
 from rmqctl.network.remoting.command import ONEWAY_FLAG

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
+from rmqctl.network.broker.services import WRITING_SERVICES
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver.name_server import NameServer
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Processor, Suspended
+from rmqctl.network.remoting.services import Processor, Promised
+from rmqctl.store.message_store import MessageStore
 from tests import opened
-from tests.network.callers import Asking, Peer
+from tests.network.callers import Asking, Peer, Writing
 from tests.quick import examples
 
 NAMES = (
@@ -72,9 +75,61 @@ def test_every_request_is_answered(data: st.DataObject) -> None:
         for name in data.draw(st.lists(st.sampled_from(NAMES), max_size=2)):
             fields.pop(name, None)
         reply = processor.reply(RemotingCommand(code, fields, data.draw(BODIES)), Peer())
-        answer = reply.answer() if isinstance(reply, Suspended) else reply
+        answer = reply if reply is None or isinstance(reply, RemotingCommand) else reply.answer()
         assert answer is not None
         assert not A_BUG.match(answer.remark or ""), answer.remark
+
+
+WRITTEN = (
+    "a b c d e f g h i j k l m n topic group groupName consumerGroup producerGroup queueId offset commitOffset flag "
+    "timestamp isForce delayLevel unitMode maxReconsumeTimes commitLogOffset tranStateTableOffset commitOrRollback "
+    "attributes readQueueNums writeQueueNums fromTransactionCheck defaultTopic defaultTopicQueueNums sysFlag perm "
+    "bornTimestamp properties reconsumeTimes batch cleanOffset"
+).split()
+OFFSETS = st.sampled_from(["0", "1", "300", "-1", str((1 << 63) - 1)])
+PROPERTIES = st.lists(
+    st.sampled_from(
+        ["TAGS\x01x", "DELAY\x012", "DELAY\x01x", "TRAN_MSG\x01true", "PGROUP\x01P", "REAL_TOPIC\x01T", "REAL_QID\x01x",
+         "KEYS\x01k", "UNIQ_KEY\x01u", "TIMER_DELAY_SEC\x013", "CHECK_IMMUNITY_TIME_IN_SECONDS\x01x", "INNER_NUM\x012",
+         "WAIT\x01false", "\x01", "__CRC32#\x01x"]
+    ), max_size=4,
+).map("\x02".join)  # fmt: skip
+TOPICS = st.sampled_from(["T", "%RETRY%g", "%DLQ%g", "RMQ_SYS_TRANS_HALF_TOPIC", "TBW102", "../x", "", "New"])
+LIKELY_WRITTEN = {
+    "b": TOPICS, "topic": TOPICS, "i": PROPERTIES, "properties": PROPERTIES, "offset": OFFSETS,
+    "commitLogOffset": OFFSETS,
+    "commitOrRollback": st.sampled_from(["0", "8", "12"]), "group": st.sampled_from(["g", "P", "a b"]),
+    "c": st.just("TBW102"), "defaultTopic": st.just("TBW102"), "m": st.sampled_from(["false", "false", "true"]),
+    "batch": st.just("false"), "producerGroup": st.just("P"), "attributes": st.sampled_from(["", "+a=b,-c", "x"]),
+}  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def _ask_to_write(writing: Writing, data: st.DataObject) -> None:
+    for _ in range(3):
+        code = data.draw(st.sampled_from(sorted(WRITING_SERVICES)))
+        fields = {name: data.draw(LIKELY_WRITTEN.get(name, NUMBERS)) for name in WRITTEN}
+        fields |= data.draw(st.dictionaries(st.sampled_from(WRITTEN), VALUES, max_size=2))
+        for name in data.draw(st.lists(st.sampled_from(WRITTEN), max_size=2)):
+            fields.pop(name, None)
+        reply = writing.processor.reply(RemotingCommand(code, fields, data.draw(BODIES)), Peer())
+        if isinstance(reply, Promised):
+            reply.done.result(60)
+        answer = reply if reply is None or isinstance(reply, RemotingCommand) else reply.answer()
+        assert answer is not None
+        assert not A_BUG.match(answer.remark or ""), answer.remark
+        if data.draw(st.integers(0, 5)) == 0:
+            writing.step(30_000)
+
+
+def test_every_request_that_writes_is_answered_and_the_store_stays_whole(tmp_path: Path) -> None:
+    writing = Writing(tmp_path / "store")
+    _ask_to_write(writing)
+    writing.close()
+    with MessageStore.open(tmp_path / "store") as store:
+        # its clock is that of the test
+        assert [finding for finding in store.check() if finding.code != "RMQ-TIME-003"] == []
 
 
 class _Shared:

@@ -11,7 +11,7 @@ import pytest
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError
-from rmqctl.network.broker.identity import BrokerIdentity
+from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.nameserver.name_server import SERVICES, NameServer
 from rmqctl.network.nameserver.register import registered_topics
 from rmqctl.network.remoting.codes import RequestCode as Request

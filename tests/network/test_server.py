@@ -181,11 +181,11 @@ def test_what_waits_is_forgotten_with_its_connection_and_bounded() -> None:
         busy = await client.receive()
         assert busy is not None
         assert (busy.opaque, busy.code) == (2, 2)
-        assert bench.server.suspended == 2
+        assert bench.server.shared.waiting.count == 2
         client.writer.close()
         while bench.server.connections:
             await asyncio.sleep(0.01)
-        assert bench.server.suspended == 0
+        assert bench.server.shared.waiting.count == 0
         assert len(bench.lost) == 1
 
     served(check, Limits(suspended=2))
@@ -298,6 +298,6 @@ def test_a_connection_that_ends_while_it_is_answered_does_no_harm() -> None:
         other = await bench.connect()
         other.send(SLOW)
         assert await other.receive() is not None
-        assert bench.server.slow == 0
+        assert bench.server.shared.slow == 0
 
     served(check)

@@ -13,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.config_json import parse_config_json
+from rmqctl.formats.message import Message
+from rmqctl.network.clients.producer import Producer
 from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.store.message_store import MessageStore
 from tests.goldens import GoldenStore, tree_state
 from tests.network.callers import pulling
 from tests.network.serving import SECONDS, serving
@@ -61,6 +65,28 @@ def test_a_client_finds_the_broker_and_its_messages_and_nothing_changes(golden_s
     assert "Traceback" not in served.errors
     assert "bug" not in served.errors
     assert tree_state(store) == before
+
+
+def test_a_writable_store_is_made_locked_and_closed(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=65536\nflushDiskType=SYNC_FLUSH\n", encoding="utf-8")
+    store = tmp_path / "store"
+    with serving(store, "--writable", "--create", "-c", str(conf)) as served:
+        with Producer(served.namesrv) as producer:
+            sent = producer.send(Message("T", b"x"))
+        again = run("-s", store, "--writable", "--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0")
+        assert again.returncode == 4, again.stderr
+        assert served.end() == 0
+    assert "Traceback" not in served.errors
+    assert not (store / "abort").exists()
+    with MessageStore.open(store) as opened:
+        (message,) = opened.get("T", sent.queue.queue_id, 0).messages
+        assert (message.message_id, message.store_host.port) == (
+            sent.message_ids[0],
+            int(served.broker.rpartition(":")[2]),
+        )
+    topics = parse_config_json((store / "config/topics.json").read_text("utf-8"))["topicConfigTable"]
+    assert topics["T"]["writeQueueNums"] == 4
 
 
 def test_a_store_that_may_not_be_written_is_served(golden_store: GoldenStore) -> None:
@@ -114,7 +140,7 @@ def test_an_address_that_is_taken_ends_with_5(golden_store: GoldenStore) -> None
         (["--listen", "127.0.0.1"], 2, "is no address"),
         (["--listen", "127.0.0.1:65536"], 2, "is no address"),
         (["--listen", "127.0.0.1:x"], 2, "is no address"),
-        (["--writable"], 2, "No such option"),
+        (["--create"], 2, "go with --writable"),
         (["-s", "/nowhere/at/all"], 3, "there is no such directory"),
     ],
 )

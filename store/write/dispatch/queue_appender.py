@@ -29,6 +29,7 @@ class QueueAppender:
         self._flusher = flusher
         self._is_batch_topic = is_batch_topic
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
+        self._arrived: set[tuple[str, int]] = set()
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """Whether the queues of `topic` have 46-byte units. See log_runs.SlotTarget."""
@@ -63,12 +64,18 @@ class QueueAppender:
     def _wrote(self, queue: AnyConsumeQueue, units: int) -> None:
         # a file that a run leaves behind was flushed then
         self._flusher.wrote(queue.files.files[-1].path, units)
+        self._arrived.add((queue.topic, queue.queue_id))
         if isinstance(queue, ConsumeQueue):
             key = queue.topic, queue.queue_id
             self._open[key] = queue
             self._open.move_to_end(key)
             if len(self._open) > _MAXIMUM_OPEN_QUEUES:
                 self._open.popitem(last=False)[1].release()
+
+    def take_arrived(self) -> set[tuple[str, int]]:
+        """Queues that were appended to since this was asked last."""
+        arrived, self._arrived = self._arrived, set()
+        return arrived
 
     def release(self) -> None:
         """Close the descriptors without flushing; for a store that failed."""

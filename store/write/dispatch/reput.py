@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import CorruptError
@@ -67,6 +67,8 @@ class Follower:
         self._columns: ColumnDispatch | None = None
         self._columns_from = position + _COLUMNS_AFTER
         self._condition = threading.Condition()
+        # told, in our thread, of queues that got messages
+        self.arrivals: Callable[[Set[tuple[str, int]]], None] | None = None
         self.thread = Background("reput", self.dispatch_all, _INTERVAL_MS, state.fail, linger_ms=_LINGER_MS)
         state.on_failure(self._notify)
 
@@ -98,6 +100,9 @@ class Follower:
         while self._dispatch_some():
             found = True
             self._notify()
+            arrived = self._queues.take_arrived()
+            if self.arrivals is not None and arrived:
+                self.arrivals(arrived)
         return found
 
     def _dispatch_some(self) -> bool:

@@ -22,7 +22,7 @@ from rmqctl.messages import line_pieces
 from rmqctl.messages.identified import identified
 from rmqctl.messages.message_rows import pieces_of_table
 from rmqctl.messages.piece import MessagePiece
-from rmqctl.messages.unique_ids import UniqueIds
+from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
 from tests.quick import examples

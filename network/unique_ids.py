@@ -88,8 +88,13 @@ class UniqueIds:
         return message._replace(properties={**message.properties, names.UNIQUE_KEY: self.next()})
 
 
-def _own_address() -> bytes | None:
+def own_address() -> str | None:
     """The IPv4 address that others see, None without one."""
+    address = _own_address()
+    return None if address is None else socket.inet_ntoa(address)
+
+
+def _own_address() -> bytes | None:
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(_ELSEWHERE)

@@ -1,11 +1,11 @@
-"""The consumer groups of a store: those configured, and any other as a broker would create it. Nothing is written."""
+"""The consumer groups of a store: those configured, and any other as a broker would create it."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from rmqctl.network.broker.config_table import config_table
+from rmqctl.network.broker.tables.config_table import config_table, next_version
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.fastjson import bean
 from rmqctl.network.remoting.services import RequestError, Tell
@@ -36,14 +36,29 @@ def default_group(name: str) -> dict[str, Any]:
     )
 
 
+def is_legal_group(name: str) -> bool:
+    """Whether a group can have this name (Validators#checkGroup)."""
+    return _LEGAL.fullmatch(name) is not None
+
+
 class GroupTable:
     """Settings of groups by name, as objects of subscriptionGroup.json."""
 
-    def __init__(self, files: StoreFiles, tell: Tell) -> None:
-        """A damaged subscriptionGroup.json is told, and its groups are then as if nobody had configured them."""
-        table, self.data_version = config_table(
-            files, "subscriptionGroup.json", "subscriptionGroupTable", tell, "no settings of consumer groups are known"
+    FILE = "subscriptionGroup.json"
+
+    def __init__(self, files: StoreFiles, tell: Tell, *, is_written: bool = False, may_create: bool = True) -> None:
+        """A damaged subscriptionGroup.json is told, and its groups are then as if nobody had configured them; but where
+        it `is_written` it is a CorruptError. `may_create`: clients may come with groups that nobody has heard of."""
+        found = config_table(
+            files,
+            self.FILE,
+            "subscriptionGroupTable",
+            tell,
+            "no settings of consumer groups are known",
+            is_written=is_written,
         )
+        table, self.data_version, self._content = found
+        self._may_create = may_create
         self._groups: dict[str, dict[str, Any]] = {
             name: {**default_group(name), **one}
             for name, one in table.items()
@@ -59,7 +74,7 @@ class GroupTable:
         (SubscriptionGroupManager#findSubscriptionGroupConfig). RequestError for a name that none can have."""
         found = self._groups.get(name)
         if found is None:
-            if not _LEGAL.fullmatch(name) or len(self._groups) >= _MOST_GROUPS:
+            if not self._may_create or not is_legal_group(name) or len(self._groups) >= _MOST_GROUPS:
                 raise RequestError(
                     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
                 )
@@ -69,6 +84,20 @@ class GroupTable:
     def names(self) -> list[str]:
         """All groups, by name."""
         return sorted(self._groups)
+
+    def put(self, name: str, settings: dict[str, Any]) -> None:
+        """Have a group with these settings; what they leave out is as it is by default."""
+        self._groups[name] = {**default_group(name), **settings}
+
+    def remove(self, name: str) -> None:
+        """Forget a group."""
+        self._groups.pop(name, None)
+
+    def content(self, now: int) -> dict[str, Any]:
+        """What subscriptionGroup.json is to hold, as a new version of `now` (ms)."""
+        self.data_version = next_version(self.data_version, now)
+        content = {"forbiddenTable": {}, **self._content}
+        return {**content, "dataVersion": self.data_version, "subscriptionGroupTable": self.all()}
 
     def all(self) -> dict[str, dict[str, Any]]:
         """Settings of all groups."""

@@ -39,6 +39,12 @@ class QueueLocks:
         if held is not None and held.client_id == client_id:
             del self._locks[group, queue]
 
+    def is_held(self, group: str, now: int) -> bool:
+        """Whether any client of `group` has a queue for itself."""
+        return any(
+            other == group and now - held.renewed_at <= EXPIRED_AFTER_MS for (other, _), held in self._locks.items()
+        )
+
     def expire(self, now: int) -> None:
         """Forget locks that nobody renewed."""
         old = [key for key, held in self._locks.items() if now - held.renewed_at > EXPIRED_AFTER_MS]

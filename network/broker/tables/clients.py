@@ -32,7 +32,7 @@ class Subscription(NamedTuple):
         return self.expression_type == TAG
 
 
-class Channel(NamedTuple):
+class ClientChannel(NamedTuple):
     """One client in one group, at its last heartbeat (ms)."""
 
     client_id: str
@@ -52,7 +52,7 @@ class ConsumerGroup:
     consume_type: str = ""
     message_model: str = ""
     consume_from_where: str = ""
-    channels: dict[Caller, Channel] = field(default_factory=dict)
+    channels: dict[Caller, ClientChannel] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
     def subscribe(self, wanted: list[Subscription]) -> bool:
@@ -106,14 +106,14 @@ class ClientManager:
 
     def __init__(self) -> None:
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[Caller, Channel]] = {}
+        self._producers: dict[str, dict[Caller, ClientChannel]] = {}
         self._memberships = 0
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """The members of a group that are there; None if there are none."""
         return self._consumers.get(name)
 
-    def producers(self, name: str) -> dict[Caller, Channel]:
+    def producers(self, name: str) -> dict[Caller, ClientChannel]:
         """The producers of a group that are there."""
         return dict(self._producers.get(name, {}))
 
@@ -131,7 +131,7 @@ class ClientManager:
         """A client says what it is and wants; the others of a group that changes are told so. RequestError where more
         are there already than are remembered."""
         self._require_room(caller, heartbeat)
-        channel = Channel(heartbeat.client_id, language, version, now)
+        channel = ClientChannel(heartbeat.client_id, language, version, now)
         for name in heartbeat.producers:
             self._add(self._producers.setdefault(name, {}), caller, channel)
         for consumer in heartbeat.consumers:
@@ -157,7 +157,7 @@ class ClientManager:
                 ResponseCode.SYSTEM_BUSY, f"no more than {_MOST_MEMBERSHIPS} memberships of groups are remembered"
             )
 
-    def _add(self, channels: dict[Caller, Channel], caller: Caller, channel: Channel) -> bool:
+    def _add(self, channels: dict[Caller, ClientChannel], caller: Caller, channel: ClientChannel) -> bool:
         """Note a member; whether it is a new one."""
         is_new = caller not in channels
         self._memberships += is_new

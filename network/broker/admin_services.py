@@ -1,0 +1,163 @@
+"""What mqadmin changes: topics, groups, offsets (AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+from rmqctl.network.broker.master_broker import MasterBroker
+from rmqctl.network.broker.tables.groups import is_legal_group
+from rmqctl.network.broker.tables.topics import is_system_topic, topic_problem
+from rmqctl.network.remoting import fields
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, parse_body, text_of
+from rmqctl.network.remoting.services import Caller, Promised, Reply, RequestError, Service, oneway
+from rmqctl.network.topic_config import TopicConfig
+
+_DEFAULT_QUEUES = 16
+_MOST_QUEUES = 10_000
+_MOST_PERM = 7
+_SIMPLE_QUEUES = "SimpleCQ"
+_FOR_ALL_QUEUES = -1
+
+
+def _when_written(done: Future[None]) -> Reply:
+    return Promised(done, lambda: RemotingCommand(ResponseCode.SUCCESS))
+
+
+def _own_topic(broker: MasterBroker, name: str) -> str:
+    """A topic that may be created and deleted; RequestError."""
+    problem = topic_problem(name)
+    if problem is None and is_system_topic(name, broker.identity.cluster, broker.identity.name):
+        problem = f"The topic[{name}] is conflict with system topic."
+    if problem is not None:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, problem)
+    return name
+
+
+def update_and_create_topic(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Have a topic as the request says, a new one or one that is there."""
+    name = _own_topic(broker, fields.text(request, "topic"))
+    readable = fields.integer(request, "readQueueNums", _DEFAULT_QUEUES)
+    writable = fields.integer(request, "writeQueueNums", _DEFAULT_QUEUES)
+    perm = fields.integer(request, "perm", 6)
+    if not 0 <= readable <= _MOST_QUEUES or not 0 <= writable <= _MOST_QUEUES or not 0 <= perm <= _MOST_PERM:
+        raise RequestError(
+            ResponseCode.INVALID_PARAMETER, f"{readable} and {writable} queues with perm {perm} are no topic's"
+        )
+    known = broker.topics.find(name)
+    attributes = dict(known.attributes) if known is not None else {}
+    attributes = _attributes(attributes, request.fields.get("attributes", ""))
+    topic = TopicConfig(
+        name,
+        readable,
+        writable,
+        perm,
+        request.fields.get("topicFilterType") or "SINGLE_TAG",
+        fields.integer(request, "topicSysFlag", 0),
+        fields.flag(request, "order"),
+        attributes,
+    )
+    broker.topics.put(topic)
+    return _when_written(broker.save_topics())
+
+
+def _attributes(old: dict[str, Any], text: str) -> dict[str, Any]:
+    """`old` with what `+name=value,-name` changes (AttributeParser)."""
+    for part in filter(None, text.split(",")):
+        name, _, value = part[1:].partition("=")
+        if part[0] == "+" and name and value:
+            old[name] = value
+        elif part[0] == "-" and name:
+            old.pop(name, None)
+        else:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, f"attribute {part!r} is neither +name=value nor -name")
+    if old.get("queue.type", _SIMPLE_QUEUES) != _SIMPLE_QUEUES:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, "topics of batch queues are not created here")
+    return old
+
+
+def delete_topic(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Forget a topic and the offsets that groups have of it. What was sent to it stays in log and queues, which have to
+    agree with each other."""
+    name = _own_topic(broker, fields.text(request, "topic"))
+    broker.topics.remove(name)
+    broker.offsets.remove(topic=name)
+    return _when_written(broker.save_topics())
+
+
+def update_group(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Have a group with these settings."""
+    settings = parse_body(request.body)
+    name = text_of(settings, "groupName")
+    if not is_legal_group(name):
+        raise RequestError(ResponseCode.INVALID_PARAMETER, f"{name!r} is no name of a group")
+    broker.groups.put(name, settings)
+    # mqadmin asks for it before all else
+    broker.topics.add_retry_topics([name])
+    return _when_written(broker.save_groups())
+
+
+def delete_group(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Remove a group, with its offsets if that is asked for."""
+    name = fields.text(request, "groupName")
+    broker.groups.remove(name)
+    if fields.flag(request, "cleanOffset") or fields.flag(request, "removeOffset"):
+        broker.offsets.remove(group=name)
+    return _when_written(broker.save_groups())
+
+
+def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Set a group to a time or an offset in a topic (AdminBrokerProcessor#resetOffset): its next pulls begin there."""
+    topic, group = broker.topic(fields.text(request, "topic")), fields.text(request, "group")
+    timestamp, only = fields.long(request, "timestamp"), fields.integer(request, "queueId", _FOR_ALL_QUEUES)
+    given = fields.long(request, "offset", -1)
+    if broker.groups.find(group) is None:
+        raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+    queue_ids = range(topic.read_queue_nums) if only == _FOR_ALL_QUEUES else [only]
+    table: dict[MessageQueue, Any] = {}
+    for queue_id in queue_ids:
+        first, end = broker.bounds(topic.name, queue_id)
+        offset = given
+        if given < 0:
+            found = end if timestamp < 0 or first == end else broker.reader.offset_at(topic.name, queue_id, timestamp)
+            current = broker.offsets.find(group, topic.name, queue_id)
+            is_forward = current is not None and found > current
+            offset = current if is_forward and not fields.flag(request, "isForce") and current is not None else found
+        elif not first <= given <= end:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queue {queue_id} of {topic.name} goes from {first} to {end}, not to {given}",
+            )
+        table[MessageQueue(broker.identity.name, queue_id, topic.name)] = offset
+        broker.offsets.reset(group, topic.name, queue_id, offset)
+    body = fastjson(bean(offsetTable=table))
+    _tell_members(broker, topic.name, group)
+    return RemotingCommand(ResponseCode.SUCCESS, body=body)
+
+
+def _tell_members(broker: MasterBroker, topic: str, group: str) -> None:
+    """Have the members share the queues out anew, which lets them pull at once."""
+    members = broker.clients.consumer_group(group)
+    for caller in list(members.channels) if members is not None else ():
+        caller.send(oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup=group))
+
+
+def get_all_delay_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """How far the delay levels have been delivered now."""
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(broker.delays.table()))
+
+
+SERVICES: dict[int, Service[MasterBroker]] = {
+    RequestCode.UPDATE_AND_CREATE_TOPIC: Service(update_and_create_topic, "a topic, answered when it is written"),
+    RequestCode.DELETE_TOPIC_IN_BROKER: Service(
+        delete_topic, "nobody sees it any more, its offsets are gone; created again it goes on behind its old messages"
+    ),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Service(update_group, "a group, answered when it is written"),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: Service(delete_group, "a group, and its offsets if asked for"),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Service(
+        reset_offset, "a group's next pulls begin at a time or an offset (21)", is_slow=True
+    ),
+    RequestCode.GET_ALL_DELAY_OFFSET: Service(get_all_delay_offset, "delivered delay levels, as they are now"),
+}

@@ -1,0 +1,1 @@
+"""Messages that wait for their delay to be over, and are delivered then."""

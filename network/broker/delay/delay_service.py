@@ -1,0 +1,130 @@
+"""Delivers delayed messages when they are due, level by level (ScheduleMessageService)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, WriteFailedError
+from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.network.broker.tables.config_table import config_table, next_version
+from rmqctl.network.broker.transactions.halves import HALF_TOPIC
+from rmqctl.network.broker.writable_broker import WritableBroker
+from rmqctl.store.queues.unit import QueueUnit
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+FILE = "delayOffset.json"
+# of one level in one step: clients must not wait for a level that is far behind
+_MOST_AT_ONCE = 200
+
+
+class DelayService:
+    """By level, the offset of the next message to be delivered in the level's queue of SCHEDULE_TOPIC_XXXX. Delivered
+    messages are at least once in the log: after a crash those since the last save come once more."""
+
+    def __init__(self, broker: WritableBroker) -> None:
+        """Goes on where delayOffset.json says. CorruptError and UnreadableError for a damaged one."""
+        found = config_table(broker.files, FILE, "offsetTable", broker.tell, "", is_written=True)
+        self._broker = broker
+        self._delays = broker.files.config.delay_levels()
+        self._version, self._content = found.version, found.content
+        self._offsets: dict[int, int] = {
+            level: offset for level, offset in found.rows.items() if isinstance(level, int) and isinstance(offset, int)
+        }
+        # when a level's next message is due (ms)
+        self._next: dict[int, int] = {}
+        self._saved_at = broker.clock()
+        self._has_changed = False
+        for level in range(1, len(self._delays) + 1):
+            self._clamp(level)
+
+    def _clamp(self, level: int) -> None:
+        """A level's queue may have lost its beginning to a cleaner, its end to a power failure."""
+        first, end = self._broker.bounds(SCHEDULE_TOPIC, level - 1)
+        offset = self._offsets.get(level, 0)
+        if not first <= offset <= end:
+            self._offsets[level] = min(max(offset, first), end)
+            self._has_changed = True
+
+    def table(self) -> dict[str, Any]:
+        """How far the levels are, as delayOffset.json has it."""
+        offsets = dict(sorted(self._offsets.items()))
+        return {**self._content, "dataVersion": self._version, "offsetTable": offsets}
+
+    def step(self, now: int) -> None:
+        """Deliver what is due at `now` (ms); save from time to time."""
+        for level in range(1, len(self._delays) + 1):
+            self._deliver_level(level, now)
+        if self._has_changed and now - self._saved_at >= self._broker.settings.flush_delay_offset_interval:
+            self.save()
+
+    def save(self) -> None:
+        """Have the offsets written, once all that was delivered is on disk."""
+        self._saved_at, self._has_changed = self._broker.clock(), False
+        self._version = next_version(self._version, self._saved_at)
+        self._broker.saver.save(FILE, self.table, self._broker.store.flush)
+
+    def _deliver_level(self, level: int, now: int) -> None:
+        view = self._broker.view(SCHEDULE_TOPIC, level - 1)
+        if view is None:
+            return
+        end, offset = view.queue.max_offset, self._offsets.get(level, 0)
+        latest = now + self._delays[level - 1]
+        if offset >= end or now < self._next.get(level, 0) <= latest:
+            return
+        for count, unit in enumerate(view.queue.units(offset, end)):
+            # a due time that no delay leads to: the clock was set back
+            due = unit.tags_code if unit.tags_code <= latest else now
+            if due > now or count >= _MOST_AT_ONCE:
+                self._next[level] = due
+                return
+            try:
+                message = self._due_message(level, view.message_of(unit))
+            except (CorruptError, NotFoundError) as error:
+                self._pass_over(level, unit, str(error))
+                message = None
+            if message is not None and not self._is_put(message):
+                self._next.pop(level, None)
+                return
+            self._offsets[level] = unit.next_queue_offset
+            self._has_changed = True
+        self._next.pop(level, None)
+
+    def _due_message(self, level: int, stored: StoredMessage) -> Message | None:
+        """The message as it is delivered (ScheduleMessageService#messageTimeUp): its properties stay as they are, with
+        its delay and its place, which keeps it from being delayed again. None for one that goes nowhere."""
+        properties = stored.properties()
+        topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID, "")
+        if topic == HALF_TOPIC:
+            return None
+        if topic is None or not queue_id.isdecimal():
+            raise CorruptError(f"the message at {stored.physical_offset} does not say where it is to be delivered")
+        return Message(
+            topic,
+            stored.body,
+            int(queue_id),
+            stored.flag,
+            properties,
+            stored.property_bytes,
+            sys_flag=stored.sys_flag,
+            born_timestamp=stored.born_timestamp,
+            born_host=stored.born_host,
+            store_host=stored.store_host,
+            reconsume_times=stored.reconsume_times,
+        )
+
+    def _is_put(self, message: Message) -> bool:
+        try:
+            result = self._broker.put([message]).results[0]
+        except (UsageError, WriteFailedError) as error:
+            self._broker.tell_once((message.topic, -1), f"a delayed message for {message.topic} waits on: {error}")
+            return False
+        if result.status.is_stored:
+            return True
+        text = f"a delayed message for {message.topic} waits on: {result.status}: {result.detail}"
+        self._broker.tell_once((message.topic, -1), text)
+        return False
+
+    def _pass_over(self, level: int, unit: QueueUnit, error: str) -> None:
+        place = (SCHEDULE_TOPIC, unit.queue_offset)
+        self._broker.tell_once(place, f"a message delayed by level {level} is passed over: {error}")

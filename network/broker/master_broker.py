@@ -1,0 +1,36 @@
+"""A whole broker: what clients ask of it, and all that goes on by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqctl.network.broker.broker import wall_clock
+from rmqctl.network.broker.delay.delay_service import DelayService
+from rmqctl.network.broker.tables.identity import BrokerIdentity
+from rmqctl.network.broker.transactions.open_transactions import OpenTransactions
+from rmqctl.network.broker.writable_broker import WritableBroker
+from rmqctl.network.remoting.services import Tell
+from rmqctl.store.message_store import MessageStore
+
+
+class MasterBroker(WritableBroker):
+    """A writable broker that delivers delayed messages and sees to transactions."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        identity: BrokerIdentity,
+        tell: Tell,
+        clock: Callable[[], int] = wall_clock,
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        """Everything goes on where the store's files say; errors as for WritableBroker."""
+        super().__init__(store, identity, tell, clock, properties)
+        self.delays = DelayService(self)
+        self.transactions = OpenTransactions(self)
+        self.steps += [self.delays.step, self.transactions.step]
+
+    def close(self) -> None:
+        """Write what is not written yet."""
+        self.delays.save()
+        super().close()

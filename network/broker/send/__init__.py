@@ -1,0 +1,1 @@
+"""What producers send and consumers send back: checked, assembled and put."""

@@ -1,0 +1,54 @@
+"""How puts end, as answers to who has sent (SendMessageProcessor#handlePutMessageResult)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rmqctl.formats.errors import UsageError, WriteFailedError
+from rmqctl.formats.message import Message
+from rmqctl.network.broker.writable_broker import WritableBroker
+from rmqctl.network.remoting.codes import ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.services import Reply, RequestError
+from rmqctl.store.status import PutStatus
+from rmqctl.store.write.result import PutResult
+
+_CODES = {
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
+}
+_FLUSH_TIMEOUT = "flush disk timeout, maybe because of synchronous flush or slow disk."
+
+Answer = Callable[[Sequence[PutResult]], Mapping[str, str]]
+
+
+def put_and_answer(
+    broker: WritableBroker,
+    messages: Sequence[Message],
+    answer: Answer,
+    *,
+    batch: bool = False,
+    always: Mapping[str, str],
+) -> Reply:
+    """Put, and answer with the fields that `answer` makes of the results once the message is as durable as it wants to
+    be. `always`: fields of answers of any kind. RequestError where it is not stored."""
+    try:
+        put = broker.put(messages, batch=batch)
+    except (UsageError, WriteFailedError) as error:
+        broker.tell(f"a message for {messages[0].topic} is not stored: {error}")
+        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error), always) from error
+    first = put.results[0]
+    if not first.status.is_stored:
+        code = _CODES.get(first.status, ResponseCode.SYSTEM_ERROR)
+        raise RequestError(code, f"{first.status}: {first.detail}", always)
+    fields = {**always, **answer(put.results)}
+
+    def answered(in_time: bool) -> RemotingCommand:
+        if in_time:
+            return RemotingCommand(ResponseCode.SUCCESS, fields)
+        return RemotingCommand(ResponseCode.FLUSH_DISK_TIMEOUT, fields, remark=_FLUSH_TIMEOUT)
+
+    return broker.when_durable(put, answered)

@@ -1,0 +1,1 @@
+"""What the broker knows by name: topics, groups, offsets, clients, locks."""

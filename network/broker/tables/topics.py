@@ -1,0 +1,139 @@
+"""The topics of a store: those that its broker configured, and those that only its consume queues know."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from rmqctl.network.broker.tables.config_table import config_table, next_version
+from rmqctl.network.remoting.codes import ResponseCode
+from rmqctl.network.remoting.services import RequestError, Tell
+from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, RETRY_PREFIX, TopicConfig, retry_topic, topic_from_bean
+from rmqctl.store.store_files import StoreFiles
+
+_SYSTEM_TOPICS = frozenset(
+    "TBW102 SCHEDULE_TOPIC_XXXX BenchmarkTest RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRACE_TOPIC "
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC SELF_TEST_TOPIC OFFSET_MOVED_EVENT CHECKPOINT_TOPIC".split()
+)
+_SYSTEM_PREFIX = "rmq_sys_"
+DEFAULT_TOPIC = "TBW102"
+"""A topic that lends its settings to new ones; where nothing can be created it must not be seen."""
+# topics that were deleted and have queues all the same: a key of ours in topics.json, which a broker ignores
+_DELETED = "rmqctlDeletedTopics"
+# what clients may make us remember
+_MOST_TOPICS = 100_000
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+_LONGEST = 127
+
+
+class TopicTable:
+    """Topics by name. A queue that has files counts as readable although the configuration has fewer: no message may be
+    out of reach. Where topics are written, it is the configuration that counts."""
+
+    FILE = "topics.json"
+
+    def __init__(self, files: StoreFiles, tell: Tell, *, is_written: bool = False) -> None:
+        """UnsupportedError where the queues cannot be read. A damaged topics.json is told, and its topics are then
+        those of the queues. `is_written`: topics are created here; a damaged file is a CorruptError then."""
+        found = config_table(
+            files,
+            self.FILE,
+            "topicConfigTable",
+            tell,
+            "topics are those of the consume queues alone",
+            is_written=is_written,
+        )
+        table, self.data_version, self._content = found
+        self._is_written = is_written
+        deleted = self._content.get(_DELETED) if is_written else None
+        self._deleted = {name for name in deleted if isinstance(name, str)} if isinstance(deleted, list) else set()
+        self._topics: dict[str, TopicConfig] = {
+            name: topic_from_bean(name, one)
+            for name, one in table.items()
+            if isinstance(name, str) and isinstance(one, dict)
+        }
+        self._widen(files)
+
+    def _widen(self, files: StoreFiles) -> None:
+        queues: dict[str, int] = defaultdict(int)
+        for queue in files.queues.all():
+            queues[queue.topic] = max(queues[queue.topic], queue.queue_id + 1)
+        for name, count in queues.items():
+            if name in self._deleted and name not in self._topics:
+                continue
+            topic = self._topics.get(name) or TopicConfig(name, count, count)
+            if not self._is_written or name not in self._topics:
+                self._topics[name] = topic._replace(read_queue_nums=max(topic.read_queue_nums, count))
+
+    def find(self, name: str) -> TopicConfig | None:
+        """The topic; None if there is none of that name."""
+        return self._topics.get(name)
+
+    def add_retry_topics(self, groups: Iterable[str]) -> None:
+        """See to it that each group has its retry topic: clients ask for that before all else."""
+        for group in groups:
+            name = retry_topic(group)
+            if name not in self._topics:
+                self._topics[name] = TopicConfig(name, 1, 1)
+
+    def all(self) -> list[TopicConfig]:
+        """All topics, by name."""
+        return [topic for _, topic in sorted(self._topics.items())]
+
+    def routes(self) -> dict[str, TopicConfig]:
+        """Topics as a route shows them: where nothing can be written for reading only."""
+        if self._is_written:
+            return dict(self._topics)
+        return {
+            topic.name: topic._replace(perm=topic.perm & ~PERM_WRITE)
+            for topic in self.all()
+            if topic.name != DEFAULT_TOPIC
+        }
+
+    # ---- where topics are created
+
+    def put(self, topic: TopicConfig) -> TopicConfig:
+        """Have a topic, in the place of the one of this name. RequestError where there are too many."""
+        if topic.name not in self._topics and len(self._topics) >= _MOST_TOPICS:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"no more than {_MOST_TOPICS} topics are remembered")
+        self._topics[topic.name] = topic
+        self._deleted.discard(topic.name)
+        return topic
+
+    def remove(self, name: str) -> None:
+        """Forget a topic, although there may be queues of it."""
+        if self._topics.pop(name, None) is not None and len(self._deleted) < _MOST_TOPICS:
+            self._deleted.add(name)
+
+    def content(self, now: int) -> dict[str, Any]:
+        """What topics.json is to hold, as a new version of `now` (ms)."""
+        self.data_version = next_version(self.data_version, now)
+        table = {topic.name: topic.as_bean() for topic in self.all()}
+        content = {name: value for name, value in self._content.items() if name != _DELETED}
+        content |= {"dataVersion": self.data_version, "topicConfigTable": table}
+        return {**content, _DELETED: sorted(self._deleted)} if self._deleted else content
+
+
+def topic_problem(name: str) -> str | None:
+    """What is wrong with the name of a topic, None if nothing is (TopicValidator#validateTopic)."""
+    if not name.strip():
+        return "The specified topic is blank."
+    if not _LEGAL.fullmatch(name):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    return "The specified topic is longer than topic max length." if len(name) > _LONGEST else None
+
+
+def is_system_topic(name: str, cluster: str, broker_name: str) -> bool:
+    """Whether the broker has it for itself (TopicValidator#isSystemTopic)."""
+    own = (cluster, broker_name, f"{cluster}_REPLY_TOPIC")
+    return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX) or name in own
+
+
+def is_retry_topic(name: str) -> bool:
+    """Whether it belongs to one group's retries."""
+    return name.startswith(RETRY_PREFIX)
+
+
+__all__ = ["DEFAULT_TOPIC", "PERM_READ", "TopicTable", "is_retry_topic", "is_system_topic", "topic_problem"]

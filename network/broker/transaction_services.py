@@ -1,0 +1,81 @@
+"""Producers say how their transactions end (EndTransactionProcessor)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from rmqctl.network.broker.master_broker import MasterBroker
+from rmqctl.network.broker.send.put_answers import put_and_answer
+from rmqctl.network.broker.transactions import halves
+from rmqctl.network.remoting import fields
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.services import Caller, Reply, RequestError, Service
+from rmqctl.store.read.frames import message_at
+from rmqctl.store.write.result import PutResult
+
+
+def end_transaction(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Commit a half message or roll it back; an answer that is neither changes nothing."""
+    how = fields.integer(request, "commitOrRollback")
+    if how not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+        return RemotingCommand(ResponseCode.SUCCESS)
+    half = _half_message(broker, request)
+    _require_time(broker, request, half)
+    transactions = broker.transactions
+    if transactions.is_ended(half.queue_offset):
+        return RemotingCommand(ResponseCode.SUCCESS)
+    if how == TRANSACTION_ROLLBACK:
+        transactions.end(half.queue_offset)
+        return RemotingCommand(ResponseCode.SUCCESS)
+    properties = half.properties()
+    topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID, "")
+    if topic is None or not queue_id.isdecimal():
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "the half message does not say which topic it is for")
+
+    def end(_: Sequence[PutResult]) -> dict[str, str]:
+        transactions.end(half.queue_offset)
+        return {}
+
+    return put_and_answer(broker, [halves.committed(half, topic, int(queue_id))], end, always={})
+
+
+def _half_message(broker: MasterBroker, request: RemotingCommand) -> StoredMessage:
+    """The half message that is meant; RequestError where there is none, or another one."""
+    offset = fields.long(request, "commitLogOffset")
+    try:
+        half = message_at(broker.files.log, offset)
+    except (NotFoundError, CorruptError) as error:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: {error.message}"
+        ) from error
+    if half.topic != halves.HALF_TOPIC or half.properties().get(halves.PRODUCER_GROUP) != fields.text(
+        request, "producerGroup"
+    ):
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+    if half.queue_offset != fields.long(request, "tranStateTableOffset"):
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+    return half
+
+
+def _require_time(broker: MasterBroker, request: RemotingCommand, half: StoredMessage) -> None:
+    """Whoever asked for a time without checks must end the transaction within it."""
+    seconds = half.properties().get(halves.IMMUNITY, "")
+    if fields.flag(request, "fromTransactionCheck") or not seconds.isdecimal() or len(seconds) > 9:
+        return
+    limit = max(int(seconds) * 1000, broker.settings.transaction_time_out)
+    if broker.clock() - half.born_timestamp > limit:
+        raise RequestError(
+            ResponseCode.ILLEGAL_OPERATION, f"the transaction was to be ended within {limit} ms: its producer is asked"
+        )
+
+
+SERVICES: dict[int, Service[MasterBroker]] = {
+    RequestCode.END_TRANSACTION: Service(
+        end_transaction, "committed or rolled back; producers are asked (39) for the end of what has none"
+    ),
+}

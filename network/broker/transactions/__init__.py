@@ -1,0 +1,1 @@
+"""Transactions: half messages, their end, and the producers that are asked for it."""

@@ -1,0 +1,200 @@
+"""Which half messages have no end yet; their producers are asked for it (TransactionalMessageServiceImpl#check)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, WriteFailedError
+from rmqctl.formats.message import Message, StoredMessage, frame_bytes, prepare_frame
+from rmqctl.formats.properties import encode_properties
+from rmqctl.network.broker.transactions import halves
+from rmqctl.network.broker.writable_broker import WritableBroker
+from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.services import oneway
+from rmqctl.store.write.result import PutResult
+
+_HOUR_MS = 3_600_000
+# half messages looked at in one step: clients must not wait for a long list
+_MOST_AT_ONCE = 100
+# those that have their end are passed so many at a time
+_PASSED_AT_ONCE = 10_000
+
+
+class OpenTransactions:
+    """The half queue from the first half message without an end on, and which of those behind it have one.
+
+    How far it is stands among the consumer offsets, under a group of the broker's own; ends are in the op topic: so a
+    restart goes on where it was. A half message whose producer was asked is copied behind the others, and the copy
+    takes its place.
+    """
+
+    def __init__(self, broker: WritableBroker) -> None:
+        self._broker = broker
+        self._half = self._stored_offset(halves.HALF_TOPIC)
+        self._op = self._stored_offset(halves.OP_TOPIC)
+        # queue offsets of half messages from there on: those that need no more looks, and among them those that ended
+        self._dealt_with: set[int] = set()
+        self._ended: set[int] = set()
+        # the copy that took a half message's place
+        self._copies: dict[int, int] = {}
+        # what ended half messages, in the op topic's order
+        self._ops: deque[tuple[int, list[int]]] = deque()
+        self._begun = broker.clock()
+        self._rounds = self._forever()
+        self._turn = 0
+        self._read_ops()
+
+    def _stored_offset(self, topic: str) -> int:
+        first, end = self._broker.bounds(topic, 0)
+        return min(max(self._broker.offsets.find(halves.GROUP, topic, 0) or 0, first), end)
+
+    def _read_ops(self) -> None:
+        view = self._broker.view(halves.OP_TOPIC, 0)
+        if view is None:
+            return
+        for unit in view.queue.units(self._op, view.queue.max_offset):
+            try:
+                ended = halves.ended_offsets(view.message_of(unit).body)
+            except (CorruptError, NotFoundError) as error:
+                self._broker.tell(f"ends of transactions are not known, their producers will be asked: {error}")
+                ended = []
+            self._note_end(unit.queue_offset, ended)
+
+    def _note_end(self, op_offset: int, ended: list[int]) -> None:
+        self._ops.append((op_offset, ended))
+        open_ones = {offset for offset in ended if offset >= self._half}
+        self._ended |= open_ones
+        self._dealt_with |= open_ones
+
+    def is_ended(self, queue_offset: int) -> bool:
+        """Whether a half message is known to have its end."""
+        return queue_offset in self._ended
+
+    def end(self, queue_offset: int) -> PutResult:
+        """A half message has come to its end, and with it the copy that took its place; what the put of the mark gave.
+        Errors of the store are raised."""
+        ended = [queue_offset]
+        while ended[-1] in self._copies:
+            ended.append(self._copies.pop(ended[-1]))
+        result = self._broker.put([halves.ended(ended)]).results[0]
+        if result.status.is_stored and result.queue_offset is not None:
+            self._note_end(result.queue_offset, ended)
+        return result
+
+    # ---- rounds
+
+    def step(self, now: int) -> None:
+        """A part of a round, if it is time for one (ms)."""
+        next(self._rounds)
+
+    def _forever(self) -> Iterator[None]:
+        clock, interval = self._broker.clock, self._broker.settings.transaction_check_interval
+        while True:
+            while clock() - self._begun < interval:
+                yield
+            self._begun = clock()
+            yield from self._round(self._begun)
+            yield from self._advance()
+
+    def _round(self, begun: int) -> Iterator[None]:
+        """Look at every half message without an end that was there when the round began."""
+        end = self._broker.bounds(halves.HALF_TOPIC, 0)[1]
+        view = self._broker.view(halves.HALF_TOPIC, 0)
+        if view is None:
+            return
+        looked_at = 0
+        for offset in range(self._half, end):
+            if (offset - self._half + 1) % _PASSED_AT_ONCE == 0 or looked_at == _MOST_AT_ONCE:
+                looked_at = 0
+                yield
+            if offset in self._dealt_with:
+                continue
+            looked_at += 1
+            unit = view.queue.unit(offset)
+            try:
+                if unit is None or self._look_at(view.message_of(unit), begun):
+                    self._dealt_with.add(offset)
+            except (CorruptError, NotFoundError) as error:
+                self._broker.tell_once((halves.HALF_TOPIC, offset), f"a half message is passed over: {error}")
+                self._dealt_with.add(offset)
+            except (UsageError, WriteFailedError) as error:
+                self._broker.tell_once((halves.HALF_TOPIC, -1), f"producers are not asked for now: {error}")
+                return
+
+    def _look_at(self, half: StoredMessage, now: int) -> bool:
+        """Ask for the end of a half message if it is time to; whether it is dealt with."""
+        settings, properties = self._broker.settings, half.properties()
+        times = _whole(properties.get(halves.CHECK_TIMES, "0")) or 0
+        age = now - half.born_timestamp
+        kept_for = self._broker.files.config.file_reserved_time * _HOUR_MS
+        if times >= settings.transaction_check_max or age > kept_for:
+            self._broker.create_topic(halves.GIVEN_UP_TOPIC, 1)
+            return self._is_put(halves.given_up(half)) is not None
+        immunity = settings.transaction_time_out
+        if halves.IMMUNITY in properties:
+            seconds = _whole(properties[halves.IMMUNITY])
+            immunity = settings.transaction_time_out if seconds is None else seconds * 1000
+        if 0 <= age < immunity:
+            return False
+        copy = halves.asked_about(half, times + 1)
+        result = self._is_put(copy)
+        if result is None:
+            return False
+        if result.queue_offset is not None:
+            self._copies[half.queue_offset] = result.queue_offset
+        self._ask(copy, result, now)
+        return True
+
+    def _is_put(self, message: Message) -> PutResult | None:
+        result = self._broker.put([message]).results[0]
+        if result.status.is_stored:
+            return result
+        self._broker.tell_once((message.topic, -1), f"{message.topic}: {result.status}: {result.detail}")
+        return None
+
+    def _ask(self, half: Message, result: PutResult, now: int) -> None:
+        """Ask one producer of the message's group, if there is any (AbstractTransactionalMessageCheckListener)."""
+        properties = half.properties
+        producers = list(self._broker.clients.producers(properties.get(halves.PRODUCER_GROUP, "")))
+        topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID, "0")
+        if not producers or topic is None or result.store_host is None:
+            return
+        self._turn += 1
+        stored = encode_properties(properties)
+        original = half._replace(topic=topic, queue_id=_whole(queue_id) or 0, property_bytes=stored)
+        parts = prepare_frame(original, result.store_host, original.born_timestamp or 0)
+        body = frame_bytes(parts, result.queue_offset or 0, result.physical_offset or 0, now)
+        unique_key = properties.get(names.UNIQUE_KEY, "")
+        request = oneway(
+            RequestCode.CHECK_TRANSACTION_STATE,
+            bname=self._broker.identity.name,
+            topic=halves.HALF_TOPIC,
+            tranStateTableOffset=str(result.queue_offset),
+            commitLogOffset=str(result.physical_offset),
+            msgId=unique_key,
+            transactionId=unique_key,
+            offsetMsgId=result.message_id or "",
+        )
+        producers[self._turn % len(producers)].send(request._replace(body=body))
+
+    def _advance(self) -> Iterator[None]:
+        """Move on over what is dealt with."""
+        begin = self._half
+        while self._half in self._dealt_with:
+            if (self._half - begin + 1) % _PASSED_AT_ONCE == 0:
+                yield
+            self._dealt_with.discard(self._half)
+            self._ended.discard(self._half)
+            self._half += 1
+        while self._ops and all(offset < self._half for offset in self._ops[0][1]):
+            self._op = self._ops.popleft()[0] + 1
+        for topic, offset in ((halves.HALF_TOPIC, self._half), (halves.OP_TOPIC, self._op)):
+            if offset:
+                self._broker.offsets.commit(halves.GROUP, topic, 0, offset)
+
+
+def _whole(text: str) -> int | None:
+    """A number that is not negative; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -1,0 +1,181 @@
+"""What producers and consumers share: routes, connections, heartbeats (MQClientInstance)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rmqctl.formats.errors import RemoteError
+from rmqctl.network.clients.channel import LANGUAGE, Connection, Dial
+from rmqctl.network.clients.routes import Route, route_of
+from rmqctl.network.clients.sockets import SocketChannel
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.fastjson import fastjson
+from rmqctl.network.unique_ids import own_address
+
+SECONDS = 3.0
+"""How long an answer is waited for (sendMsgTimeout, mqClientApiTimeout)."""
+_ROUTE_SECONDS = 30.0
+_HEARTBEAT_SECONDS = 30.0
+
+
+class BrokerError(RemoteError):
+    """A server answered with a code that is no success: `answer_code`."""
+
+    code = "RMQ-E-019"
+    answer_code = 0
+
+    @classmethod
+    def of(cls, address: str, answer: RemotingCommand) -> BrokerError:
+        """The error for an answer."""
+        error = cls(f"{address} answered with {answer.code}: {answer.remark or 'it does not say why'}")
+        error.answer_code = answer.code
+        return error
+
+
+class Client:
+    """One client of a cluster. `dial` opens channels: over TCP unless another way is given.
+
+    Requests that servers send are handed to `on_request` with the address they came from.
+    """
+
+    _count = 0
+
+    def __init__(
+        self,
+        namesrv: str,
+        dial: Dial = SocketChannel,
+        on_request: Callable[[str, RemotingCommand], None] = lambda address, command: None,
+    ) -> None:
+        """`namesrv`: addresses `host:port`, separated by `;`."""
+        Client._count += 1
+        self.client_id = f"{own_address() or '127.0.0.1'}@{os.getpid()}#{time.time_ns()}{Client._count}"
+        self._name_servers = [address for address in namesrv.split(";") if address]
+        self._dial = dial
+        self._on_request = on_request
+        self._lock = threading.Lock()
+        self._connections: dict[str, Connection] = {}
+        self._routes: dict[str, tuple[float, Route]] = {}
+        self._heartbeat: dict[str, Any] | None = None
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # ---- requests
+
+    def connection(self, address: str) -> Connection:
+        """A connection that is open, a new one if need be. RemoteError."""
+        with self._lock:
+            found = self._connections.get(address)
+        if found is not None and found.is_open:
+            return found
+        made = Connection(address, self._dial, lambda command: self._on_request(address, command))
+        with self._lock:
+            found = self._connections.get(address)
+            if found is None or not found.is_open:
+                self._connections[address] = found = made
+        if found is not made:
+            # somebody else was faster
+            made.close()
+            return found
+        if self._heartbeat is not None and address in self._brokers():
+            self._beat_at(address)
+        return made
+
+    def _brokers(self) -> set[str]:
+        """Addresses of all brokers that are known."""
+        return {address for _, route in list(self._routes.values()) for address in route.addresses.values()}
+
+    def ask(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, Any] | None = None,
+        body: bytes = b"",
+        *,
+        seconds: float = SECONDS,
+        allowed: tuple[int, ...] = (),
+    ) -> RemotingCommand:
+        """The answer of a server. RemoteError; BrokerError for a code that is neither success nor `allowed`."""
+        answer = self.connection(address).request(RemotingCommand(code, texts(fields or {}), body), seconds)
+        if answer.code != ResponseCode.SUCCESS and answer.code not in allowed:
+            raise BrokerError.of(address, answer)
+        return answer
+
+    # ---- routes
+
+    def route(self, topic: str, *, anew: bool = False) -> Route | None:
+        """Where a topic is; None if no name server knows it. Looked up every 30 s, or `anew`."""
+        found = self._routes.get(topic)
+        if found is not None and not anew and time.monotonic() - found[0] < _ROUTE_SECONDS:
+            return found[1]
+        answer = self._ask_name_server(topic)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._routes.pop(topic, None)
+            return None
+        route = route_of(topic, answer.body)
+        self._routes[topic] = (time.monotonic(), route)
+        return route
+
+    def _ask_name_server(self, topic: str) -> RemotingCommand:
+        """The answer of the first name server that gives one."""
+        problem: RemoteError = RemoteError("no name server is given", hint="name one as HOST:PORT")
+        for address in list(self._name_servers):
+            try:
+                fields = {"topic": topic}
+                allowed = (int(ResponseCode.TOPIC_NOT_EXIST),)
+                return self.ask(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, allowed=allowed)
+            except RemoteError as error:
+                problem = error
+                # the next one comes first from now on
+                self._name_servers = [*self._name_servers[1:], self._name_servers[0]]
+        raise problem
+
+    # ---- heartbeats
+
+    def start_heartbeats(self, content: dict[str, Any]) -> None:
+        """Tell every broker that is connected what this client is, now and every 30 s."""
+        self._heartbeat = {"clientID": self.client_id, **content}
+        self.beat()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._beat_on, name="rmqctl-heartbeat", daemon=True)
+            self._thread.start()
+
+    def _beat_on(self) -> None:
+        while not self._closing.wait(_HEARTBEAT_SECONDS):
+            self.beat()
+
+    def beat(self) -> None:
+        """Tell the brokers now."""
+        for address in sorted(self._brokers()):
+            try:
+                if self.connection(address).is_open:
+                    self._beat_at(address)
+            except RemoteError:
+                continue  # the next request will say so
+
+    def _beat_at(self, address: str) -> None:
+        self.ask(address, RequestCode.HEART_BEAT, body=fastjson(self._heartbeat))
+
+    def close(self) -> None:
+        """End all connections."""
+        self._closing.set()
+        with self._lock:
+            connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            connection.close()
+
+
+def texts(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Fields of a header as texts; what is None is left out."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in fields.items()
+        if value is not None
+    }
+
+
+__all__ = ["LANGUAGE", "SECONDS", "BrokerError", "Client", "texts"]

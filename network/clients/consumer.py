@@ -1,0 +1,288 @@
+"""Takes messages as a member of a group: its share of the queues, its offsets (DefaultLitePullConsumerImpl)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any, Literal, NamedTuple
+
+from rmqctl.formats.errors import RemoteError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.network.clients.allocate import Allocate, averagely
+from rmqctl.network.clients.channel import Dial
+from rmqctl.network.clients.client import BrokerError, Client, texts
+from rmqctl.network.clients.frames_of import messages_of
+from rmqctl.network.clients.sockets import SocketChannel
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.fastjson import MessageQueue, bean, parse_body
+from rmqctl.network.topic_config import retry_topic
+from rmqctl.store.read.message_filter import TagFilter
+
+Where = Literal["first", "last"] | int
+"""Where a group begins that has no offset: at the first message, behind the last, or at a store time (ms)."""
+
+_LIMIT = 32
+_REBALANCE_SECONDS = 20.0
+_COMMIT_SECONDS = 5.0
+# PullSysFlag: wait for messages; the subscription is in the request
+_SUSPEND, _SUBSCRIPTION = 2, 4
+# brokerSuspendMaxTimeMillis of a push consumer; a broker that looks at its pulls every 5 s answers up to 20 s later
+_SUSPEND_MS = 15_000
+_GIVEN_UP_SECONDS = 45.0
+# how often members that came or went are looked for
+_LOOK_SECONDS = 0.2
+_PULL_CODES = (
+    int(ResponseCode.SUCCESS),
+    int(ResponseCode.PULL_NOT_FOUND),
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+    int(ResponseCode.PULL_OFFSET_MOVED),
+)
+
+
+class _Pull(NamedTuple):
+    """A pull that waits for its answer: asked for messages from `offset` on, at a monotonic time in s."""
+
+    address: str
+    offset: int
+    asked_at: float
+    answer: Future[RemotingCommand]
+
+
+class Consumer:
+    """One member of a group. A context manager; for one thread.
+
+    Queues are shared out among the members anew every 20 s, and at once when the broker says that one came or went.
+    Offsets are committed every 5 s and at the end, unless `commit` is False: then the group stays where it is.
+    """
+
+    def __init__(
+        self,
+        namesrv: str,
+        group: str,
+        topic: str,
+        tags: str = "*",
+        *,
+        begin: Where = "last",
+        commit: bool = True,
+        allocate: Allocate = averagely,
+        joins: bool = True,
+        dial: Dial = SocketChannel,
+    ) -> None:
+        """UsageError for tags that are none. `begin` counts for queues in which the group has no offset. An onlooker,
+        who does not join the group, gets all queues and begins there in each of them."""
+        self._filter = TagFilter(tags)
+        self._client = Client(namesrv, dial, self._asked)
+        self.client_id = self._client.client_id
+        self.group = group
+        self.topic = topic
+        self._tags = tags
+        self._begin = begin
+        self._commits = commit
+        self._allocate = allocate
+        self._joins = joins
+        self._offsets: dict[MessageQueue, int] = {}
+        self._unsaved: set[MessageQueue] = set()
+        self._balance_at = 0.0
+        self._saved_at = time.monotonic()
+        self._changed = threading.Event()
+        self._pulls: dict[MessageQueue, _Pull] = {}
+
+    # ---- messages
+
+    def poll(self, seconds: float) -> list[StoredMessage]:
+        """Some messages; an empty list if none come within `seconds`. What was given before counts as consumed with the
+        next call. RemoteError where no broker can be asked."""
+        return [message for _, message in self._poll(seconds)]
+
+    def _poll(
+        self, seconds: float, ends: Mapping[MessageQueue, int] | None = None
+    ) -> list[tuple[MessageQueue, StoredMessage]]:
+        """Messages of the queue that has some first; with `ends` only of queues that have not come there."""
+        until = time.monotonic() + seconds
+        while True:
+            self._rebalance()
+            self._save(is_due=True)
+            for queue, offset in self._offsets.items():
+                if queue not in self._pulls and (ends is None or offset < ends.get(queue, 0)):
+                    self._pulls[queue] = self._pull(queue, offset)
+            left = until - time.monotonic()
+            if not self._pulls:
+                self._changed.wait(max(0.0, min(left, _LOOK_SECONDS)))
+            wait([pull.answer for pull in self._pulls.values()], max(0.0, min(left, _LOOK_SECONDS)), FIRST_COMPLETED)
+            for queue, pull in list(self._pulls.items()):
+                found = self._taken(queue, pull)
+                if found:
+                    return [(queue, message) for message in found]
+            if time.monotonic() >= until:
+                return []
+
+    def messages(self, *, to_the_end: bool) -> Generator[StoredMessage, None, None]:
+        """Message after message: for ever, or up to where the queues end when that is found out first."""
+        ends: dict[MessageQueue, int] = {}
+        if to_the_end:
+            self._rebalance()
+            ends = {queue: self._bound(queue, RequestCode.GET_MAX_OFFSET) for queue in self._offsets}
+        while not to_the_end or any(self._offsets.get(queue, end) < end for queue, end in ends.items()):
+            for queue, message in self._poll(1, ends if to_the_end else None):
+                if to_the_end and message.queue_offset >= ends.get(queue, 0):
+                    # it came later, and is left for the next time
+                    self._offsets[queue] = message.queue_offset
+                    break
+                try:
+                    yield message
+                except GeneratorExit:
+                    # what was pulled with it is not consumed
+                    self._offsets[queue] = message.queue_offset + 1
+                    raise
+
+    def _pull(self, queue: MessageQueue, offset: int) -> _Pull:
+        """Ask for messages; the answer comes when there are some, or after a while without any."""
+        address = self._address(queue)
+        fields = {
+            "consumerGroup": self.group, "topic": queue.topic, "queueId": queue.queue_id, "queueOffset": offset,
+            "maxMsgNums": _LIMIT, "sysFlag": _SUSPEND | _SUBSCRIPTION, "commitOffset": 0, "subVersion": 0,
+            "suspendTimeoutMillis": _SUSPEND_MS, "subscription": self._tags, "expressionType": "TAG",
+        }  # fmt: skip
+        request = RemotingCommand(RequestCode.PULL_MESSAGE, texts(fields))
+        return _Pull(address, offset, time.monotonic(), self._client.connection(address).submit(request))
+
+    def _taken(self, queue: MessageQueue, pull: _Pull) -> list[StoredMessage]:
+        """What a pull has brought, which is over then; nothing if it goes on. RemoteError where it failed."""
+        if not pull.answer.done():
+            if time.monotonic() - pull.asked_at > _GIVEN_UP_SECONDS:
+                raise RemoteError(f"{pull.address}: a pull is not answered")
+            return []
+        del self._pulls[queue]
+        answer = pull.answer.result()
+        if answer.code not in _PULL_CODES:
+            raise BrokerError.of(pull.address, answer)
+        if self._offsets.get(queue) != pull.offset:
+            # the queue was given away meanwhile, or is taken from elsewhere on
+            return []
+        self._offsets[queue] = int(answer.fields["nextBeginOffset"])
+        if self._offsets[queue] != pull.offset:
+            self._unsaved.add(queue)
+        # brokers compare hashes of tags only
+        found = messages_of(answer.body)
+        return [one for one in found if self._filter.is_all or self._filter.matches(one.properties().get("TAGS"))]
+
+    # ---- queues
+
+    def _asked(self, address: str, command: RemotingCommand) -> None:
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            self._changed.set()
+
+    def _rebalance(self) -> None:
+        now = time.monotonic()
+        if now < self._balance_at and not self._changed.is_set():
+            return
+        self._changed.clear()
+        self._balance_at = now + _REBALANCE_SECONDS
+        route = self._client.route(self.topic, anew=True)
+        if route is None or not route.readable:
+            raise RemoteError(f"no broker has messages of topic {self.topic!r}", hint="look for its name with mqadmin")
+        mine = set(route.readable)
+        if self._joins:
+            self._client.start_heartbeats(self._heartbeat())
+            members = self._members(next(iter(route.addresses.values())))
+            mine = set(self._allocate(sorted(route.readable), members, self.client_id))
+        self._save(is_due=False)
+        self._offsets = {queue: offset for queue, offset in self._offsets.items() if queue in mine}
+        for queue in sorted(mine - self._offsets.keys()):
+            self._offsets[queue] = self._start_of(queue)
+
+    def _members(self, address: str) -> list[str]:
+        answer = self._client.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self.group})
+        return sorted(str(one) for one in parse_body(answer.body).get("consumerIdList", []))
+
+    def _heartbeat(self) -> dict[str, Any]:
+        version = time.time_ns() // 1_000_000
+        subscriptions = [
+            bean(topic=topic, subString=tags, subVersion=version, expressionType="TAG", tagsSet=[], codeSet=[])
+            for topic, tags in ((self.topic, self._tags), (retry_topic(self.group), "*"))
+        ]
+        consumer = bean(
+            groupName=self.group,
+            consumeType="CONSUME_ACTIVELY",
+            messageModel="CLUSTERING",
+            consumeFromWhere="CONSUME_FROM_LAST_OFFSET",
+            subscriptionDataSet=subscriptions,
+            unitMode=False,
+        )
+        return {"consumerDataSet": [consumer], "producerDataSet": []}
+
+    def _start_of(self, queue: MessageQueue) -> int:
+        """The group's offset in a queue, or where it begins without one (computePullFromWhere)."""
+        fields = {"consumerGroup": self.group, "topic": queue.topic, "queueId": queue.queue_id}
+        address = self._address(queue)
+        allowed = (int(ResponseCode.QUERY_NOT_FOUND),)
+        # young queues have offset 0 for everybody, which is not what the group was asked to begin with
+        fields |= {"setZeroIfNotFound": "false"}
+        if self._joins:
+            answer = self._client.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields, allowed=allowed)
+            if answer.code == ResponseCode.SUCCESS:
+                return int(answer.fields["offset"])
+        if self._begin == "first":
+            return self._bound(queue, RequestCode.GET_MIN_OFFSET)
+        if self._begin == "last":
+            return self._bound(queue, RequestCode.GET_MAX_OFFSET)
+        return self._bound(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=self._begin)
+
+    def _bound(self, queue: MessageQueue, code: RequestCode, **more: Any) -> int:
+        fields = {"topic": queue.topic, "queueId": queue.queue_id, **more}
+        return int(self._client.ask(self._address(queue), code, fields).fields["offset"])
+
+    def _address(self, queue: MessageQueue) -> str:
+        route = self._client.route(queue.topic)
+        if route is None or queue.broker_name not in route.addresses:
+            raise RemoteError(f"no name server knows broker {queue.broker_name!r} any more")
+        return route.addresses[queue.broker_name]
+
+    # ---- offsets
+
+    def commit(self) -> None:
+        """Commit what was given up to now."""
+        self._save(is_due=False)
+
+    def _save(self, *, is_due: bool) -> None:
+        now = time.monotonic()
+        if not self._commits or (is_due and now - self._saved_at < _COMMIT_SECONDS):
+            return
+        self._saved_at = now
+        for queue in sorted(self._unsaved):
+            fields = {
+                "consumerGroup": self.group, "topic": queue.topic, "queueId": queue.queue_id,
+                "commitOffset": self._offsets[queue],
+            }  # fmt: skip
+            self._client.ask(self._address(queue), RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        self._unsaved.clear()
+
+    def send_back(self, message: StoredMessage, level: int = 0) -> None:
+        """Have a message come again later: behind a delay that grows with each time, or of that level; among the dead
+        letters with a level of -1. It comes in the group's retry topic, `%RETRY%` and the group."""
+        fields = {"offset": message.physical_offset, "group": self.group, "delayLevel": level, "unitMode": False}
+        queue = next(iter(self._offsets))
+        self._client.ask(self._address(queue), RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+
+    def close(self) -> None:
+        """Commit and leave the group."""
+        try:
+            self._save(is_due=False)
+            self._pulls.clear()
+            for address in {self._address(queue) for queue in self._offsets if self._joins}:
+                leave = {"clientID": self.client_id, "consumerGroup": self.group}
+                self._client.ask(address, RequestCode.UNREGISTER_CLIENT, leave)
+        finally:
+            self._client.close()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+__all__ = ["BrokerError", "Consumer", "Where"]

@@ -1,0 +1,74 @@
+"""Channels over TCP: a socket, and a thread that reads what comes."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+from rmqctl.formats.errors import CorruptError, RemoteError
+from rmqctl.network.clients.channel import Answers
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+
+_CONNECT_SECONDS = 3.0
+# a server that takes nothing for so long is gone
+_SEND_SECONDS = 30.0
+_CHUNK = 1 << 18
+
+
+class SocketChannel:
+    """One TCP connection."""
+
+    def __init__(self, address: str, answers: Answers) -> None:
+        """RemoteError where nobody listens."""
+        self._address = address
+        self._answers = answers
+        self._sending = threading.Lock()
+        self.is_open = True
+        host, _, port = address.rpartition(":")
+        try:
+            self._socket = socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.settimeout(None)
+        except (OSError, ValueError) as error:
+            raise RemoteError(
+                f"{address} cannot be reached: {error}", hint="is it running, and is this its address?"
+            ) from error
+        threading.Thread(target=self._read, name=f"rmqctl-read-{address}", daemon=True).start()
+
+    def send(self, command: RemotingCommand) -> None:
+        """See Channel."""
+        frame = encode_frame(command)
+        try:
+            with self._sending:
+                self._socket.sendall(frame)
+        except OSError as error:
+            self._lose(f"the connection is lost: {error}")
+            raise RemoteError(f"{self._address}: the connection is lost: {error}") from error
+
+    def _read(self) -> None:
+        decoder = FrameDecoder()
+        reason = "the connection is closed"
+        try:
+            while data := self._socket.recv(_CHUNK):
+                decoder.feed(data)
+                while (command := decoder.next_command()) is not None:
+                    self._answers.received(command)
+        except OSError as error:
+            reason = f"the connection is lost: {error}"
+        except CorruptError as error:
+            reason = f"the answer is none of RocketMQ's: {error.message}"
+        finally:
+            self._lose(reason)
+
+    def _lose(self, reason: str) -> None:
+        self.is_open = False
+        self._answers.lost(reason)
+        self._socket.close()
+
+    def close(self) -> None:
+        """See Channel."""
+        self.is_open = False
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,217 @@
+"""Our own producer and consumer: in process on an open store and over sockets, by the same code."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from rmqctl.formats.errors import RemoteError, UsageError
+from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.network.clients.allocate import averagely, by_circle
+from rmqctl.network.clients.channel import Answers, Dial
+from rmqctl.network.clients.client import BrokerError
+from rmqctl.network.clients.consumer import Consumer
+from rmqctl.network.clients.producer import Producer
+from rmqctl.network.clients.sockets import SocketChannel
+from rmqctl.network.local import LocalBroker
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.store.config import StoreConfig
+from rmqctl.store.message_store import MessageStore
+from tests.network.serving import serving_here
+
+LIMIT = 60
+
+
+class Cluster:
+    """A broker to work with: its name server's address, and how it is reached."""
+
+    def __init__(self, namesrv: str, dial: Dial) -> None:
+        self.namesrv = namesrv
+        self.dial = dial
+
+    def producer(self, group: str = "P") -> Producer:
+        return Producer(self.namesrv, group, self.dial)
+
+    def consumer(self, group: str, topic: str, tags: str = "*", **options: object) -> Consumer:
+        return Consumer(self.namesrv, group, topic, tags, dial=self.dial, **{"begin": "first", **options})  # type: ignore[arg-type]  # options are those of Consumer
+
+
+CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
+SETTINGS = {"transactionCheckInterval": "200", "transactionTimeOut": "100"}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    path = tmp_path_factory.mktemp("local") / "store"
+    config = CONFIG._replace(flush_disk_type="SYNC_FLUSH")
+    with (
+        MessageStore.open(path, "rw", config, create=True) as store,
+        LocalBroker(store, properties=SETTINGS) as broker,
+    ):
+        yield Cluster(broker.namesrv, broker.dial)
+    with MessageStore.open(path) as store:
+        assert not store.files.has_abort()
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with serving_here(tmp_path_factory.mktemp("remote") / "store", CONFIG, SETTINGS) as ready:
+        yield Cluster(ready.namesrv, SocketChannel)
+
+
+@pytest.fixture(params=["local", "remote"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Cluster)
+    return found
+
+
+def _all(consumer: Consumer, count: int) -> list[bytes]:
+    """Bodies of so many messages."""
+    found: list[bytes] = []
+    end = time.monotonic() + LIMIT
+    while len(found) < count and time.monotonic() < end:
+        found += [message.plain_body() for message in consumer.poll(1)]
+    return found
+
+
+def test_what_is_sent_in_any_way_is_consumed_once(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        results = [producer.send(Message("T", b"sync %d" % number, properties={"TAGS": "a"})) for number in range(4)]
+        assert {result.status for result in results} == {"SEND_OK"}
+        assert sorted(result.queue.queue_id for result in results) == [0, 1, 2, 3]
+        assert producer.send(Message("T", b"l" * 20_000, properties={"TAGS": "b"})).queue_offset >= 0
+        soon = [producer.send_soon(Message("T", b"soon %d" % number)) for number in range(4)]
+        assert {future.result(LIMIT).status for future in soon} == {"SEND_OK"}
+        producer.send_oneway(Message("T", b"oneway"))
+        batch = producer.send_batch([Message("T", b"batch %d" % number) for number in range(3)])
+        assert len(batch.message_ids) == 3
+        with cluster.consumer("all", "T") as consumer:
+            got = _all(consumer, 13)
+        kinds = Counter(body.split()[0][:10] for body in got)
+        assert kinds == {b"sync": 4, b"soon": 4, b"oneway": 1, b"batch": 3, b"l" * 10: 1}
+        with cluster.consumer("tagged", "T", "b || c") as tagged:
+            assert [len(message.plain_body()) for message in tagged.messages(to_the_end=True)] == [20_000]
+        # the group goes on where it was; one that does not commit comes back to the same
+        producer.send(Message("T", b"new"))
+        with cluster.consumer("all", "T") as consumer:
+            assert _all(consumer, 1) == [b"new"]
+        with cluster.consumer("all", "T") as consumer:
+            assert list(consumer.messages(to_the_end=True)) == []
+        for _ in range(2):
+            with cluster.consumer("looks", "T", commit=False) as consumer:
+                assert len(list(consumer.messages(to_the_end=True))) == 14
+        with cluster.consumer("late", "T", begin="last") as late:
+            assert list(late.messages(to_the_end=True)) == []
+
+
+def test_a_waiting_consumer_is_woken(cluster: Cluster) -> None:
+    with cluster.producer() as producer, cluster.consumer("wakes", "Wake") as consumer:
+        where = producer.send(Message("Wake", b"first")).queue
+        assert _all(consumer, 1) == [b"first"]
+        got: list[bytes] = []
+        thread = threading.Thread(target=lambda: got.extend(_all(consumer, 1)))
+        thread.start()
+        producer.send(Message("Wake", b"second"), where)
+        thread.join(LIMIT)
+        assert got == [b"second"]
+
+
+def test_members_of_a_group_share_the_queues(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        for number in range(8):
+            producer.send(Message("Shared", b"%d" % number))
+        with cluster.consumer("share", "Shared") as one, cluster.consumer("share", "Shared") as two:
+            end = time.monotonic() + LIMIT
+            while time.monotonic() < end and not (len(one._offsets) == len(two._offsets) == 2):
+                one.poll(0)
+                two.poll(0)
+            assert sorted(queue.queue_id for queue in (*one._offsets, *two._offsets)) == [0, 1, 2, 3]
+
+
+def test_what_is_sent_back_comes_again(cluster: Cluster) -> None:
+    with cluster.producer() as producer, cluster.consumer("back", "Back") as consumer:
+        producer.send(Message("Back", b"x"))
+        (message,) = _messages(consumer, 1)
+        consumer.send_back(message, 1)
+        consumer.send_back(message, -1)
+        with cluster.consumer("look", "%DLQ%back") as dead:
+            assert _all(dead, 1) == [b"x"]
+        with cluster.consumer("back2", "%RETRY%back") as retries:
+            (again,) = _messages(retries, 1)
+        assert (again.body, again.reconsume_times) == (b"x", 1)
+
+
+def _messages(consumer: Consumer, count: int) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
+    end = time.monotonic() + LIMIT
+    while len(found) < count and time.monotonic() < end:
+        found += consumer.poll(1)
+    return found
+
+
+def test_transactions_are_ended_at_once_or_when_the_broker_asks(cluster: Cluster) -> None:
+    asked: list[bytes] = []
+
+    def decide(message: Message) -> bool:
+        asked.append(message.body)
+        return message.body == b"later"
+
+    with cluster.producer("pays") as producer, cluster.consumer("paid", "Pay") as consumer:
+        producer.answer_checks(decide)
+        producer.send_in_transaction(Message("Pay", b"yes"), lambda message: True)
+        producer.send_in_transaction(Message("Pay", b"no"), lambda message: False)
+        producer.send(Message("Pay", b"plain"))
+        producer.send_in_transaction(Message("Pay", b"later"), lambda message: None)
+        producer.send_in_transaction(Message("Pay", b"never"), lambda message: None)
+        assert sorted(_all(consumer, 3)) == [b"later", b"plain", b"yes"]
+        end = time.monotonic() + LIMIT
+        while b"never" not in asked and time.monotonic() < end:
+            assert consumer.poll(0.1) == []
+        assert set(asked) == {b"later", b"never"}
+
+
+def test_what_goes_wrong_is_said(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        with pytest.raises(BrokerError, match="answered with 29") as refused:
+            producer.send(Message("T", b"x"), MessageQueue("broker-a", 99, "T"))
+        assert refused.value.answer_code == 29
+        with pytest.raises(RemoteError, match="no name server knows broker 'other'"):
+            producer.send(Message("T", b"x"), MessageQueue("other", 0, "T"))
+        with pytest.raises(UsageError):
+            producer.send_batch([])
+    with cluster.consumer("g", "Nowhere") as consumer, pytest.raises(RemoteError, match="'Nowhere'"):
+        consumer.poll(0)
+
+
+def test_nobody_listens() -> None:
+    with Producer("127.0.0.1:1") as producer, pytest.raises(RemoteError, match=r"127\.0\.0\.1:1 cannot be reached"):
+        producer.send(Message("T", b"x"))
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 5, 9])
+def test_every_queue_has_one_member(members: int) -> None:
+    queues = [MessageQueue("b", number, "T") for number in range(8)]
+    names = [f"member {number}" for number in range(members)]
+    for allocate in (averagely, by_circle):
+        shares = [allocate(queues, names, name) for name in names]
+        assert sorted(queue for share in shares for queue in share) == queues
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+        assert allocate(queues, names, "nobody") == []
+    assert [queue.queue_id for queue in averagely(queues, names, names[0])] == list(range(-(-8 // members)))
+
+
+def test_a_broker_that_is_gone_when_it_is_answered_ends_nothing_else() -> None:
+    def gone(command: RemotingCommand) -> None:
+        raise RemoteError("the connection is lost")
+
+    answers = Answers("here", gone)
+    _, future = answers.expect(RemotingCommand(105))
+    answers.received(RemotingCommand(39, flag=2))
+    answers.received(RemotingCommand(0, opaque=1, flag=1, remark="still here"))
+    assert future.result(0).remark == "still here"

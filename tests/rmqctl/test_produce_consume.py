@@ -1,0 +1,93 @@
+"""`rmqctl produce` and `rmqctl consume` against a broker behind sockets."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqctl.store.config import StoreConfig
+from tests.network.serving import serving_here
+from tests.rmqctl.looking import run
+
+LIMIT = 60
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    config = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
+    with serving_here(tmp_path_factory.mktemp("served") / "store", config, {}) as ready:
+        yield ready.namesrv
+
+
+def _bodies(namesrv: str, topic: str, count: int, *options: str) -> list[str]:
+    """Bodies that `consume` prints, as soon as there are so many."""
+    end = time.monotonic() + LIMIT
+    while True:
+        found = run("consume", "-n", namesrv, "-t", topic, *options, "--json")
+        if len(found.objects) >= count or time.monotonic() > end:
+            return sorted(str(one["body"]) for one in found.objects)
+        time.sleep(0.05)
+
+
+def test_one_message_with_all_that_it_can_have(namesrv: str) -> None:
+    more = ("--tags", "paid", "-k", "k1", "-k", "k2", "--property", "a=b", "--flag", "7", "-q", "2")
+    sent = run("produce", "-n", namesrv, "-t", "One", "--body", "héllo", *more, "--json").objects[0]
+    assert (sent["status"], sent["queue_id"], sent["queue_offset"], sent["broker"]) == ("SEND_OK", 2, 0, "broker-a")
+    assert _bodies(namesrv, "One", 1) == ["héllo"]
+    (got,) = run("consume", "-n", namesrv, "-t", "One", "--json").objects
+    assert (got["msg_id"], got["unique_key"], got["flag"]) == (sent["msg_id"], sent["unique_key"], 7)
+    assert (got["tags"], got["keys"], got["properties"]["a"]) == ("paid", ["k1", "k2"], "b")
+    code, out, _ = run("consume", "-n", namesrv, "-t", "One")
+    assert (code, "héllo" in out) == (0, True)
+    assert run("consume", "-n", namesrv, "-t", "One", "--tag", "other")[0] == 1
+
+
+def test_many_messages_and_groups(namesrv: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("".join(json.dumps({"topic": "Many", "body": f"{number}"}) + "\n" for number in range(6)))
+    code, out, _ = run("produce", "-n", namesrv, "--from", lines, "--json")
+    assert (code, json.loads(out)) == (0, {"sent": 6, "bad_lines": 0})
+    everything = [str(number) for number in range(6)]
+    # looking takes nothing away from anybody
+    for _ in range(2):
+        assert _bodies(namesrv, "Many", 6) == everything
+    assert _bodies(namesrv, "Many", 6, "-g", "looks", "--no-commit") == everything
+    # a group goes on behind what was printed, not behind what was pulled
+    first = run("consume", "-n", namesrv, "-t", "Many", "-g", "takes", "--limit", "1", "--json").objects
+    rest = run("consume", "-n", namesrv, "-t", "Many", "-g", "takes", "--json").objects
+    assert sorted(one["body"] for one in [*first, *rest]) == everything
+    assert (len(first), run("consume", "-n", namesrv, "-t", "Many", "-g", "takes")[0]) == (1, 1)
+    assert run("consume", "-n", namesrv, "-t", "Many", "--from", "last")[0] == 1
+    since = str(int(first[0]["store_timestamp"]))
+    assert len(run("consume", "-n", namesrv, "-t", "Many", "--from", since, "--json").objects) >= 1
+    lines.write_text('{"topic":"Many","body":"good"}\nnonsense\n')
+    code, _, err = run("produce", "-n", namesrv, "--from", lines)
+    assert (code, "line 2" in err, "nothing was sent" in err) == (2, True, True)
+    assert _bodies(namesrv, "Many", 6) == everything
+    code, out, _ = run("produce", "-n", namesrv, "--from", lines, "--keep-going", "--json")
+    assert (code, json.loads(out)) == (2, {"sent": 1, "bad_lines": 1})
+
+
+def test_delays_and_transactions(namesrv: str) -> None:
+    for options in (("--delay", "1"), ("--transaction", "commit"), ("--transaction", "rollback")):
+        assert run("produce", "-n", namesrv, "-t", "Later", "--body", options[1], *options)[0] == 0
+    assert _bodies(namesrv, "Later", 2) == ["1", "commit"]
+
+
+def test_what_goes_wrong(namesrv: str) -> None:
+    code, _, err = run("produce", "-n", "127.0.0.1:1", "-t", "T", "--body", "x")
+    assert (code, "cannot be reached" in err) == (3, True)
+    code, _, err = run("consume", "-n", namesrv, "-t", "Nowhere")
+    assert (code, "Nowhere" in err) == (3, True)
+    code, _, err = run("produce", "-n", namesrv, "-t", "a b", "--body", "x")
+    assert (code, "answered with 29" in err) == (3, True)
+    for wrong in (
+        ("produce", "-t", "T"), ("produce", "-t", "T", "--body", "x", "-q", "99"), ("produce", "--body", "x"),
+        ("produce", "-t", "T", "--body", "x", "--keep-going"), ("consume", "-t", "T", "--commit"),
+        ("consume", "-t", "T", "--from", "tomorrow-ish"), ("produce", "-t", "T", "--from", "/dev/null"),
+    ):  # fmt: skip
+        assert run(wrong[0], "-n", namesrv, *wrong[1:])[0] == 2, wrong
