@@ -10,13 +10,15 @@ import pytest
 
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
+from rmqctl.network.clients.client import Client
+from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.interop import harness
 from tests.interop.harness import VERSIONS
 from tests.interop.toolchain import Unavailable, clients, run
-from tests.network.serving import serving
+from tests.network.serving import Served, serving
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 
@@ -51,6 +53,15 @@ def _java(version: str, folder: Path, main: str, *arguments: str) -> list[list[s
     done = run(command, SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def _create(served: Served, *topics: str) -> None:
+    """Have topics before there are consumers, who look for a topic that is not there every 30 s only."""
+    client = Client(served.namesrv)
+    for topic in topics:
+        queues = {"topic": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+        client.ask(served.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, queues)
+    client.close()
 
 
 def _stored(reader: StoreReader, topic: str) -> list[StoredMessage]:
@@ -92,6 +103,7 @@ def test_producers_and_consumers_of_both_lines(tmp_path: Path) -> None:
     with serving(store, "--writable", "--create", "-c", str(conf)) as served:
         for version in VERSIONS:
             suffix = version.replace(".", "-")
+            _create(served, *(f"{topic}{suffix}" for topic in ("Plain", "Ordered", "Pay")))
             lines = _java(version, tmp_path, "Produce", served.namesrv, suffix, str(count))
             _require_everything(lines, suffix)
             sent[suffix] = [line for line in lines if line[0] == "sent"]

@@ -95,6 +95,7 @@ public final class Produce {
         for (int i = 0; i < 8; i++) {
             sent("sync", producer.send(new Message(topic, "Tag" + i % 2, "key" + i, bytes("sync " + i))));
         }
+        sent("new", producer.send(new Message("New" + suffix, bytes("a topic that is made for it"))));
         byte[] large = new byte[20_000];
         Arrays.fill(large, (byte) 'l');
         sent("large", producer.send(new Message(topic, large)));
