@@ -111,7 +111,7 @@ def _recover(store: Path) -> Outcome:
 
 
 def _rebuild(store: Path) -> Outcome:
-    from rmqctl.store.rebuild import rebuild
+    from rmqctl.store.recover.rebuild import rebuild
     from rmqctl.store.store_files import StoreFiles
 
     with StoreFiles(store) as files:

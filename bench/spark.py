@@ -21,7 +21,7 @@ from rmqctl.pipeline.spark.session import spark_session
 from rmqctl.pipeline.splits.splits import Split, open_split, plan_splits, split_columns
 from rmqctl.store.columns.batch import Columns, MessageColumns
 from rmqctl.store.export.export import Target, export_batches
-from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.scan.scan import Scan
 from rmqctl.store.scan.schema import column_names
 from rmqctl.store.store_files import StoreFiles

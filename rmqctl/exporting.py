@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.store.export.selected import TABLES
-from rmqctl.store.extras import FAST
+from rmqctl.store.installed import FAST
 from rmqctl.store.read.selection import PLAIN_BYTES, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
 
@@ -129,7 +129,7 @@ def export_on_spark(
     from rmqctl.pipeline.jobs.export import export_with
     from rmqctl.spark_options import job_engine
     from rmqctl.store.export.export import metadata_of
-    from rmqctl.store.version import version
+    from rmqctl.store.installed import version
 
     with job_engine(spark) as engine, progress("exporting", length, "bytes") as bar:
         return export_with(

@@ -12,7 +12,7 @@ from rmqctl import exit_codes
 from rmqctl.output.output import output_failed, talk
 from rmqctl.quick import COMPLETION_VARIABLE
 from rmqctl.reports.outcome import PROGRAM, concluded
-from rmqctl.store.version import version
+from rmqctl.store.installed import version
 
 __all__ = ["COMPLETION_VARIABLE", "GROUPS", "PROGRAM", "VERBS", "Verb", "VerbGroup", "cli", "main"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from rmqctl.store.config import StoreConfig
+    from rmqctl.store.config.config import StoreConfig
     from rmqctl.store.message_store import MessageStore
 
 STORE_VARIABLE = "RMQCTL_STORE"
@@ -22,7 +22,7 @@ class StoreLocation(NamedTuple):
 def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLocation:
     """Which store is meant: `store_path` (from -s or the environment), else the config's, else ~/store."""
     if store_path is None and config_path is not None:
-        from rmqctl.store.config import read_broker_conf
+        from rmqctl.store.config.config import read_broker_conf
 
         configured = read_broker_conf(config_path).store_path_root_dir
         store_path = Path(configured) if configured else None
@@ -31,13 +31,13 @@ def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLoca
 
 def broker_config(location: StoreLocation) -> StoreConfig:
     """Settings of the broker.conf named with -c, RocketMQ's defaults without. Keys that do nothing here are named."""
-    from rmqctl.store.config import StoreConfig, config_from_properties, read_properties
+    from rmqctl.store.config.config import StoreConfig, config_from_properties, read_properties
 
     path = location.config_path
     if path is None:
         return StoreConfig()
     from rmqctl.store.compiled.notices import notice
-    from rmqctl.store.config_keys import without_effect
+    from rmqctl.store.config.config_keys import without_effect
 
     properties = read_properties(path)
     config = config_from_properties(properties, str(path))

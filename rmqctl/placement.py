@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
 from rmqctl.formats.message import Message
 from rmqctl.formats.wording import counted
-from rmqctl.store.config_files import read_config
+from rmqctl.store.config.config_files import read_config
 from rmqctl.store.store_files import StoreFiles
 
 # TopicValidator: what a broker writes itself and no producer may send to

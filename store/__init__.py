@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rmqctl.formats.hosts import Host
     from rmqctl.formats.message import Message, StoredMessage
     from rmqctl.store.clean import CleanOptions, CleanReport
-    from rmqctl.store.config import StoreConfig, read_broker_conf
+    from rmqctl.store.config.config import StoreConfig, read_broker_conf
     from rmqctl.store.export.export import ExportReport, Target
     from rmqctl.store.journal.log import Change
     from rmqctl.store.journal.plan import Loss
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.get import GetResult
     from rmqctl.store.read.key_query import NotIndexedError, QueryResult
     from rmqctl.store.read.message_filter import Criteria
-    from rmqctl.store.rebuild import RebuildReport
+    from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
     from rmqctl.store.repair.repair import RepairReport
     from rmqctl.store.salvage.report import SalvageReport
@@ -94,8 +94,8 @@ _ERRORS = "rmqctl.formats.errors"
 # where a name is that is none of these errors
 _HOMES = {
     "MessageStore": "rmqctl.store.message_store",
-    "StoreConfig": "rmqctl.store.config",
-    "read_broker_conf": "rmqctl.store.config",
+    "StoreConfig": "rmqctl.store.config.config",
+    "read_broker_conf": "rmqctl.store.config.config",
     "Message": "rmqctl.formats.message",
     "StoredMessage": "rmqctl.formats.message",
     "Host": "rmqctl.formats.hosts",
@@ -113,7 +113,7 @@ _HOMES = {
     "Loss": "rmqctl.store.journal.plan",
     "RecoverReport": "rmqctl.store.recover.report",
     "RepairReport": "rmqctl.store.repair.repair",
-    "RebuildReport": "rmqctl.store.rebuild",
+    "RebuildReport": "rmqctl.store.recover.rebuild",
     "CleanReport": "rmqctl.store.clean",
     "ExportReport": "rmqctl.store.export.export",
     "SnapshotReport": "rmqctl.store.snapshot.snapshot",

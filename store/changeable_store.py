@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.store.commitlog.walk import Progress
     from rmqctl.store.journal.log import Change
     from rmqctl.store.journal.plan import Agree
-    from rmqctl.store.rebuild import RebuildReport
+    from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
     from rmqctl.store.repair.repair import RepairReport
 
@@ -146,7 +146,7 @@ class ChangeableStore(ReadableStore):
         """Make consume queues (of `topics`, None: of all) and index anew from the commitlog. The report counts damaged
         spans, which gave no messages. UsageError for `topics` with `index`, which is one for all of them; NotFoundError
         for a topic without messages."""
-        from rmqctl.store.rebuild import rebuild
+        from rmqctl.store.recover.rebuild import rebuild
 
         with self._changing() as files:
             return rebuild(
@@ -175,7 +175,7 @@ class ChangeableStore(ReadableStore):
     ) -> RecoverReport:
         """End the log at physical offset `at`, where a record begins or ends; queues, index and checkpoint follow.
         RefusedError, with the nearest offsets, for any other place."""
-        from rmqctl.store.truncate import truncate
+        from rmqctl.store.recover.truncate import truncate
 
         with self._changing() as files:
             return truncate(

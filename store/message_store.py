@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqctl.formats.message import Message
     from rmqctl.store.clean import CleanOptions, CleanReport
     from rmqctl.store.commitlog.walk import Progress
-    from rmqctl.store.config import StoreConfig
+    from rmqctl.store.config.config import StoreConfig
     from rmqctl.store.queues.unit import QueueKey
     from rmqctl.store.salvage.report import SalvageReport
     from rmqctl.store.salvage.write import Offsets

@@ -261,8 +261,8 @@ class ReadableStore:
         this process writes; UnreadableError, WriteFailedError; then nothing is left behind.
         """
         from rmqctl.store.files.sparse_copy import Sharing
+        from rmqctl.store.installed import version
         from rmqctl.store.snapshot.snapshot import take_snapshot
-        from rmqctl.store.version import version
 
         return take_snapshot(
             self._files_at_rest(),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import NotAStoreError, UnreadableError
 from rmqctl.store.checkpoint import Checkpoint, read_checkpoint
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import lock_holder
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue

@@ -6,7 +6,7 @@ import functools
 import tempfile
 from pathlib import Path
 
-from rmqctl.store.config import StoreConfig, read_broker_conf
+from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import base_of, broker_conf, golden, properties, truth

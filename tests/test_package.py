@@ -16,7 +16,7 @@ import pytest
 
 from rmqctl import exit_codes
 from rmqctl.main import VERBS
-from rmqctl.store.extras import FAST, SPARK, how_to_add
+from rmqctl.store.installed import FAST, SPARK, how_to_add
 from tests.goldens import GoldenStore
 from tests.processes import ROOT, run, start
 

@@ -39,13 +39,13 @@ STARTERS = ("tests/processes.py", "tests/interop/toolchain.py", "tests/pipeline/
 HOUSE = tuple(
     """
     rmqctl.formats.schemas rmqctl.formats
-    rmqctl.store.version rmqctl.store.status rmqctl.store.extras rmqctl.store.files rmqctl.store.outputs
-    rmqctl.store.config rmqctl.store.config_files rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues
+    rmqctl.store.installed rmqctl.store.status rmqctl.store.files rmqctl.store.outputs
+    rmqctl.store.config rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues
     rmqctl.store.index rmqctl.store.compiled rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read
     rmqctl.store.scan rmqctl.store.export rmqctl.store.dump rmqctl.store.survey
     rmqctl.store.journal.plan rmqctl.store.journal.kept rmqctl.store.journal.use rmqctl.store.journal
     rmqctl.store.info rmqctl.store.clean
-    rmqctl.store.recover.mend rmqctl.store.recover rmqctl.store.rebuild rmqctl.store.truncate
+    rmqctl.store.recover.mend rmqctl.store.recover
     rmqctl.store.check.catalogue rmqctl.store.check.cross rmqctl.store.check.log rmqctl.store.check.state
     rmqctl.store.check.queues rmqctl.store.check.index rmqctl.store.check rmqctl.store.predict
     rmqctl.store.write.result rmqctl.store.write.put_state rmqctl.store.write.topic_types

@@ -15,7 +15,7 @@ BAD: list[tuple[tidy.Rule, str, str]] = [
     (tidy.imports_go_downwards, "store/read/get.py", "from rmqctl.output.output import Output"),
     (tidy.imports_go_downwards, "store/read/get.py", "import rmqctl.pipeline.splits"),
     (tidy.imports_go_downwards, "store/read/get.py", "from tests.golden import delta"),
-    (tidy.imports_go_downwards, "store/files/layout.py", "from rmqctl.store.config import StoreConfig"),
+    (tidy.imports_go_downwards, "store/files/layout.py", "from rmqctl.store.config.config import StoreConfig"),
     (tidy.imports_go_downwards, "store/files/layout.py", "from ..config import StoreConfig"),
     (tidy.imports_go_downwards, "store/commitlog/walk.py", "from rmqctl.store.queues import unit"),
     (tidy.imports_go_downwards, "store/commitlog/walk.py", "from rmqctl.store import reader"),
@@ -40,7 +40,11 @@ BAD += [
 GOOD: list[tuple[tidy.Rule, str, str]] = [
     (tidy.imports_go_downwards, "formats/message.py", "import os, rmqctl.formats.errors"),
     (tidy.imports_go_downwards, "store/read/get.py", "from rmqctl.store.commitlog import walk\nimport rmqctl.formats"),
-    (tidy.imports_go_downwards, "store/queues/table.py", "from rmqctl.store.config import X\nfrom . import unit"),
+    (
+        tidy.imports_go_downwards,
+        "store/queues/table.py",
+        "from rmqctl.store.config import X\nfrom . import unit",
+    ),
     (tidy.imports_go_downwards, "store/files/lock.py", "from rmqctl.store.files import io\nfrom storeroom import x"),
     (tidy.imports_go_downwards, "rmqctl/main.py", "import rmqctl.store, rmqctl.pipeline, rmqctl.output"),
     (tidy.imports_go_downwards, "tests/test_x.py", "import rmqctl.main, store"),

@@ -16,7 +16,7 @@ from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import bean, fastjson
 from rmqctl.network.remoting.services import Caller, RequestError, Service
-from rmqctl.store.config_files import read_config
+from rmqctl.store.config.config_files import read_config
 
 
 def _body(content: Any) -> RemotingCommand:

@@ -11,7 +11,7 @@ import os
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.remoting.command import VERSION
-from rmqctl.store.config_files import read_config
+from rmqctl.store.config.config_files import read_config
 from rmqctl.store.read.frames import store_time_at
 
 VERSION_TEXT = "V5_3_3"

@@ -33,9 +33,9 @@ from rmqctl.store.index.index_service import index_file_name_after
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import Agree, Install, Plan
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
-from rmqctl.store.rebuild import RebuildReport, plan_gone_queues, plan_index
-from rmqctl.store.rebuild import rebuild as rebuild_in_process
 from rmqctl.store.recover.mend.queue_files import plan_empty_ext
+from rmqctl.store.recover.rebuild import RebuildReport, plan_gone_queues, plan_index
+from rmqctl.store.recover.rebuild import rebuild as rebuild_in_process
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_survey import new_survey
 
@@ -59,7 +59,7 @@ def rebuild_with(
     progress: Progress | None = None,
     agree: Agree | None = None,
 ) -> RebuildReport:
-    """`rmqctl.store.rebuild.rebuild` with the work done by tasks: the same arguments, errors, journal and bytes.
+    """The `rebuild` of store/recover with the work done by tasks: the same arguments, errors, journal and bytes.
 
     What is staged lies beside the store, in a folder that all machines have to see. A dry run is done in this process.
     """
@@ -80,7 +80,7 @@ def rebuild_with(
 
 
 class _Rebuild:
-    """The work of a rebuild, see rmqctl.store.rebuild.RebuildWork."""
+    """The work of a rebuild, see rmqctl.store.recover.rebuild.RebuildWork."""
 
     def __init__(self, engine: Engine, split_size: int) -> None:
         self._engine = engine

@@ -1,7 +1,7 @@
 """A rebuild's workers: what a split implies is put aside, sorted by queue; then queues and index files are written.
 
 What decides about slots, keys and conflicts is the store's own code (`log_runs.route`, `QueueWriter`, `IndexBuilder`),
-fed in the order of the log, so that the files are those of `rmqctl.store.rebuild`, byte for byte.
+fed in the order of the log, so that the files are those of `rmqctl.store.recover.rebuild`, byte for byte.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from rmqctl.pipeline.source.spark_types import view_schema
 from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, split_size, subscribed
 from rmqctl.pipeline.source.wanted import wanted_by
 from rmqctl.pipeline.splits.splits import WHOLE_FILES, plan_splits
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.tail import end_of_messages
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import UsageError
 from rmqctl.pipeline.source.tables import TABLES
 from rmqctl.pipeline.splits.splits import SPLIT_SIZE
-from rmqctl.store.config import StoreConfig, read_broker_conf
+from rmqctl.store.config.config import StoreConfig, read_broker_conf
 
 OPTIONS: dict[str, str] = {
     "path": "the store's directory, seen under this path by the driver and every executor (also: store, or load(PATH))",

@@ -12,7 +12,7 @@ from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedErro
 from rmqctl.pipeline.source.fitting import columns_of
 from rmqctl.pipeline.source.queue_rows import entry_columns, index_parts, queue_parts, queue_sums, unit_columns
 from rmqctl.pipeline.source.tables import TABLES
-from rmqctl.store.config_files import read_config
+from rmqctl.store.config.config_files import read_config
 from rmqctl.store.info.log_numbers import count_topics
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.store_files import StoreFiles

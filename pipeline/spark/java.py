@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UnsupportedError
-from rmqctl.store.extras import SPARK
 from rmqctl.store.files import io
+from rmqctl.store.installed import SPARK
 
 OLDEST_JAVA = 17
 """What Spark 4 needs."""

@@ -21,8 +21,8 @@ from rmqctl.pipeline.engine.spark_job import unanswered, uninterrupted
 from rmqctl.pipeline.spark.class_archive import ClassArchive, class_archive
 from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
 from rmqctl.store.compiled.notices import notice
-from rmqctl.store.extras import SPARK
 from rmqctl.store.files import io
+from rmqctl.store.installed import SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.columns.walk import ROWS, WINDOW, file_records
 from rmqctl.store.commitlog.frame_search import FrameSearch
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress, walk_files
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.store_files import StoreFiles

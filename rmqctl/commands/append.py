@@ -246,7 +246,7 @@ def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, outpu
                 bar.advance(piece.bytes)
         opened.flush()
     except KeyboardInterrupt:
-        from rmqctl.store.truncate import count_messages
+        from rmqctl.store.recover.truncate import count_messages
 
         # a part of a piece may be there, too
         stored = summary["stored"] + count_messages(opened.files.log, told_up_to)

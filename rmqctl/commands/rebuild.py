@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.output.output import Output
-    from rmqctl.store.rebuild import RebuildReport
+    from rmqctl.store.recover.rebuild import RebuildReport
 
 
 @click.command(
@@ -79,7 +79,7 @@ def rebuild(
     from rmqctl.output.progress import progress
     from rmqctl.reports.recover_output import print_operations, undo_advice
     from rmqctl.spark_options import job_engine
-    from rmqctl.store.rebuild import report_row
+    from rmqctl.store.recover.rebuild import report_row
 
     if index and topic:
         raise click.UsageError("the index holds the keys of all topics: --index takes no -t")

@@ -82,7 +82,7 @@ def serve(
     from rmqctl.network.broker.tables.identity import identity_from_properties
     from rmqctl.network.remoting.server import bound
     from rmqctl.network.serving import is_loopback
-    from rmqctl.store.config import read_properties
+    from rmqctl.store.config.config import read_properties
 
     if (create or clean) and not writable:
         raise click.UsageError("--create and --clean go with --writable")

@@ -14,7 +14,7 @@ from rmqctl.documents.network import network_document
 from rmqctl.exit_codes import MEANINGS, exit_code_of
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.main import GROUPS, PROGRAM, VERBS, cli
-from rmqctl.store.config_keys import config_document
+from rmqctl.store.config.config_keys import config_document
 
 ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 100

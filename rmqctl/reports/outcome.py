@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from rmqctl import exit_codes
 from rmqctl.formats.errors import NotAStoreError, RmqctlError, UnreadableError, UnsupportedError
 from rmqctl.output.output import output_failed, talk
-from rmqctl.store.extras import how_to_add
-from rmqctl.store.version import version
+from rmqctl.store.installed import how_to_add, version
 
 PROGRAM = "rmqctl"
 DEBUG_VARIABLE = "RMQCTL_DEBUG"

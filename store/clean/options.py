@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 
 HOUR_MS = 3_600_000

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.commitlog.append import Sink
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.background import Background, Failure
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue

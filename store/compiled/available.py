@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqctl.store.compiled.notices import notice
-from rmqctl.store.extras import FAST
+from rmqctl.store.installed import FAST
 
 NO_NUMBA = "RMQCTL_NO_NUMBA"
 NO_ISAL = "RMQCTL_NO_ISAL"

@@ -10,12 +10,12 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.export.export import ExportReport, Lines, Target, export_batches, metadata_of
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.installed import version
 from rmqctl.store.outputs.output_place import check_output_place
 from rmqctl.store.outputs.outputs import require_new_file
 from rmqctl.store.read.selection import OnDamage, Selection
 from rmqctl.store.scan.schema import column_names, require_pyarrow
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.version import version
 
 if TYPE_CHECKING:
     from rmqctl.store.export.writers import Compression

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
 from rmqctl.formats.hashing import key_hash
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors, removed_error
 from rmqctl.store.index.geometry import fits, infer_geometry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqctl.formats.errors import RmqctlError
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.kept.folder import INTERRUPTED, read_state
 from rmqctl.store.journal.log import folders

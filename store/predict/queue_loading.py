@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
-from rmqctl.store.config_files import load_config, topic_type
+from rmqctl.store.config.config_files import load_config, topic_type
 from rmqctl.store.predict.dispatch import SimulatedQueues
 from rmqctl.store.predict.loading import list_in_order, load_files, parse_long
 from rmqctl.store.predict.rules import Rules

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UnsupportedError
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 

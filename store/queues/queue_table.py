@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from rmqctl.formats.errors import UnreadableError, UnsupportedError
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, is_file_name, topic_directory
 from rmqctl.store.files.reading import Descriptors, named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
-from rmqctl.store.config_files import read_config
+from rmqctl.store.config.config_files import read_config
 from rmqctl.store.store_files import StoreFiles
 
 

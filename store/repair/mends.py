@@ -13,7 +13,7 @@ from rmqctl.formats.layouts import FRAME_HEADS
 from rmqctl.formats.message import FrameDamage
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.commitlog.one_message import frame_without_crc
-from rmqctl.store.config_files import backup_of, load_config
+from rmqctl.store.config.config_files import backup_of, load_config
 from rmqctl.store.files import io
 from rmqctl.store.journal.plan import Install, Plan, Resize, WriteRange
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC

@@ -13,8 +13,8 @@ from rmqctl.formats.wording import counted
 from rmqctl.store.columns.engine import engine
 from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Progress
-from rmqctl.store.config import StoreConfig
-from rmqctl.store.config_files import load_config, write_config
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config_files import load_config, write_config
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name, looks_like_store
 from rmqctl.store.files.mapped_file import MappedFile

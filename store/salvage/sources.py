@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import NotAStoreError, RefusedError, UnreadableError, UsageError
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import LARGEST_OFFSET, is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import Descriptors

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import UnsupportedError, UsageError
 from rmqctl.store.columns.batch import Columns
-from rmqctl.store.extras import FAST
+from rmqctl.store.installed import FAST
 
 if TYPE_CHECKING:
     import pyarrow as pa

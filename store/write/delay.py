@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.sys_flag import has_queue_slot
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.put_checks import Refusal

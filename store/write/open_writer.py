@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.store.commitlog.walk import Progress
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.write.fast.ordinary import wall_clock
 from rmqctl.store.write.opening.open_for_writing import open_store_for_writing
 from rmqctl.store.write.writer import StoreWriter

@@ -11,7 +11,7 @@ from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import FrameParts, Message, StoredMessage, prepare_frame
 from rmqctl.formats.properties import encode_properties, parse_properties, replace_property
 from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, message_count
 from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.status import PutStatus

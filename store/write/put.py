@@ -9,7 +9,7 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import FrameParts, Message, frame_bytes
 from rmqctl.store.commitlog.append import FileNotCreatedError, LogAppender
 from rmqctl.store.commitlog.flush import FlushService
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.offset_table import OffsetTable
 from rmqctl.store.queues.unit import QueueKey

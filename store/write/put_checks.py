@@ -11,7 +11,7 @@ from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
 from rmqctl.formats.message import Message, utf16_length
 from rmqctl.formats.sys_flag import TRANSACTION_NONE, transaction_type
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.status import PutStatus

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
-from rmqctl.store.config_files import load_config, topic_type
+from rmqctl.store.config.config_files import load_config, topic_type
 from rmqctl.store.store_files import StoreFiles
 
 _BATCH = "BatchCQ"

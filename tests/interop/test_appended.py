@@ -17,7 +17,7 @@ from rmqctl.formats.sys_flag import (
     TRANSACTION_ROLLBACK,
 )
 from rmqctl.store.commitlog.walk import walk
-from rmqctl.store.config import config_from_properties, read_broker_conf
+from rmqctl.store.config.config import config_from_properties, read_broker_conf
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.prepare import copy_of

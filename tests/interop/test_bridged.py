@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from rmqctl.formats.sys_flag import has_queue_slot
-from rmqctl.store.config import read_broker_conf
+from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.recover.bridge.bridge import recover_bridging
 from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY, PADDING_TOPIC
 from rmqctl.store.recover.report import RecoverReport

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.clean import CleanOptions, clean
-from rmqctl.store.config import read_broker_conf
+from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import broker_conf, properties, truth

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.config import read_broker_conf
+from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.predict import Prediction
 from rmqctl.store.predict.prediction import Start
 from rmqctl.store.predict.rules import BROKERS

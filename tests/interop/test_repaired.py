@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.config import read_broker_conf
+from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY
+from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.truncate import truncate
 from tests import goldens
 from tests.goldens import broker_conf, properties, truth
 from tests.interop import harness

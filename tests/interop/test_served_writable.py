@@ -144,7 +144,7 @@ def test_producers_and_consumers_of_both_lines(tmp_path: Path) -> None:
 
 
 def _require_committed(store: Path, reader: StoreReader, suffixes: list[str]) -> None:
-    from rmqctl.store.config_files import read_config
+    from rmqctl.store.config.config_files import read_config
 
     table = read_config(store / "config/consumerOffset.json")["offsetTable"]
     ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in reader.queues()}

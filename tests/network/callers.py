@@ -16,7 +16,7 @@ from rmqctl.network.broker.services import MASTER_SERVICES, SERVICES
 from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Processor, Promised, Suspended
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 

@@ -18,7 +18,7 @@ from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.remoting.server import bound
 from rmqctl.network.serving import Ready, serve
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.processes import start
 

@@ -20,7 +20,7 @@ from rmqctl.network.clients.sockets import SocketChannel
 from rmqctl.network.local import LocalBroker
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.network.serving import serving_here
 

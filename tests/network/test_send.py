@@ -16,7 +16,7 @@ from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.codes import ResponseCode as Response
 from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rmqctl.network.remoting.services import Promised
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from tests.network.callers import Writing, heartbeat, pulling
 
 

@@ -24,7 +24,7 @@ from rmqctl.pipeline.splits.splits import (
 from rmqctl.store.columns.batch import ColumnRecord, MessageColumns
 from rmqctl.store.commitlog import frame_search
 from rmqctl.store.commitlog.walk import walk
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import reading
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors

@@ -12,7 +12,7 @@ import pytest
 from rmqctl import exit_codes
 from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.compiled.notices import tell_notices
-from rmqctl.store.extras import FAST
+from rmqctl.store.installed import FAST
 from rmqctl.store.message_store import MessageStore
 from tests.goldens import GoldenStore
 from tests.rmqctl.looking import run

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmqctl import exit_codes, exporting
-from rmqctl.store.extras import FAST
+from rmqctl.store.installed import FAST
 from tests.goldens import truth
 from tests.opened import store_path
 from tests.rmqctl.looking import run

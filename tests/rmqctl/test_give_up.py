@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.files import lock
+from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.truncate import truncate
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.rmqctl.looking import run
 from tests.rmqctl.test_undo import interrupted, same

@@ -30,7 +30,7 @@ from rmqctl.formats.errors import (
 )
 from rmqctl.main import GROUPS, VERBS, Verb, VerbGroup, cli, main
 from rmqctl.reports.outcome import concluded
-from rmqctl.store.extras import how_to_add
+from rmqctl.store.installed import how_to_add
 from tests import processes
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from tests.network.serving import serving_here
 from tests.rmqctl.looking import run
 

@@ -14,8 +14,8 @@ import pytest
 from rmqctl import confirm, exit_codes
 from rmqctl.main import VERBS, cli
 from rmqctl.store.files import lock
+from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.truncate import truncate
 from tests.goldens import GoldenStore, TreeState, tree_state
 from tests.quick import sample
 from tests.rmqctl.looking import run

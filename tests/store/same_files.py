@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import Message
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.fast.extension import FastPath, fast_path
 from rmqctl.store.write.fast.ordinary import OrdinaryPuts

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UnreadableError, UsageError
-from rmqctl.store import config_keys
 from rmqctl.store.compiled.notices import tell_notices
-from rmqctl.store.config import StoreConfig, config_from_properties, read_broker_conf
+from rmqctl.store.config import config_keys
+from rmqctl.store.config.config import StoreConfig, config_from_properties, read_broker_conf
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties
 from tests.quick import goldens_of
 from tests.rmqctl.looking import run

@@ -9,7 +9,7 @@ import pytest
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError, UnreadableError, WriteFailedError
-from rmqctl.store.config_files import backup_of, load_config, read_config, write_config
+from rmqctl.store.config.config_files import backup_of, load_config, read_config, write_config
 from rmqctl.store.files import io
 from tests.goldens import GoldenStore, tree_state
 

@@ -166,7 +166,7 @@ def test_a_put_that_takes_long_turns_others_away(tmp_path: Path, monkeypatch: py
 KILLED = """
     import sys
     from rmqctl.formats.message import Message
-    from rmqctl.store.config import StoreConfig
+    from rmqctl.store.config.config import StoreConfig
     from rmqctl.store.message_store import MessageStore
     config = StoreConfig(mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=2000, max_hash_slot_num=100,
                          max_index_num=400, flush_disk_type=sys.argv[2])

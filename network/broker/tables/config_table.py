@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.network.remoting.services import Tell
-from rmqctl.store.config_files import read_config
+from rmqctl.store.config.config_files import read_config
 from rmqctl.store.store_files import StoreFiles
 
 NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}

@@ -10,7 +10,7 @@ from typing import Any
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.network.remoting.services import Tell
-from rmqctl.store.config_files import write_config
+from rmqctl.store.config.config_files import write_config
 
 
 class ConfigSaver:

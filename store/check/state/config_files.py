@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.check.catalogue.finding import Finding
-from rmqctl.store.config_files import backup_of
+from rmqctl.store.config.config_files import backup_of
 
 _SUFFIX = ".json"
 # a string as a whole, so that brackets inside it do not count; nothing is tried twice

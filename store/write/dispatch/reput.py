@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.background import Background
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.queues.dispatch import index_keys, queue_slots

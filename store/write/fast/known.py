@@ -17,7 +17,7 @@ from rmqctl.formats.layouts import (
     TRANSACTION_MASK,
 )
 from rmqctl.formats.message import NO_PROPERTIES
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.queues.offset_table import NextOffset
 from rmqctl.store.write.property_text import Writer, property_writer
 

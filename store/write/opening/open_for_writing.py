@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import NotAStoreError, RefusedError, UnreadableError, UnsupportedError
 from rmqctl.store.commitlog.walk import Progress
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import StoreLock

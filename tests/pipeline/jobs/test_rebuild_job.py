@@ -1,4 +1,4 @@
-"""The rebuild job: byte for byte what `rmqctl.store.rebuild` makes in one process, from every engine."""
+"""The rebuild job: byte for byte what `rmqctl.store.recover.rebuild` makes in one process, from every engine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rmqctl.pipeline.engine.engine import LocalEngine
 from rmqctl.pipeline.jobs import rebuild as job
 from rmqctl.pipeline.jobs.rebuild import key_ranges, rebuild_with
 from rmqctl.pipeline.jobs.rebuild_parts import KeyRange
-from rmqctl.store.config import StoreConfig, read_broker_conf
-from rmqctl.store.rebuild import rebuild, report_row
+from rmqctl.store.config.config import StoreConfig, read_broker_conf
+from rmqctl.store.recover.rebuild import rebuild, report_row
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, broker_conf, golden, is_broken
 from tests.pipeline.engines import OTHER_ENGINES, bytes_below, engine_named

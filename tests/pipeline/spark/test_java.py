@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.formats.errors import UnsupportedError
 from rmqctl.pipeline.spark.java import find_java, java_home_for_spark, java_version
-from rmqctl.store.extras import SPARK
+from rmqctl.store.installed import SPARK
 from tests.processes import run
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from rmqctl.formats.errors import EngineError, UnsupportedError, UsageError
 from rmqctl.pipeline.spark.session import parse_conf, require_pyspark, settings, spark_session
-from rmqctl.store.extras import SPARK
+from rmqctl.store.installed import SPARK
 from tests import processes
 
 if TYPE_CHECKING:

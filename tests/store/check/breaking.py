@@ -15,7 +15,7 @@ from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level
 from rmqctl.store.check.summary import CheckSummary
 from rmqctl.store.commitlog.walk import walk
-from rmqctl.store.config import StoreConfig, read_broker_conf
+from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import broker_conf, properties
 

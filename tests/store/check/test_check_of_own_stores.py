@@ -17,7 +17,7 @@ from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level
 from rmqctl.store.clean.options import CleanOptions
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.check.catalogue.catalogue import CATALOGUE
-from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore

@@ -15,9 +15,9 @@ from rmqctl.store.check.cross import CrossCheck, Level, LogSeen
 from rmqctl.store.check.index.index import IndexCheck
 from rmqctl.store.check.queues.queues import QueueCheck
 from rmqctl.store.check.ranges import Subset
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest, Run

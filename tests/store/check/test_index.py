@@ -13,10 +13,10 @@ import pytest
 from rmqctl.formats.hashing import key_hash
 from rmqctl.formats.message import Message
 from rmqctl.store.check.catalogue.kind import Severity
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.dispatch import index_keys
-from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore

@@ -16,7 +16,7 @@ import pytest
 from rmqctl.formats.layouts import CHECKPOINT
 from rmqctl.store.check.catalogue.kind import Severity
 from rmqctl.store.check.cross import Level
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state

@@ -14,7 +14,7 @@ import pytest
 
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.check.catalogue.kind import Severity
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore

@@ -10,7 +10,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.clean import CleanOptions, clean
 from rmqctl.store.clean.followers import judge_ext, judge_queue
 from rmqctl.store.commitlog.walk import Damage, walk
-from rmqctl.store.config import StoreConfig, read_broker_conf
+from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt

@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError, StoreInUseError, WriteFailedError
 from rmqctl.store.clean import CleanOptions, clean
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.store_files import StoreFiles

@@ -20,7 +20,7 @@ from rmqctl.store.clean.options import (
     options_from_config,
     used_percent,
 )
-from rmqctl.store.config import StoreConfig, config_from_properties
+from rmqctl.store.config.config import StoreConfig, config_from_properties
 from rmqctl.store.files.layout import StoreLayout
 
 # 2027-01-15 08:00 UTC

@@ -11,20 +11,20 @@ import pytest
 
 from rmqctl.store.checkpoint import read_checkpoint
 from rmqctl.store.clean import CleanOptions, clean
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.journal.forget import forget
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.outputs.outputs import new_directory, new_file
-from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
+from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.snapshot.snapshot import take_snapshot
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.truncate import truncate
 from tests.store.files.crashing import CrashError
 from tests.store.files.durable import Disk, recorded_disk
 from tests.store.write.writing import SMALL, message, small, stored_messages

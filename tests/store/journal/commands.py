@@ -14,12 +14,12 @@ from rmqctl.store.journal.give_up import give_up
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.rebuild import rebuild
 from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
+from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.truncate import truncate
 from tests.store.write.writing import small, stored_messages
 
 FILE_SIZE = 8192

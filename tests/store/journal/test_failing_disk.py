@@ -17,11 +17,11 @@ from rmqctl.store.journal.give_up import give_up
 from rmqctl.store.journal.log import changes, unfinished_change
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
+from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.truncate import truncate
 from tests.goldens import TreeState, tree_state
 from tests.store.files.crashing import CrashError
 from tests.store.journal.failing import KINDS, failing

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import Message
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io, lock
 from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
 from rmqctl.store.journal.log import changes
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.store.files.crashing import CrashError

@@ -14,10 +14,10 @@ from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.log import changes, unfinished_change
 from rmqctl.store.journal.undo import resume, undo
-from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
+from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.truncate import truncate
 from tests.goldens import GoldenStore, TreeState, tree_state
 from tests.store.files.crashing import crashed, recorded
 

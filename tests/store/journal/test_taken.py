@@ -16,16 +16,16 @@ from rmqctl.store.files.lock import StoreLock, take_lock
 from rmqctl.store.journal import taken as taken_module
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.outputs import publish as publish_module
-from rmqctl.store.rebuild import rebuild
 from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
+from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.salvage import salvage as salvage_module
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.snapshot import snapshot as snapshot_module
 from rmqctl.store.snapshot.snapshot import take_snapshot
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.truncate import truncate
 from tests.store.write.writing import SMALL, lines_of, log_file, message, run_python, stored_messages
 
 Before = Callable[[Callable[[], object]], None]

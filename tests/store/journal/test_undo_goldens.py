@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RefusedError, UnsupportedError
-from rmqctl.store.config import StoreConfig, read_broker_conf
+from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import undo
-from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens

@@ -14,7 +14,7 @@ from rmqctl.formats.errors import UnsupportedError, UsageError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.store.commitlog.walk import Blank, walk
-from rmqctl.store.config import StoreConfig, read_broker_conf
+from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.predict import BROKERS, Prediction, predict
 from rmqctl.store.predict.prediction import Start
 from rmqctl.store.predict.reading import BrokerReading

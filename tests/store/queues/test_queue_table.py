@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UnsupportedError, UsageError
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue

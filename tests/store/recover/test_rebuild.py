@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
-from rmqctl.store.config import read_broker_conf
-from rmqctl.store.rebuild import RebuildReport, rebuild, report_row
+from rmqctl.store.config.config import read_broker_conf
+from rmqctl.store.recover.rebuild import RebuildReport, rebuild, report_row
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import GoldenStore, broker_conf, tree_state

@@ -10,11 +10,11 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.check.check import check
-from rmqctl.store.config import read_broker_conf
+from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.rebuild import rebuild
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.store.config import read_broker_conf
-from rmqctl.store.rebuild import rebuild
+from rmqctl.store.config.config import read_broker_conf
+from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state

@@ -11,8 +11,8 @@ from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.recover.report import RecoverReport
+from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.truncate import truncate
 from tests.goldens import GoldenStore, Row, tree_state, truth
 
 

@@ -10,7 +10,7 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
-from rmqctl.store.config import read_broker_conf
+from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.repair.repair import Mend, RepairReport, mend_of, repair
 from rmqctl.store.store_files import StoreFiles

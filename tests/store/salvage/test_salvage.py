@@ -12,7 +12,7 @@ import pytest
 
 from rmqctl.formats.errors import NotAStoreError, NotFoundError, RefusedError, UnreadableError, UsageError
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.predict import predict
 from rmqctl.store.recover.recover import recover

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, RefusedError, WriteFailedError
-from rmqctl.store.config import read_broker_conf
+from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files import io
 from rmqctl.store.files.sparse_copy import Sharing
 from rmqctl.store.predict import predict

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from rmqctl.formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.delay import Destination, schedule
 from rmqctl.store.write.put_checks import Refusal

@@ -12,7 +12,7 @@ import pytest
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.commitlog.append import DirectSink, LogAppender, PooledSink, Sink
 from rmqctl.store.commitlog.flush import FlushService, LogFlusher
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue

@@ -9,7 +9,7 @@ import pytest
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
 from rmqctl.formats.properties import parse_properties, replace_property
-from rmqctl.store.config import config_from_properties
+from rmqctl.store.config.config import config_from_properties
 from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.files.background import Background
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue

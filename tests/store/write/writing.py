@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.store.commitlog.walk import walk
-from rmqctl.store.config import StoreConfig, config_from_properties
+from rmqctl.store.config.config import StoreConfig, config_from_properties
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles

@@ -14,7 +14,7 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import Message, StoredMessage, decode_message, frame_bytes, prepare_frame
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.store.commitlog.walk import Damage, Empty, walk
-from rmqctl.store.config import read_broker_conf
+from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.bridge.bridge import recover_bridging

@@ -12,7 +12,7 @@ import pytest
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH, SYS_FLAG_NEED_UNWRAP
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.commitlog.walk import Damage, walk
-from rmqctl.store.config import read_broker_conf
+from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.recover.bridge.bridge import recover_bridging
 from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY, PADDING_TOPIC

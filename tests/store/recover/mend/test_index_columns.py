@@ -15,7 +15,7 @@ from rmqctl.formats.hashing import key_hash
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER
 from rmqctl.formats.message import StoredMessage, decode_message
 from rmqctl.store.compiled.available import NO_NUMBA
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry
 from rmqctl.store.index.index_service import IndexService, index_file_name, index_file_name_after

@@ -9,7 +9,7 @@ import pytest
 
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.commitlog.walk import walk
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.queues.dispatch import queue_slots

@@ -15,7 +15,7 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import Message
 from rmqctl.store.compiled.available import NO_NUMBA
-from rmqctl.store.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write import writer
 from rmqctl.store.write.prepare import copy_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import NotAStoreError, RefusedError, StoreInUseError, UnsupportedError
-from rmqctl.store.config import StoreConfig, read_broker_conf
+from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, is_broken, is_crashed, tree_state

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import RmqctlError
-from rmqctl.store.config import read_broker_conf
+from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.opening import writing_checks
 from rmqctl.store.write.opening.writing_checks import check_for_writing

@@ -1,4 +1,4 @@
-"""What is installed only with an extra, and the one sentence of how to add it."""
+"""What is installed: which version of rmqctl, and how an extra is added that is not."""
 
 from __future__ import annotations
 
@@ -24,3 +24,14 @@ _EXTRA_OF = {
 def how_to_add(module: str | None) -> str | None:
     """How to add the extra that has this module, such as `pyarrow` or `pyarrow.csv`; None for a module of none."""
     return None if module is None else _EXTRA_OF.get(module.partition(".")[0])
+
+
+def version() -> str:
+    """The installed version; `unknown` where it runs from a copy of the source."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
+    try:
+        return installed_version("rmqctl")
+    except PackageNotFoundError:
+        return "unknown"
