@@ -139,7 +139,12 @@ journal_option = Flag(
 dry_run_option = Flag("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 
 namesrv_option = Flag(
-    "-n", "--namesrv", metavar="HOST:PORT", required=True, help="Name servers, separated by semicolons."
+    "-n",
+    "--namesrv",
+    envvar="NAMESRV_ADDR",
+    metavar="HOST:PORT",
+    required=True,
+    help="Name servers, separated by semicolons; else $NAMESRV_ADDR, as for mqadmin.",
 )
 
 _store_option = Flag(

@@ -91,3 +91,9 @@ def test_what_goes_wrong(namesrv: str) -> None:
         ("consume", "-t", "T", "--from", "tomorrow-ish"), ("produce", "-t", "T", "--from", "/dev/null"),
     ):  # fmt: skip
         assert run(wrong[0], "-n", namesrv, *wrong[1:])[0] == 2, wrong
+
+
+def test_the_name_server_is_found_as_mqadmin_finds_it(namesrv: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", namesrv)
+    assert run("produce", "-t", "Found", "--body", "here", "--json").code == 0
+    assert _bodies(namesrv, "Found", 1) == ["here"]
