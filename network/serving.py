@@ -22,6 +22,7 @@ from rmqctl.network.remoting.server import Address, RemotingServer
 from rmqctl.network.remoting.services import Processor, Tell
 from rmqctl.network.remoting.waiting import Waiting
 from rmqctl.network.unique_ids import own_address
+from rmqctl.network.watching import Watched, metrics, serve_metrics, watch
 from rmqctl.store.read.frames import message_at
 
 _TICK_SECONDS = 5.0
@@ -30,10 +31,11 @@ _LARGEST_PORT = 65535
 
 
 class Ready(NamedTuple):
-    """Where the two listen, as `host:port`."""
+    """Where they listen, as `host:port`; `metrics` is None where nobody asked for them."""
 
     namesrv: str
     broker: str
+    metrics: str | None = None
 
 
 def is_loopback(host: str) -> bool:
@@ -56,12 +58,19 @@ async def serve(
     tell: Tell,
     on_ready: Callable[[Ready], None],
     ended: Callable[[], Awaitable[Any]],
+    *,
+    metrics_on: socket.socket | None = None,
+    watched: Watched | None = None,
 ) -> None:
-    """Serve on two sockets (see `bound`) until `ended` returns; `on_ready` hears where they are."""
+    """Serve on two sockets (see `bound`) until `ended` returns; `on_ready` hears where they are.
+
+    On a third one there is a page of metrics; `watched` hears every second what was seen.
+    """
     name_server = NameServer(broker.clock)
     services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
     brokers = RemotingServer(Processor(broker, services, tell), tell, on_lost=broker.lost)
     name_servers = RemotingServer(Processor(name_server, NAME_SERVER_SERVICES, tell), tell)
+    pages: asyncio.Server | None = None
     try:
         own = await brokers.listen_on(broker_on)
         broker.identity = identity = broker.identity._replace(host=own[0], port=own[1])
@@ -71,9 +80,15 @@ async def serve(
         await _listen_where_ids_point(broker, brokers, own, tell)
         if isinstance(broker, MasterBroker):
             wake_on_news(broker, asyncio.get_running_loop(), brokers.shared.waiting)
-        on_ready(Ready(host_and_port(at), host_and_port(own)))
-        await _until(ended(), go_on(broker, name_server))
+        servers = {"broker": brokers, "name_server": name_servers}
+        if metrics_on is not None:
+            pages = await serve_metrics(metrics_on, lambda: metrics(servers, broker))
+        metrics_at = None if metrics_on is None else host_and_port(metrics_on.getsockname()[:2])
+        on_ready(Ready(host_and_port(at), host_and_port(own), metrics_at))
+        await _until(ended(), go_on(broker, name_server), *(() if watched is None else (watch(servers, watched),)))
     finally:
+        if pages is not None:
+            pages.close()
         await name_servers.close()
         await brokers.close()
 
@@ -89,9 +104,9 @@ def wake_on_news(broker: MasterBroker, loop: asyncio.AbstractEventLoop, waiting:
     broker.store.tell_arrivals(told)
 
 
-async def _until(ended: Awaitable[Any], ticking: Coroutine[Any, Any, None]) -> None:
+async def _until(ended: Awaitable[Any], *ticking: Coroutine[Any, Any, None]) -> None:
     """Tick until the end; what goes wrong with it is raised at once."""
-    tasks = [asyncio.ensure_future(ended), asyncio.create_task(ticking)]
+    tasks = [asyncio.ensure_future(ended), *map(asyncio.create_task, ticking)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

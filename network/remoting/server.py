@@ -15,6 +15,7 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_frame
 from rmqctl.network.remoting.services import Processor, Tell
 from rmqctl.network.remoting.session import Session, Shared
+from rmqctl.network.remoting.traffic import Seen, Traffic
 
 Address = tuple[str, int]
 
@@ -60,10 +61,15 @@ class RemotingServer:
         self.on_lost = on_lost or (lambda connection: None)
         self.connections: set[PeerConnection] = set()
         self.buffered = 0
+        self.traffic = Traffic()
         self._servers: list[asyncio.Server] = []
         # one at a time: slow requests read the same files, and none of them may take a client's turn
         self.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-requests")
         self.shared = Shared(processor, self.executor, self.limits.slow_requests, self.limits.suspended)
+
+    def seen(self) -> Seen:
+        """What went through so far, and who is here."""
+        return self.traffic.seen(len(self.connections), self.shared.waiting.count)
 
     async def listen(self, host: str, port: int) -> Address:
         """Take connections at an address too; port 0 is any free one. RefusedError where that cannot be."""
@@ -115,6 +121,7 @@ class PeerConnection(asyncio.Protocol):
         self.local_ip = str((transport.get_extra_info("sockname") or ("",))[0])
         limit = self._server.limits.connections
         if len(self._server.connections) >= limit:
+            self._server.traffic.refused_connections += 1
             self._end(f"there are {counted(limit, 'connection')} already")
             return
         self._server.connections.add(self)
@@ -134,6 +141,7 @@ class PeerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
         self._last_active = self._loop.time()
+        self._server.traffic.bytes_in += len(data)
         self._decoder.feed(data)
         self._process()
 
@@ -158,6 +166,7 @@ class PeerConnection(asyncio.Protocol):
                 command = self._decoder.next_command()
                 if command is None:
                     break
+                self._server.traffic.request(command)
                 self._session.serve(command)
         except CorruptError as error:
             self._end(error.message)
@@ -186,6 +195,7 @@ class PeerConnection(asyncio.Protocol):
                     ResponseCode.SYSTEM_ERROR, remark=error.message, opaque=command.opaque, flag=command.flag
                 )
             )
+        self._server.traffic.bytes_out += len(frame)
         self._transport.write(frame)
 
     @property

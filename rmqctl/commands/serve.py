@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -15,7 +19,9 @@ if TYPE_CHECKING:
 
     from rmqctl.network.broker.broker import Broker
     from rmqctl.network.broker.tables.identity import BrokerIdentity
+    from rmqctl.network.remoting.traffic import Seen
     from rmqctl.network.serving import Ready
+    from rmqctl.network.watching import Watched
     from rmqctl.output.output import Output
 
     _Parameter = click.ParamType[tuple[str, int]]
@@ -50,17 +56,20 @@ Examples:
   rmqctl serve -s /data/store
   mqadmin topicList -n 127.0.0.1:9876
   rmqctl serve -s /data/store --listen 127.0.0.1:0 --namesrv 127.0.0.1:0 --json
-  rmqctl serve -s /tmp/new --writable --create
+  rmqctl serve -s /tmp/new --writable --create --metrics 127.0.0.1:9090
 
 Without --writable not one byte of the store changes: what clients commit is kept in memory, what they send is refused.
 There is no authentication: whoever reaches the ports can read all messages, and with --writable send and delete.
-docs/network.md says what is served."""
+docs/network.md says what is served. On a terminal a line tells each second in which something happens; with --json all
+that is said on stderr is JSON, one object a line."""
 )
 @store_options
 @click.option("--listen", type=ADDRESS, default="127.0.0.1:10911", metavar="HOST:PORT", show_default=True,
               help="Where the broker listens.")  # fmt: skip
 @click.option("--namesrv", type=ADDRESS, default="127.0.0.1:9876", metavar="HOST:PORT", show_default=True,
               help="Where the name server listens.")  # fmt: skip
+@click.option("--metrics", type=ADDRESS, metavar="HOST:PORT",
+              help="Where GET /metrics gives numbers for Prometheus; nowhere if not given.")  # fmt: skip
 @click.option("--writable", is_flag=True, help="Be a whole broker: producers, offsets, retries, delays, transactions.")
 @click.option("--create", is_flag=True, help="With --writable: make a new store if there is none.")
 @click.option("--clean", is_flag=True, help="With --writable: remove expired files, as a broker does.")
@@ -70,6 +79,7 @@ def serve(
     output: Output,
     listen: tuple[str, int],
     namesrv: tuple[str, int],
+    metrics: tuple[str, int] | None,
     writable: bool,
     create: bool,
     clean: bool,
@@ -88,41 +98,65 @@ def serve(
         raise click.UsageError("--create and --clean go with --writable")
     properties = read_properties(store.config_path) if store.config_path else {}
     identity = identity_from_properties(properties)
+    tell = _teller(output)
     for host in sorted({listen[0], namesrv[0]}):
         if not is_loopback(host):
             doing = "read, send and delete messages" if writable else "read all messages"
-            output.talk(f"anybody who reaches {host} can {doing}: there is no authentication")
-    with bound(*namesrv) as name_server_on, bound(*listen) as broker_on:
+            tell(f"anybody who reaches {host} can {doing}: there is no authentication")
+    if metrics is not None and not is_loopback(metrics[0]):
+        tell(f"anybody who reaches {metrics[0]} can read the page of metrics, which has no text of the store")
+    with contextlib.ExitStack() as taken:
+        name_server_on, broker_on = taken.enter_context(bound(*namesrv)), taken.enter_context(bound(*listen))
+        sockets = _Sockets(name_server_on, broker_on, None if metrics is None else taken.enter_context(bound(*metrics)))
         if writable:
-            _serve_writable(store, identity, properties, name_server_on, broker_on, output, create, clean)
+            _serve_writable(store, identity, properties, sockets, output, tell, create, clean)
         else:
-            _serve_readable(store, identity, properties, name_server_on, broker_on, output)
+            _serve_readable(store, identity, properties, sockets, output, tell)
     return exit_codes.OK
+
+
+class _Sockets(NamedTuple):
+    """Taken addresses."""
+
+    name_server: socket.socket
+    broker: socket.socket
+    metrics: socket.socket | None
+
+
+def _teller(output: Output) -> Callable[[str], None]:
+    """Lines for whoever looks after the server: on stderr, as JSON with --json."""
+    return (lambda line: _log(output, message=line)) if output.is_json else output.talk
+
+
+def _log(output: Output, **fields: object) -> None:
+    """One object on a line of its own, with the time."""
+    from rmqctl.output.times import format_time, now_ms
+
+    output.talk(json.dumps({"time": format_time(now_ms()), **fields}))
 
 
 def _serve_readable(
     store: StoreLocation,
     identity: BrokerIdentity,
     properties: dict[str, str],
-    name_server_on: socket.socket,
-    broker_on: socket.socket,
+    sockets: _Sockets,
     output: Output,
+    tell: Callable[[str], None],
 ) -> None:
     from rmqctl.network.broker.broker import Broker
     from rmqctl.opening import open_store
 
     with open_store(store) as opened:
-        broker = Broker(opened.files, identity, output.talk, properties=properties)
-        _run(broker, name_server_on, broker_on, output)
+        _run(Broker(opened.files, identity, tell, properties=properties), sockets, output, tell)
 
 
 def _serve_writable(
     store: StoreLocation,
     identity: BrokerIdentity,
     properties: dict[str, str],
-    name_server_on: socket.socket,
-    broker_on: socket.socket,
+    sockets: _Sockets,
     output: Output,
+    tell: Callable[[str], None],
     create: bool,
     clean: bool,
 ) -> None:
@@ -133,7 +167,7 @@ def _serve_writable(
     from rmqctl.store.compiled.notices import tell_notices
     from rmqctl.store.message_store import MessageStore
 
-    tell_notices(output.talk)
+    tell_notices(tell)
     with progress("checking the end of the commitlog", None, "bytes") as bar:
         opened = MessageStore.open(
             store.path,
@@ -143,18 +177,18 @@ def _serve_writable(
             create=create,
             obey_disk_ratio=True,
             clean_expired=clean,
-            store_host=store_host(broker_on, properties.get("brokerIP1")),
+            store_host=store_host(sockets.broker, properties.get("brokerIP1")),
             progress=bar.advance,
         )
     with opened:
-        broker = MasterBroker(opened, identity, output.talk, properties=properties)
+        broker = MasterBroker(opened, identity, tell, properties=properties)
         try:
-            _run(broker, name_server_on, broker_on, output)
+            _run(broker, sockets, output, tell)
         finally:
             broker.close()
 
 
-def _run(broker: Broker, name_server_on: socket.socket, broker_on: socket.socket, output: Output) -> None:
+def _run(broker: Broker, sockets: _Sockets, output: Output, tell: Callable[[str], None]) -> None:
     import asyncio
     import signal
 
@@ -162,16 +196,42 @@ def _run(broker: Broker, name_server_on: socket.socket, broker_on: socket.socket
 
     def ready(at: Ready) -> None:
         if output.is_json:
-            output.record({"namesrv": at.namesrv, "broker": at.broker, "writable": broker.is_writable})
+            places = {"namesrv": at.namesrv, "broker": at.broker, "writable": broker.is_writable}
+            output.record(places if at.metrics is None else {**places, "metrics": at.metrics})
         else:
             how = "writable" if broker.is_writable else "read-only"
-            output.text(f"name server {at.namesrv}, broker {at.broker}, {how}")
+            page = "" if at.metrics is None else f", metrics at http://{at.metrics}/metrics"
+            output.text(f"name server {at.namesrv}, broker {at.broker}, {how}{page}")
         output.flush()
 
     async def run() -> None:
         end = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, end.set)
-        await serve_until(broker, name_server_on, broker_on, output.talk, ready, end.wait)
+        watched = _watcher(output)
+        await serve_until(
+            broker,
+            sockets.name_server,
+            sockets.broker,
+            tell,
+            ready,
+            end.wait,
+            metrics_on=sockets.metrics,
+            watched=watched,
+        )
 
     asyncio.run(run())
+
+
+def _watcher(output: Output) -> Watched | None:
+    """Tells what happens: a line for a person at a terminal, an object with --json; otherwise nobody would read it."""
+    from rmqctl.network.watching import traffic_line
+
+    def told(before: Seen, now: Seen, seconds: float) -> None:
+        line = traffic_line(before, now, seconds)
+        if line is not None and output.is_json:
+            _log(output, seconds=round(seconds, 3), **now._asdict())
+        elif line is not None:
+            output.talk(line)
+
+    return told if output.is_json or (sys.stderr is not None and sys.stderr.isatty()) else None

@@ -33,6 +33,7 @@ class Served:
     namesrv: str
     broker: str
     process: subprocess.Popen[str]
+    metrics: str | None = None
     errors: str = ""
 
     def end(self, number: int = signal.SIGTERM) -> int:
@@ -57,7 +58,7 @@ def serving(store: Path, *options: str) -> Iterator[Served]:
                 raise AssertionError(f"it did not come up: {process.communicate()[1]}")
             at = json.loads(line)
             assert at["writable"] is ("--writable" in options)
-            yield Served(at["namesrv"], at["broker"], process)
+            yield Served(at["namesrv"], at["broker"], process, at.get("metrics"))
         finally:
             if process.poll() is None:
                 process.kill()

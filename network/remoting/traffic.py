@@ -1,0 +1,42 @@
+"""What went through a server since it began: for the line that a person watches, and for the page of metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
+
+OTHER = -1
+"""Stands for all codes that are none of RocketMQ's: what a client sends must not make new ones."""
+_CODES = frozenset(int(code) for code in RequestCode)
+
+
+class Seen(NamedTuple):
+    """Counts at one moment. `bytes_in` and `bytes_out` are of whole frames; `held`: pulls that wait for messages."""
+
+    connections: int
+    requests: int
+    bytes_in: int
+    bytes_out: int
+    held: int
+
+
+class Traffic:
+    """Counts requests by code, and bytes both ways. For the thread of the loop alone."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[int] = Counter()
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.refused_connections = 0
+
+    def request(self, command: RemotingCommand) -> None:
+        """A command came; answers to requests of ours are none."""
+        if not command.flag & RESPONSE_FLAG:
+            self.requests[command.code if command.code in _CODES else OTHER] += 1
+
+    def seen(self, connections: int, held: int) -> Seen:
+        """The counts now, with what is not counted here."""
+        return Seen(connections, self.requests.total(), self.bytes_in, self.bytes_out, held)
