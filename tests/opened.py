@@ -11,6 +11,8 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import base_of, broker_conf, golden, properties, truth
 
+_MOST_OPEN = 8
+
 
 class _Folder:
     path: Path | None = None
@@ -40,7 +42,10 @@ def reader(name: str) -> StoreReader:
     config = StoreConfig()
     if "store.storePathCommitLog" in properties(name):
         config = read_broker_conf(broker_conf(name, path.parent))
-    return StoreReader(StoreFiles(path, config))
+    files = StoreFiles(path, config)
+    # as many stores as there are tests of: together they would have thousands of files open
+    files.descriptors._maximum_open = _MOST_OPEN
+    return StoreReader(files)
 
 
 def version_of(name: str) -> int:

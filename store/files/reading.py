@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
@@ -122,6 +123,11 @@ class Descriptors:
         with self._lock:
             while self._open:
                 os.close(self._open.popitem()[1])
+
+    def __del__(self) -> None:
+        # a store that nobody closed: its files are let go of with it, as Python's own are
+        with contextlib.suppress(Exception):
+            self.close()
 
     def __enter__(self) -> Descriptors:
         return self

@@ -43,6 +43,17 @@ def test_interrupted_reads_are_continued(tmp_path: Path, monkeypatch: pytest.Mon
     descriptors.close()
 
 
+def test_nothing_stays_open_of_what_nobody_closed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    before = _open_descriptors()
+    descriptors = Descriptors()
+    descriptors.read(path, 0, 1)
+    assert _open_descriptors() == before + 1
+    del descriptors
+    assert _open_descriptors() == before
+
+
 def test_descriptors_are_bounded_and_reused(tmp_path: Path) -> None:
     paths = [tmp_path / str(number) for number in range(20)]
     for path in paths:
