@@ -97,8 +97,8 @@ _BOUNDS = """\
 ## Watching it
 
 On a terminal a line on stderr tells each second in which something happens: connections, requests and bytes both ways a
-second, pulls that wait. With `--json` that is an object a line, with counts since the beginning, and so is whatever else
-is said on stderr. `--metrics HOST:PORT` gives `GET /metrics` in Prometheus' text format: connections, requests by code,
+second, pulls that wait. With `--json` that is an object a line, with counts since the beginning, and so is all that is
+said on stderr. `--metrics HOST:PORT` gives `GET /metrics` in Prometheus' text format: connections, requests by code,
 bytes, pulls that wait, the end of the log. No label is made of what clients or the store say.
 
 ## Bounds
