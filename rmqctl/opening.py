@@ -50,12 +50,15 @@ def broker_config(location: StoreLocation) -> StoreConfig:
 def listen() -> None:
     """Have told, on stderr, what keeps bulk work back; what has to be compiled is compiled by two processes."""
     from rmqctl.output.output import talk
-    from rmqctl.store.compiled.available import help_compiling
-    from rmqctl.store.compiled.notices import tell_notices
-    from rmqctl.warm_up import warm_up_elsewhere
+    from rmqctl.store.compiled.notices import help_compiling, tell_notices
+
+    def help_with(module: str) -> None:
+        from rmqctl.warm_up import warm_up_elsewhere
+
+        warm_up_elsewhere(module)
 
     tell_notices(talk)
-    help_compiling(warm_up_elsewhere)
+    help_compiling(help_with)
 
 
 def tell_if_open(store: MessageStore) -> None:

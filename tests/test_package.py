@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -180,7 +181,7 @@ def test_a_wheel_has_one_name_and_the_one_that_spark_looks_for(bare: Path) -> No
 def test_every_verb_works_with_the_base_alone_or_names_what_it_needs(
     bare: Path, golden_store: GoldenStore, tmp_path: Path
 ) -> None:
-    assert {call.arguments.split()[0] for call in CALLS} | {"serve"} == set(VERBS)
+    assert {call.arguments.split()[0] for call in CALLS} | {"serve", "produce", "consume"} == set(VERBS)
     store = golden_store("clean")
     for call in CALLS:
         if call.lacks and "--from" in call.arguments:
@@ -192,9 +193,14 @@ def test_every_verb_works_with_the_base_alone_or_names_what_it_needs(
         assert "Traceback" not in ended.stderr
         assert call.lacks in ended.stderr, f"{call.arguments}: {ended.stderr}"
     at = ["--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0"]
-    with start([bare / "bin/rmqctl", "serve", "-s", store, *at], stdout=subprocess.PIPE, text=True) as served:
+    with start([bare / "bin/rmqctl", "serve", "-s", store, "--json", *at], stdout=subprocess.PIPE, text=True) as served:
         assert served.stdout is not None
-        assert "read-only" in served.stdout.readline()
+        topic = ["-n", json.loads(served.stdout.readline())["namesrv"], "-t", "TopicTest"]
+        taken = run([bare / "bin/rmqctl", "consume", *topic, "--limit", "3", "--json"])
+        assert (taken.returncode, len(taken.stdout.splitlines()), taken.stderr) == (0, 3, "")
+        refused = run([bare / "bin/rmqctl", "produce", *topic, "--body", "one more"])
+        assert (refused.returncode, refused.stdout) == (3, "")
+        assert "Traceback" not in refused.stderr
         served.terminate()
         assert served.wait(60) == 0
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from rmqctl.store.compiled.notices import notice
+from rmqctl.store.compiled.notices import compiling_begins, notice
 from rmqctl.store.installed import FAST
 
 NO_NUMBA = "RMQCTL_NO_NUMBA"
@@ -33,20 +33,10 @@ def _why_no_numba() -> str | None:
     return None
 
 
-_helpers: list[Callable[[str], None]] = []
-
-
-def help_compiling(helper: Callable[[str], None] | None) -> None:
-    """Have `helper` called, once, with the name of the first module whose kernels this process has to compile: others
-    are going to be needed, and can be compiled elsewhere meanwhile. None for nobody."""
-    _helpers[:] = [helper] if helper is not None else []
-
-
 def say_compiling(module: str) -> None:
     """Tell that the kernels of a module are about to be compiled."""
     notice("compiling the fast path for this machine, 5 to 20 seconds of processor time, once")
-    while _helpers:
-        _helpers.pop()(module)
+    compiling_begins(module)
 
 
 def isal_crc() -> tuple[Any, str | None]:

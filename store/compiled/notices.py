@@ -1,4 +1,5 @@
-"""Tells whoever asked for it that bulk work has to wait, or is slower than it could be: each sentence once."""
+"""Tells whoever asked for it that bulk work has to wait, or is slower than it could be: each sentence once; and has
+helped whoever compiles."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Callable
 
 _listeners: list[Callable[[str], None]] = []
 _said: set[str] = set()
+_helpers: list[Callable[[str], None]] = []
 
 
 def tell_notices(listener: Callable[[str], None] | None) -> None:
@@ -23,3 +25,15 @@ def notice(sentence: str) -> None:
         _said.add(sentence)
         for listener in tuple(_listeners):
             listener(sentence)
+
+
+def help_compiling(helper: Callable[[str], None] | None) -> None:
+    """Have `helper` called, once, with the name of the first module whose kernels this process has to compile: others
+    are going to be needed, and can be compiled elsewhere meanwhile. None for nobody."""
+    _helpers[:] = [helper] if helper is not None else []
+
+
+def compiling_begins(module: str) -> None:
+    """The kernels of a module are about to be compiled."""
+    while _helpers:
+        _helpers.pop()(module)

@@ -82,8 +82,9 @@ def lock_holder(path: Path) -> int | None:
     return None if kind == fcntl.F_UNLCK else process
 
 
-def users_of(layout: StoreLayout) -> list[tuple[int, str]]:
-    """(process id, file) of other processes with a file of the store open or mapped, as far as /proc shows them.
+def users_of(layout: StoreLayout, *, writing: bool = False) -> list[tuple[int, str]]:
+    """(process id, file) of other processes with a file of the store open or mapped, as far as /proc shows them; with
+    `writing` only of those that can change it so, which a backup or another command that looks cannot.
 
     A starting broker rewrites files before it takes the lock, so the lock alone does not tell
     (DefaultMessageStore#start).
@@ -93,29 +94,45 @@ def users_of(layout: StoreLayout) -> list[tuple[int, str]]:
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not name.isdigit() or int(name) == os.getpid():
             continue
-        used = _used_file(name, tuple(roots))
+        used = _used_file(name, tuple(roots), writing)
         if used is not None:
             found[int(name)] = used
     return sorted(found.items())
 
 
-def _used_file(process: str, roots: tuple[str, ...]) -> str | None:
+def _used_file(process: str, roots: tuple[str, ...], writing: bool) -> str | None:
     try:
         for descriptor in os.listdir(f"/proc/{process}/fd"):
             try:
                 target = os.readlink(f"/proc/{process}/fd/{descriptor}")
+                if target.startswith(roots) and not (writing and _reads_only(process, descriptor)):
+                    return target
             except OSError:
                 continue
-            if target.startswith(roots):
-                return target
         with open(f"/proc/{process}/maps", encoding="utf-8", errors="replace") as maps:
             for line in maps:
                 target = line.rstrip("\n").partition("/")[2]
-                if target and ("/" + target).startswith(roots):
+                if target and ("/" + target).startswith(roots) and not (writing and _is_read_only_map(line)):
                     return "/" + target
     except OSError:  # the process is gone, or another user's
         return None
     return None
+
+
+def _reads_only(process: str, descriptor: str) -> bool:
+    """Whether a descriptor was opened for reading alone."""
+    with open(f"/proc/{process}/fdinfo/{descriptor}", encoding="ascii") as fields:
+        for line in fields:
+            name, _, value = line.partition(":")
+            if name == "flags":
+                return int(value, 8) & os.O_ACCMODE == os.O_RDONLY
+    return False
+
+
+def _is_read_only_map(line: str) -> bool:
+    """Whether a line of /proc/PID/maps is of a map through which nothing reaches its file."""
+    permissions = line.split(maxsplit=2)[1]
+    return not ("w" in permissions and "s" in permissions)
 
 
 def take_lock(layout: StoreLayout) -> StoreLock:
@@ -131,4 +148,4 @@ def take_lock(layout: StoreLayout) -> StoreLock:
 
 def is_in_use(layout: StoreLayout) -> bool:
     """Whether a broker or another writer has the store open, as far as its lock and /proc tell."""
-    return lock_holder(layout.lock) is not None or bool(users_of(layout))
+    return lock_holder(layout.lock) is not None or bool(users_of(layout, writing=True))

@@ -126,7 +126,7 @@ class Descriptors:
 
     def __del__(self) -> None:
         # a store that nobody closed: its files are let go of with it, as Python's own are
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(OSError, AttributeError, TypeError):  # the interpreter may be going, too
             self.close()
 
     def __enter__(self) -> Descriptors:

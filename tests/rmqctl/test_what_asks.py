@@ -81,7 +81,9 @@ NOTHING = {
     "salvage": "makes a store that must not be there",
     "stats": "looks",
     "diff": "looks",
-    "serve": "looks",
+    "serve": "looks; with --writable clients change what they may change at any broker",
+    "produce": "adds",
+    "consume": "looks, and commits where it is asked to",
     "completion": "prints",
 }
 """The verbs that ask nothing, and why."""

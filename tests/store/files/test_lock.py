@@ -17,7 +17,7 @@ import pytest
 from rmqctl.formats.errors import StoreInUseError, UnreadableError, WriteFailedError
 from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.lock import StoreLock, lock_holder, take_lock, users_of
+from rmqctl.store.files.lock import StoreLock, is_in_use, lock_holder, take_lock, users_of
 from tests.goldens import tree_state
 from tests.processes import run, start
 
@@ -228,3 +228,25 @@ def test_the_constants_are_those_of_the_system() -> None:
     """The question goes to the kernel as a struct of our own making."""
     assert lock._FLOCK.size == 32
     assert (fcntl.F_WRLCK, fcntl.F_UNLCK, os.SEEK_SET) == (1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("work", "writes"),
+    [
+        ("file = open(sys.argv[1], 'rb')", False),
+        ("file = open(sys.argv[1], 'r+b')", True),
+        ("file = open(sys.argv[1], 'ab')", True),
+        ("file = open(sys.argv[1], 'rb'); m = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)", False),
+        ("file = open(sys.argv[1], 'r+b'); m = mmap.mmap(file.fileno(), 0); os.closerange(3, 9)", True),
+    ],
+    ids=["read", "changed", "appended", "read by a map", "changed by a map alone"],
+)
+def test_who_only_reads_is_no_writer(work: str, writes: bool, tmp_path: Path) -> None:
+    """A backup, or another command that looks, makes no store one that is written to; a change waits for it still."""
+    layout = _layout(tmp_path / "store")
+    file = layout.root / "commitlog" / "0"
+    file.write_bytes(bytes(8192))
+    with _process(work, file) as user:
+        assert [one for one, _ in users_of(layout)] == [user]
+        assert [one for one, _ in users_of(layout, writing=True)] == ([user] if writes else [])
+        assert is_in_use(layout) is writes
