@@ -55,10 +55,10 @@ demo: install
 	$(BIN)/python -m rmqctl.demo $(ARGS)
 
 test: install
-	$(PYTEST) --dist loadfile --quick $(ARGS)
+	$(PYTEST) --dist loadfile --no-loadscope-reorder --quick $(ARGS)
 
 test-all: install
-	$(PYTEST) --dist loadfile -m "not interop" $(ARGS)
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not interop" $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .

@@ -21,6 +21,9 @@ from tests.goldens import GoldenStore
 settings.register_profile("rmqctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rmqctl")
 
+LONG = ("tests/pipeline/test_cluster.py", "tests/test_package.py", "tests/pipeline/spark/test_class_archive.py")
+"""Files that take minutes, because all of their tests share what they start."""
+
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 """How many tests were left out, by mark; "" for those that were deselected otherwise."""
 
@@ -47,6 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("jvm")
+    # what takes minutes by itself begins first: at the end one worker would wait for the other
+    items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
     if config.getoption("quick"):
         left = [item for item in items if _mark(item)]
         items[:] = [item for item in items if not _mark(item)]

@@ -20,6 +20,7 @@ from rmqctl.output import progress
 from rmqctl.output.sanitise import UNSAFE_RANGES
 from rmqctl.store import Message, MessageStore, StoreConfig
 from tests.goldens import tree_state
+from tests.network.serving import serving
 from tests.quick import sample
 
 # a C0 and a C1 escape, a bidi override, no width, a line of its own, a tab, and what Python reads for bytes that are
@@ -89,8 +90,11 @@ def _broken(store: Path, last: int) -> None:
     (store / "consumequeue" / f"NotAQueue{NASTY}" / "x\x1b[2J").mkdir()
 
 
-def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]:
+def _commands(store: Path, last: int, namesrv: str, more: list[str]) -> Iterator[list[object]]:
     at: list[object] = ["-s", store]
+    for topic in (TOPIC, "Plain", f"None{NASTY}"):
+        yield ["consume", "-n", namesrv, "-t", topic, *more]
+        yield ["produce", "-n", namesrv, "-t", topic, "--body", NASTY, *more]
     for look in (
         ["info"],
         ["info", "--quick"],
@@ -151,6 +155,8 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         yield ["dump", path, "-n", 3, *(["--hex"] if "stray" in path.name else [])]
     yield ["dump", store / "commitlog" / f"{0:020d}", "--at", 3900, "-n", 3]
     yield ["serve", *at, "--listen", f"{NASTY}:1"]
+    yield ["consume", "-n", f"{NASTY}:1", "-t", TOPIC]
+    yield ["produce", "-n", "127.0.0.1:1", "-t", TOPIC, "--from", store.parent / f"bad{NASTY}.jsonl"]
     yield [f"verb{NASTY}"]
     yield ["cat", f"--flag{NASTY}"]
 
@@ -188,17 +194,18 @@ def test_nothing_raw_reaches_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     wrong: list[tuple[list[object], list[str]]] = []
     seen: set[str] = set()
     codes: dict[int, int] = {}
-    for command in _commands(store, last, more):
-        told: list[str] = []
-        out, err = (_Terminal(), _Terminal()) if on_terminal else (io.StringIO(), io.StringIO())
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main([str(argument) for argument in command])
-        codes[code] = codes.get(code, 0) + 1
-        seen.add(str(command[0]))
-        assert code != exit_codes.BUG, (str(command), err.getvalue()[:500])
-        told += [out.getvalue(), err.getvalue()]
-        if raw := [piece for text in told for piece in _raw(text, ours, "csv" in command)]:
-            wrong.append((command, raw[:3]))
+    with serving(store.parent / "other") as served:
+        for command in _commands(store, last, served.namesrv, more):
+            told: list[str] = []
+            out, err = (_Terminal(), _Terminal()) if on_terminal else (io.StringIO(), io.StringIO())
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = main([str(argument) for argument in command])
+            codes[code] = codes.get(code, 0) + 1
+            seen.add(str(command[0]))
+            assert code != exit_codes.BUG, (str(command), err.getvalue()[:500])
+            told += [out.getvalue(), err.getvalue()]
+            if raw := [piece for text in told for piece in _raw(text, ours, "csv" in command)]:
+                wrong.append((command, raw[:3]))
     # short, whatever is wrong
     assert [(str(command)[:300], ascii(raw)[:300]) for command, raw in wrong[:5]] == []
     if not more:
