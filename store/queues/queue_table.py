@@ -97,11 +97,26 @@ class QueueTable:
             raise rocksdb_error(self.layout)
         with self._lock:
             if not self._listed:
-                for root in (self.layout.consumequeue, self.layout.batchconsumequeue):
-                    for topic, queue_id, _ in list_queues(root):
-                        self.find(topic, queue_id)
+                self._take_listed(None)
                 self._listed = True
             return [self._queues[key] for key in sorted(self._queues)]
+
+    def _take_listed(self, topics: set[str] | None) -> None:
+        """Load the queues of `topics`, None meaning all, that are not loaded yet: one listing, no look at each."""
+        for root, is_batch in ((self.layout.consumequeue, False), (self.layout.batchconsumequeue, True)):
+            for topic, queue_id, directory in list_queues(root):
+                if (topics is None or topic in topics) and (topic, queue_id) not in self._queues:
+                    topic_directory(root, topic)  # refuses a name that is none
+                    self._queues[topic, queue_id] = self._load(topic, queue_id, directory, is_batch)
+
+    def of_topics(self, topics: set[str]) -> list[AnyConsumeQueue]:
+        """The queues of `topics` that have a directory, by topic and id; those of others are not loaded.
+        UnsupportedError for RocksDB queues."""
+        if has_rocksdb_queues(self.layout):
+            raise rocksdb_error(self.layout)
+        with self._lock:
+            self._take_listed(topics)
+            return [self._queues[key] for key in sorted(self._queues) if key[0] in topics]
 
     def find(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
         """The queue, None if it has no directory. UsageError for a topic that cannot be a directory name."""

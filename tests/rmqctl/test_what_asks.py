@@ -74,6 +74,10 @@ NOTHING = {
     "cat": "looks",
     "dump": "looks",
     "query": "looks",
+    "groups": "looks",
+    "delays": "looks",
+    "halves": "looks",
+    "dlq": "looks",
     "predict": "looks",
     "check": "looks",
     "append": "adds",
@@ -82,6 +86,8 @@ NOTHING = {
     "stats": "looks",
     "diff": "looks",
     "serve": "looks",
+    "produce": "sends to a broker",
+    "consume": "takes from a broker",
     "completion": "prints",
 }
 """The verbs that ask nothing, and why."""

@@ -1,0 +1,235 @@
+"""Transactional messages that have neither been committed nor rolled back: `rmqctl halves`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.layouts import TRANSACTION_MASK
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.sys_flag import TRANSACTION_COMMIT
+from rmqctl.store.answers.config_offsets import (
+    CONSUMER_FILE,
+    OFFSET_TABLE,
+    Say,
+    offset_key,
+    offsets_of,
+    table_in,
+)
+from rmqctl.store.answers.half_topics import (
+    CHECK_TIMES,
+    GIVEN_UP_TOPIC,
+    GROUP,
+    HALF_TOPIC,
+    OP_TOPIC,
+    PRODUCER_GROUP,
+    ended_offsets,
+)
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.read.get import QueueView
+from rmqctl.store.read.key_query import NotIndexedError
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.selection import OnDamage
+
+PENDING = "pending"
+COMMITTED = "committed"
+UNKNOWN = "unknown"
+DAMAGED = "damaged"
+
+
+class HalfMessage(NamedTuple):
+    """A half message without an end. `age_ms`: since it was born; `checks`: how often its producers were asked for its
+    end. None is what is not known; `detail` says why.
+
+    `queue_offset` is that in RMQ_SYS_TRANS_HALF_TOPIC, by which an end names it.
+    """
+
+    queue_id: int
+    queue_offset: int
+    state: str
+    age_ms: int | None = None
+    checks: int | None = None
+    producer_group: str | None = None
+    target_topic: str | None = None
+    target_queue_id: int | None = None
+    unique_key: str | None = None
+    physical_offset: int | None = None
+    born_timestamp: int | None = None
+    store_timestamp: int | None = None
+    detail: str = ""
+
+
+class _Ends(NamedTuple):
+    """Queue offsets of half messages that have an end; `unreadable`: op messages that may end others."""
+
+    offsets: set[int]
+    unreadable: int
+
+
+def unresolved_halves(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iterator[HalfMessage]:
+    """Half messages without an end at `now` (ms), the oldest place first (TransactionalMessageServiceImpl#check).
+
+    Looked at are those from the offset on up to which the broker has dealt with all. Of these an op message may name
+    the end; a later copy of the same unique key takes a message's place, because a producer who is asked makes one; and
+    the broker gives up what it asked for too often. UnsupportedError for queues in a RocksDB.
+    """
+    starts = _starts(reader, tell, on_damage)
+    queues = reader.files.queues.of_topics({HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC})
+    ops = {queue.queue_id: queue for queue in queues if queue.topic == OP_TOPIC}
+    given_up: set[str] | None = None
+    commits = _Commits(reader, tell)
+    for queue in queues:
+        if queue.topic != HALF_TOPIC:
+            continue
+        view = _view(reader, queue)
+        begin = _first(reader, view, starts, tell)
+        ends = _ends(reader, ops.get(queue.queue_id), starts, tell, on_damage)
+        found = list(_candidates(view, begin, ends, on_damage))
+        if found and given_up is None:
+            given_up = _unique_keys(reader, queues, on_damage)
+        last = {message.properties().get(names.UNIQUE_KEY): offset for offset, message, _ in found if message}
+        for offset, message, why in found:
+            if message is None:
+                yield HalfMessage(queue.queue_id, offset, DAMAGED, detail=why)
+                continue
+            key = message.properties().get(names.UNIQUE_KEY)
+            if key is not None and (last[key] != offset or key in (given_up or ())):
+                continue
+            yield commits.told(_half(message, now, ends.unreadable), on_damage)
+
+
+class _Commits:
+    """Committed messages of half messages that are open all the same: their mark is lost, or was put after the half
+    message had been copied, which the broker does not notice."""
+
+    def __init__(self, reader: StoreReader, tell: Say) -> None:
+        self._reader = reader
+        self._tell = tell
+        self._is_indexed = True
+
+    def told(self, half: HalfMessage, on_damage: OnDamage) -> HalfMessage:
+        """`half`, as committed where its target topic holds a committed message with its unique key."""
+        if half.unique_key is None or half.target_topic is None or not self._is_indexed:
+            return half
+        try:
+            found = self._reader.query(half.target_topic, half.unique_key)
+        except NotIndexedError:
+            self._is_indexed = False
+            self._tell("there is no index: whether one of these was committed and lost its mark is not known")
+            return half
+        for error in found.damaged:
+            on_damage(error)
+        for message in found.messages:
+            is_same = message.properties().get(names.UNIQUE_KEY) == half.unique_key
+            if is_same and message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+                detail = f"committed at offset {message.physical_offset}, which the broker does not know: it asks again"
+                return half._replace(state=COMMITTED, detail=detail)
+        return half
+
+
+def _starts(reader: StoreReader, tell: Say, on_damage: OnDamage) -> dict[tuple[str, int], int]:
+    """By topic and queue, up to where the broker has dealt with all."""
+    path = reader.files.layout.config / CONSUMER_FILE
+    starts: dict[tuple[str, int], int] = {}
+    for key, table in (table_in(path, OFFSET_TABLE, tell, on_damage) or {}).items():
+        owner = offset_key(key)
+        if owner is not None and owner.group == GROUP and not owner.is_broadcast and isinstance(table, dict):
+            starts |= {(owner.topic, queue_id): offset for queue_id, offset in offsets_of(table).items()}
+    return starts
+
+
+def _view(reader: StoreReader, queue: AnyConsumeQueue) -> QueueView:
+    return QueueView(queue, None, reader.files.log, reader.files.config.delay_levels())
+
+
+def _first(reader: StoreReader, view: QueueView, starts: dict[tuple[str, int], int], tell: Say) -> int:
+    """Where to begin: an offset outside of the queue says nothing, which is told, and then all of it is looked at."""
+    queue = view.queue
+    begin, end = queue.min_offset(view.log.min_offset), queue.max_offset
+    start = starts.get((queue.topic, queue.queue_id))
+    if start is None:
+        return begin
+    if start > end:
+        path = reader.files.layout.config / CONSUMER_FILE
+        tell(f"{path}: offset {start} of {GROUP} lies past the end {end} of {queue.topic}: all of it is looked at")
+        return begin
+    return max(start, begin)
+
+
+def _ends(
+    reader: StoreReader,
+    ops: AnyConsumeQueue | None,
+    starts: dict[tuple[str, int], int],
+    tell: Say,
+    on_damage: OnDamage,
+) -> _Ends:
+    if ops is None:
+        return _Ends(set(), 0)
+    view = _view(reader, ops)
+    # where all half messages are looked at again, so are all ends
+    is_known = all(starts.get((topic, ops.queue_id), -1) >= 0 for topic in (HALF_TOPIC, OP_TOPIC))
+    begin = _first(reader, view, starts, tell) if is_known else ops.min_offset(view.log.min_offset)
+    offsets: set[int] = set()
+    unreadable = 0
+    for unit in ops.units(begin, ops.max_offset):
+        try:
+            offsets.update(ended_offsets(view.message_of(unit).body))
+        except NotFoundError:
+            continue  # removed by a cleaner while we looked
+        except CorruptError as error:
+            unreadable += 1
+            on_damage(error)
+    return _Ends(offsets, unreadable)
+
+
+def _candidates(
+    view: QueueView, begin: int, ends: _Ends, on_damage: OnDamage
+) -> Iterator[tuple[int, StoredMessage | None, str]]:
+    """Queue offset and message of the half messages that no op message ends; without the message what is in its way."""
+    for unit in view.queue.units(begin, view.queue.max_offset):
+        if unit.queue_offset in ends.offsets:
+            continue
+        try:
+            yield unit.queue_offset, view.message_of(unit), ""
+        except NotFoundError:
+            continue
+        except CorruptError as error:
+            on_damage(error)
+            yield unit.queue_offset, None, error.message
+
+
+def _unique_keys(reader: StoreReader, queues: list[AnyConsumeQueue], on_damage: OnDamage) -> set[str]:
+    """Unique keys of what the broker has given up."""
+    keys: set[str] = set()
+    for queue in queues:
+        if queue.topic == GIVEN_UP_TOPIC:
+            for _, message, _ in _candidates(_view(reader, queue), 0, _Ends(set(), 0), on_damage):
+                if message is not None:
+                    keys.add(message.properties().get(names.UNIQUE_KEY, ""))
+    return keys
+
+
+def _half(message: StoredMessage, now: int, unreadable: int) -> HalfMessage:
+    properties = message.properties()
+    detail = f"{unreadable} of the messages that name ends cannot be read" if unreadable else ""
+    return HalfMessage(
+        message.queue_id,
+        message.queue_offset,
+        UNKNOWN if unreadable else PENDING,
+        now - message.born_timestamp,
+        _whole(properties.get(CHECK_TIMES, "0")),
+        properties.get(PRODUCER_GROUP),
+        properties.get(names.REAL_TOPIC),
+        _whole(properties.get(names.REAL_QUEUE_ID, "")),
+        properties.get(names.UNIQUE_KEY),
+        message.physical_offset,
+        message.born_timestamp,
+        message.store_timestamp,
+        detail,
+    )
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
