@@ -15,6 +15,8 @@ DELAY_FILE = "delayOffset.json"
 OFFSET_TABLE = "offsetTable"
 _SEPARATOR = "@"
 _BROADCAST_PARTS = 3
+_LARGEST_ID = 0x7FFFFFFF
+_LONGEST_ID = 10
 
 Say = Callable[[str], None]
 """Takes a sentence that belongs to an answer as a whole."""
@@ -42,8 +44,13 @@ def offsets_of(table: Mapping[Any, Any]) -> dict[int, int]:
     return {
         int(number): offset
         for number, offset in table.items()
-        if str(number).isascii() and str(number).isdigit() and isinstance(offset, int) and not isinstance(offset, bool)
+        if is_queue_id(str(number)) and isinstance(offset, int) and not isinstance(offset, bool)
     }
+
+
+def is_queue_id(text: str) -> bool:
+    """Whether `text` is the number of a queue or of a level: a positive int of Java's, in digits, or 0."""
+    return text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID and int(text) <= _LARGEST_ID
 
 
 def table_in(path: Path, name: str, tell: Say, on_damage: OnDamage) -> dict[Any, Any] | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.wording import counted
-from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, Say, offsets_of, table_in
+from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, Say, is_queue_id, offsets_of, table_in
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.get import QueueView
@@ -103,5 +103,5 @@ def _due(reader: StoreReader, queue: AnyConsumeQueue, row: DelayLevel, first: in
     queue_id = properties.get(names.REAL_QUEUE_ID, "")
     return row._replace(
         target_topic=properties.get(names.REAL_TOPIC),
-        target_queue_id=int(queue_id) if queue_id.isascii() and queue_id.isdigit() else None,
+        target_queue_id=int(queue_id) if is_queue_id(queue_id) else None,
     )

@@ -132,11 +132,12 @@ class _Queues:
             return row._replace(state=PAST_END, detail=f"{past} past the end, where a broker sets the group back to")
         if row.offset == end:
             return row._replace(state=CAUGHT_UP, lag=0, lag_ms=0)
-        row = row._replace(state=BEHIND, lag=end - max(row.offset, begin))
-        if row.offset < begin:
-            expired = counted(begin - row.offset, "message")
+        offset = row.offset
+        row = row._replace(state=BEHIND, lag=end - max(offset, begin))
+        if offset < begin:
+            expired = counted(begin - offset, "message")
             row = row._replace(state=BEFORE_BEGINNING, detail=f"{expired} before the first one that is left")
-        return self._timed(row, queue, max(row.offset or 0, begin), on_damage) if row.lag else row._replace(lag_ms=0)
+        return self._timed(row, queue, max(offset, begin), on_damage) if row.lag else row._replace(lag_ms=0)
 
     def _timed(self, row: GroupQueue, queue: AnyConsumeQueue, first: int, on_damage: OnDamage) -> GroupQueue:
         """`row` with its lag in time. The first unread message is read whole: a group stops at a damaged one."""
