@@ -84,8 +84,10 @@ def unresolved_halves(reader: StoreReader, now: int, tell: Say, on_damage: OnDam
         if queue.topic != HALF_TOPIC:
             continue
         view = _view(reader, queue)
-        begin = _first(reader, view, starts, tell)
-        ends = _ends(reader, ops.get(queue.queue_id), starts, tell, on_damage)
+        op_queue = ops.get(queue.queue_id)
+        op_view = None if op_queue is None else _view(reader, op_queue)
+        begin, op_begin = _begins(view, op_view, starts, tell)
+        ends = _ends(op_view, op_begin, on_damage)
         found = list(_candidates(view, begin, ends, on_damage))
         if found and given_up is None:
             given_up = _unique_keys(reader, queues, on_damage)
@@ -144,36 +146,28 @@ def _view(reader: StoreReader, queue: AnyConsumeQueue) -> QueueView:
     return QueueView(queue, None, reader.files.log, reader.files.config.delay_levels())
 
 
-def _first(reader: StoreReader, view: QueueView, starts: dict[tuple[str, int], int], tell: Say) -> int:
-    """Where to begin: an offset outside of the queue says nothing, which is told, and then all of it is looked at."""
-    queue = view.queue
-    begin, end = queue.min_offset(view.log.min_offset), queue.max_offset
-    start = starts.get((queue.topic, queue.queue_id))
-    if start is None:
-        return begin
-    if start > end:
-        path = reader.files.layout.config / CONSUMER_FILE
-        tell(f"{path}: offset {start} of {GROUP} lies past the end {end} of {queue.topic}: all of it is looked at")
-        return begin
-    return max(start, begin)
+def _begins(view: QueueView, ops: QueueView | None, starts: dict[tuple[str, int], int], tell: Say) -> tuple[int, int]:
+    """Where to begin in a half queue and in its op queue. Both offsets go together: ends before the one are of half
+    messages before the other. Where one is missing or lies past its queue, which is told, all of both is looked at."""
+    views = [view] if ops is None else [view, ops]
+    begins = [one.queue.min_offset(one.log.min_offset) for one in views]
+    known = [starts.get((one.queue.topic, one.queue.queue_id)) for one in views]
+    for one, start in zip(views, known, strict=True):
+        if start is not None and start > one.queue.max_offset:
+            where = f"{CONSUMER_FILE}: offset {start} of {GROUP} in {one.queue.topic}"
+            tell(f"{where} lies past the end {one.queue.max_offset}: all half messages are looked at")
+            known = [None]
+    if None not in known:
+        begins = [max(begin, start or 0) for begin, start in zip(begins, known, strict=True)]
+    return begins[0], begins[-1]
 
 
-def _ends(
-    reader: StoreReader,
-    ops: AnyConsumeQueue | None,
-    starts: dict[tuple[str, int], int],
-    tell: Say,
-    on_damage: OnDamage,
-) -> _Ends:
-    if ops is None:
+def _ends(view: QueueView | None, begin: int, on_damage: OnDamage) -> _Ends:
+    if view is None:
         return _Ends(set(), 0)
-    view = _view(reader, ops)
-    # where all half messages are looked at again, so are all ends
-    is_known = all(starts.get((topic, ops.queue_id), -1) >= 0 for topic in (HALF_TOPIC, OP_TOPIC))
-    begin = _first(reader, view, starts, tell) if is_known else ops.min_offset(view.log.min_offset)
     offsets: set[int] = set()
     unreadable = 0
-    for unit in ops.units(begin, ops.max_offset):
+    for unit in view.queue.units(begin, view.queue.max_offset):
         try:
             offsets.update(ended_offsets(view.message_of(unit).body))
         except NotFoundError:

@@ -6,6 +6,8 @@ import json
 import shutil
 from typing import Any
 
+import pytest
+
 from rmqctl import exit_codes
 from rmqctl.store import MessageStore
 from rmqctl.store.answers.half_topics import HALF_TOPIC, OP_TOPIC, ended_offsets
@@ -61,13 +63,19 @@ def test_what_has_an_end_is_not_listed() -> None:
     assert {row["state"] for row in rows} == {"pending"}
 
 
-def test_an_offset_past_the_end_hides_nothing(golden_store: GoldenStore) -> None:
+@pytest.mark.parametrize("offsets", [(1000, 1000), (1000, 14), (20, 1000), (20, None), (None, 14)])
+def test_offsets_that_cannot_be_hide_nothing(golden_store: GoldenStore, offsets: tuple[int | None, int | None]) -> None:
+    """One of them alone says nothing either: what ended the half messages looked at may stand before the other."""
     store = golden_store("features")
     (store / "config").mkdir(exist_ok=True)
-    table = {f"{topic}@CID_RMQ_SYS_TRANS": {"0": 1000} for topic in (HALF_TOPIC, OP_TOPIC)}
+    table = {
+        f"{topic}@CID_RMQ_SYS_TRANS": {"0": offset}
+        for topic, offset in zip((HALF_TOPIC, OP_TOPIC), offsets, strict=True)
+        if offset is not None
+    }
     (store / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}), encoding="utf-8")
     done = run("halves", "-s", store, "--json")
-    assert "past the end" in done.err
+    assert ("past the end" in done.err) == (1000 in offsets)
     assert len(done.objects) == 6
 
 

@@ -93,6 +93,14 @@ def _broken(store: Path, last: int) -> None:
     (store / "consumequeue" / f"NotAQueue{NASTY}" / "x\x1b[2J").mkdir()
 
 
+_WITHOUT_A_STORE: tuple[list[object], ...] = (
+    ["produce", "-n", f"{NASTY}:x", "-t", TOPIC, "--body", "x"],
+    ["consume", "-n", f"{NASTY}:x", "-t", TOPIC],
+    [f"verb{NASTY}"],
+    ["cat", f"--flag{NASTY}"],
+)
+
+
 def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]:
     at: list[object] = ["-s", store]
     for look in (
@@ -161,10 +169,7 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         yield ["dump", path, "-n", 3, *(["--hex"] if "stray" in path.name else [])]
     yield ["dump", store / "commitlog" / f"{0:020d}", "--at", 3900, "-n", 3]
     yield ["serve", *at, "--listen", f"{NASTY}:1"]
-    yield ["produce", "-n", f"{NASTY}:x", "-t", TOPIC, "--body", "x"]
-    yield ["consume", "-n", f"{NASTY}:x", "-t", TOPIC]
-    yield [f"verb{NASTY}"]
-    yield ["cat", f"--flag{NASTY}"]
+    yield from _WITHOUT_A_STORE
 
 
 class _Terminal(io.StringIO):
