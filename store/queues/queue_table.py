@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from rmqctl.formats.errors import UnreadableError, UnsupportedError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
-from rmqctl.store.files.layout import StoreLayout, is_file_name, topic_directory
+from rmqctl.store.files.layout import StoreLayout, is_file_name, is_safe_topic, topic_directory
 from rmqctl.store.files.reading import Descriptors, named
 from rmqctl.store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
@@ -25,14 +27,15 @@ AnyConsumeQueue = ConsumeQueue | BatchConsumeQueue
 
 def list_queues(directory: Path) -> list[tuple[str, int, Path]]:
     """(topic, queue id, directory) below `consumequeue`, in order; names that are no queue ids are skipped."""
-    found: list[tuple[str, int, Path]] = []
+    return list(_queues_below(directory))
+
+
+def _queues_below(directory: Path) -> Iterator[tuple[str, int, Path]]:
+    """The same one after the other: of topics that nobody gets to no folder is listed."""
     for topic in _directories(directory):
-        found += [
-            (topic, int(name), directory / topic / name)
-            for name in _directories(directory / topic)
-            if name.isascii() and name.isdigit()
-        ]
-    return sorted(found, key=lambda item: item[:2])
+        below = directory / topic
+        names = [name for name in _directories(below) if name.isascii() and name.isdigit()]
+        yield from sorted((topic, int(name), below / name) for name in names)
 
 
 def _directories(directory: Path) -> list[str]:
@@ -48,7 +51,7 @@ def _directories(directory: Path) -> list[str]:
 def _usual_size(root: Path) -> int:
     """Size of most files among the first queues below `root`; 0 if there are no files."""
     sizes: Counter[int] = Counter()
-    for _, _, directory in list_queues(root)[:_SAMPLED_QUEUES]:
+    for _, _, directory in itertools.islice(_queues_below(root), _SAMPLED_QUEUES):
         # a file that was removed since it was listed does not count
         with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
             for entry in entries:
@@ -106,7 +109,8 @@ class QueueTable:
         for root, is_batch in ((self.layout.consumequeue, False), (self.layout.batchconsumequeue, True)):
             for topic, queue_id, directory in list_queues(root):
                 if (topics is None or topic in topics) and (topic, queue_id) not in self._queues:
-                    topic_directory(root, topic)  # refuses a name that is none
+                    if not is_safe_topic(topic):
+                        topic_directory(root, topic)  # says why
                     self._queues[topic, queue_id] = self._load(topic, queue_id, directory, is_batch)
 
     def of_topics(self, topics: set[str]) -> list[AnyConsumeQueue]:
