@@ -36,6 +36,7 @@ Examples:
 States:
   pending    neither committed nor rolled back: the broker asks a producer of the group again and again
   committed  the message is in its topic, but the broker does not know and asks: the producer may commit it twice
+  ended      an earlier copy was rolled back, or committed and has expired; the broker asks all the same
   unknown    a message that may say how it ended is damaged
   damaged    the half message itself cannot be read
 

@@ -9,6 +9,7 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.wording import counted
 from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, Say, is_queue_id, offsets_of, table_in
+from rmqctl.store.files.reading import named
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.get import QueueView
@@ -62,7 +63,9 @@ def _has_timer(files: StoreFiles) -> bool:
     """Whether anything was ever given to the timer wheel: the log of its slots, or messages in its topic."""
     folder = files.layout.root / "timerlog"
     queue = files.queues.find(TIMER_TOPIC, 0)
-    return (folder.is_dir() and any(folder.iterdir())) or (queue is not None and queue.max_offset > 0)
+    with named(folder):
+        has_log = folder.is_dir() and any(folder.iterdir())
+    return has_log or (queue is not None and queue.max_offset > 0)
 
 
 def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int, on_damage: OnDamage) -> DelayLevel:

@@ -35,6 +35,7 @@ from rmqctl.store.read.selection import OnDamage
 
 PENDING = "pending"
 COMMITTED = "committed"
+ENDED = "ended"
 UNKNOWN = "unknown"
 DAMAGED = "damaged"
 
@@ -79,7 +80,6 @@ def unresolved_halves(reader: StoreReader, now: int, tell: Say, on_damage: OnDam
     queues = reader.files.queues.of_topics({HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC})
     ops = {queue.queue_id: queue for queue in queues if queue.topic == OP_TOPIC}
     given_up: set[str] | None = None
-    commits = _Commits(reader, tell)
     for queue in queues:
         if queue.topic != HALF_TOPIC:
             continue
@@ -88,6 +88,7 @@ def unresolved_halves(reader: StoreReader, now: int, tell: Say, on_damage: OnDam
         op_view = None if op_queue is None else _view(reader, op_queue)
         begin, op_begin = _begins(view, op_view, starts, tell)
         ends = _ends(op_view, op_begin, on_damage)
+        lost = _LostEnds(reader, op_view, tell)
         found = list(_candidates(view, begin, ends, on_damage))
         if found and given_up is None:
             given_up = _unique_keys(reader, queues, on_damage)
@@ -99,36 +100,54 @@ def unresolved_halves(reader: StoreReader, now: int, tell: Say, on_damage: OnDam
             key = message.properties().get(names.UNIQUE_KEY)
             if key is not None and (last[key] != offset or key in (given_up or ())):
                 continue
-            yield commits.told(_half(message, now, ends.unreadable), on_damage)
+            yield lost.told(_half(message, now, ends), on_damage)
 
 
-class _Commits:
-    """Committed messages of half messages that are open all the same: their mark is lost, or was put after the half
-    message had been copied, which the broker does not notice."""
+class _LostEnds:
+    """Ends of half messages that are open all the same: the mark is lost, or was put after the half message had been
+    copied, which the broker does not notice. They are found by the unique key, through the index."""
 
-    def __init__(self, reader: StoreReader, tell: Say) -> None:
+    def __init__(self, reader: StoreReader, ops: QueueView | None, tell: Say) -> None:
         self._reader = reader
+        self._ops = ops
         self._tell = tell
         self._is_indexed = True
+        self._ended: _Ends | None = None
 
     def told(self, half: HalfMessage, on_damage: OnDamage) -> HalfMessage:
-        """`half`, as committed where its target topic holds a committed message with its unique key."""
+        """`half`: committed where its target topic holds a committed message with its unique key, ended where a mark
+        names an earlier copy of it."""
         if half.unique_key is None or half.target_topic is None or not self._is_indexed:
             return half
         try:
             found = self._reader.query(half.target_topic, half.unique_key)
+            copies = self._reader.query(HALF_TOPIC, half.unique_key) if half.checks else None
         except NotIndexedError:
             self._is_indexed = False
-            self._tell("there is no index: whether one of these was committed and lost its mark is not known")
+            self._tell("there is no index: whether one of these has an end that the broker does not know is not known")
             return half
-        for error in found.damaged:
+        for error in (*found.damaged, *(copies.damaged if copies is not None else ())):
             on_damage(error)
         for message in found.messages:
             is_same = message.properties().get(names.UNIQUE_KEY) == half.unique_key
             if is_same and message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
                 detail = f"committed at offset {message.physical_offset}, which the broker does not know: it asks again"
                 return half._replace(state=COMMITTED, detail=detail)
-        return half
+        if copies is None:
+            return half
+        ends = self._all_ends(on_damage)
+        for copy in copies.messages:
+            if copy.queue_id == half.queue_id and copy.queue_offset in ends.offsets:
+                detail = f"its copy {copy.queue_offset} has an end, which the broker does not know: it asks again"
+                return half._replace(state=ENDED, detail=detail)
+        return half._replace(state=UNKNOWN, detail=_unreadable(ends)) if ends.unreadable else half
+
+    def _all_ends(self, on_damage: OnDamage) -> _Ends:
+        """What any mark that is left names, however old."""
+        if self._ended is None:
+            begin = 0 if self._ops is None else self._ops.queue.min_offset(self._ops.log.min_offset)
+            self._ended = _ends(self._ops, begin, on_damage)
+        return self._ended
 
 
 def _starts(reader: StoreReader, tell: Say, on_damage: OnDamage) -> dict[tuple[str, int], int]:
@@ -205,13 +224,16 @@ def _unique_keys(reader: StoreReader, queues: list[AnyConsumeQueue], on_damage: 
     return keys
 
 
-def _half(message: StoredMessage, now: int, unreadable: int) -> HalfMessage:
+def _unreadable(ends: _Ends) -> str:
+    return f"{ends.unreadable} of the messages that name ends cannot be read" if ends.unreadable else ""
+
+
+def _half(message: StoredMessage, now: int, ends: _Ends) -> HalfMessage:
     properties = message.properties()
-    detail = f"{unreadable} of the messages that name ends cannot be read" if unreadable else ""
     return HalfMessage(
         message.queue_id,
         message.queue_offset,
-        UNKNOWN if unreadable else PENDING,
+        UNKNOWN if ends.unreadable else PENDING,
         now - message.born_timestamp,
         _whole(properties.get(CHECK_TIMES, "0")),
         properties.get(PRODUCER_GROUP),
@@ -221,7 +243,7 @@ def _half(message: StoredMessage, now: int, unreadable: int) -> HalfMessage:
         message.physical_offset,
         message.born_timestamp,
         message.store_timestamp,
-        detail,
+        _unreadable(ends),
     )
 
 

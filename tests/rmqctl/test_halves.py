@@ -47,7 +47,13 @@ def test_a_commit_that_the_broker_does_not_know_of_is_told() -> None:
     assert {row["unique_key"] for row in rows if row["state"] == "committed"} == committed & {
         row["unique_key"] for row in rows
     }
-    assert {row["state"] for row in rows} == {"committed", "pending"}
+    # and so with what was rolled back: the one mark names first copies and later ones
+    with MessageStore.open(store_path("broker-real"), "r") as opened:
+        (op,) = [row for row in truth("broker-real").messages if row["topic"] == OP_TOPIC]
+        ended = ended_offsets(opened.message_at(op["phyOffset"]).body)
+    keys = {_halves("broker-real")[offset]["properties"]["UNIQ_KEY"] for offset in ended} - committed
+    assert {row["unique_key"] for row in rows if row["state"] == "ended"} == keys & {row["unique_key"] for row in rows}
+    assert {row["state"] for row in rows} == {"committed", "ended", "pending"}
 
 
 def test_what_has_an_end_is_not_listed() -> None:
@@ -92,6 +98,15 @@ def test_damage_is_neither_an_end_nor_its_absence(golden_store: GoldenStore) -> 
     # what the damaged mark ended is listed again, and of none it is said that it is pending
     assert len(done.objects) == whole[1] + len(whole[0])
     assert {row["state"] for row in done.objects} <= {"unknown", "damaged", "committed"}
+
+
+def test_an_old_mark_that_is_damaged_leaves_it_unknown(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    (op,) = [row for row in truth("broker-real").messages if row["topic"] == OP_TOPIC]
+    damage_body(store, op)
+    done = run("halves", "-s", store, "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert {row["state"] for row in done.objects} == {"committed", "unknown"}
 
 
 def test_without_an_index_commits_are_not_guessed(golden_store: GoldenStore) -> None:
