@@ -12,10 +12,10 @@ from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.remoting.command import VERSION
 from rmqctl.store.config.config_files import read_config
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.frames import store_time_at
 
 VERSION_TEXT = "V5_3_3"
-_DELAY_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _RATES = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")
 _POOLS = ("send", "pull", "litePull", "query", "ack")
 _ZEROS = (
@@ -96,7 +96,7 @@ def _delays(broker: Broker) -> dict[str, str]:
     if not isinstance(levels, dict):
         return {}
     return {
-        f"scheduleMessageOffset_{level}": f"{offset},{broker.bounds(_DELAY_TOPIC, level - 1)[1]}"
+        f"scheduleMessageOffset_{level}": f"{offset},{broker.bounds(SCHEDULE_TOPIC, level - 1)[1]}"
         for level, offset in levels.items()
         if isinstance(level, int) and isinstance(offset, int)
     }

@@ -15,6 +15,7 @@ from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, Reply, RequestError, Service
+from rmqctl.store.answers import half_topics
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.write.result import PutResult
 
@@ -53,7 +54,7 @@ def _half_message(broker: MasterBroker, request: RemotingCommand) -> StoredMessa
         raise RequestError(
             ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: {error.message}"
         ) from error
-    if half.topic != halves.HALF_TOPIC or half.properties().get(halves.PRODUCER_GROUP) != fields.text(
+    if half.topic != half_topics.HALF_TOPIC or half.properties().get(half_topics.PRODUCER_GROUP) != fields.text(
         request, "producerGroup"
     ):
         raise RequestError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
@@ -64,7 +65,7 @@ def _half_message(broker: MasterBroker, request: RemotingCommand) -> StoredMessa
 
 def _require_time(broker: MasterBroker, request: RemotingCommand, half: StoredMessage) -> None:
     """Whoever asked for a time without checks must end the transaction within it."""
-    seconds = half.properties().get(halves.IMMUNITY, "")
+    seconds = half.properties().get(half_topics.IMMUNITY, "")
     if fields.flag(request, "fromTransactionCheck") or not seconds.isdecimal() or len(seconds) > 9:
         return
     limit = max(int(seconds) * 1000, broker.settings.transaction_time_out)

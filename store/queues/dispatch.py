@@ -13,6 +13,7 @@ from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.queues.unit import QueueUnit
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 LMQ_PREFIX = "%LMQ%"
 MULTI_DISPATCH_SEPARATOR = ","
 # digits of the largest 64-bit integer, less one

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from rmqctl.formats.errors import UnreadableError, UnsupportedError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
-from rmqctl.store.files.layout import StoreLayout, is_file_name, topic_directory
+from rmqctl.store.files.layout import StoreLayout, is_file_name, is_safe_topic, topic_directory
 from rmqctl.store.files.reading import Descriptors, named
 from rmqctl.store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
@@ -25,14 +27,15 @@ AnyConsumeQueue = ConsumeQueue | BatchConsumeQueue
 
 def list_queues(directory: Path) -> list[tuple[str, int, Path]]:
     """(topic, queue id, directory) below `consumequeue`, in order; names that are no queue ids are skipped."""
-    found: list[tuple[str, int, Path]] = []
+    return list(_queues_below(directory))
+
+
+def _queues_below(directory: Path) -> Iterator[tuple[str, int, Path]]:
+    """The same one after the other: of topics that nobody gets to no folder is listed."""
     for topic in _directories(directory):
-        found += [
-            (topic, int(name), directory / topic / name)
-            for name in _directories(directory / topic)
-            if name.isascii() and name.isdigit()
-        ]
-    return sorted(found, key=lambda item: item[:2])
+        below = directory / topic
+        names = [name for name in _directories(below) if name.isascii() and name.isdigit()]
+        yield from sorted((topic, int(name), below / name) for name in names)
 
 
 def _directories(directory: Path) -> list[str]:
@@ -48,7 +51,7 @@ def _directories(directory: Path) -> list[str]:
 def _usual_size(root: Path) -> int:
     """Size of most files among the first queues below `root`; 0 if there are no files."""
     sizes: Counter[int] = Counter()
-    for _, _, directory in list_queues(root)[:_SAMPLED_QUEUES]:
+    for _, _, directory in itertools.islice(_queues_below(root), _SAMPLED_QUEUES):
         # a file that was removed since it was listed does not count
         with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
             for entry in entries:
@@ -97,11 +100,27 @@ class QueueTable:
             raise rocksdb_error(self.layout)
         with self._lock:
             if not self._listed:
-                for root in (self.layout.consumequeue, self.layout.batchconsumequeue):
-                    for topic, queue_id, _ in list_queues(root):
-                        self.find(topic, queue_id)
+                self._take_listed(None)
                 self._listed = True
             return [self._queues[key] for key in sorted(self._queues)]
+
+    def _take_listed(self, topics: set[str] | None) -> None:
+        """Load the queues of `topics`, None meaning all, that are not loaded yet: one listing, no look at each."""
+        for root, is_batch in ((self.layout.consumequeue, False), (self.layout.batchconsumequeue, True)):
+            for topic, queue_id, directory in list_queues(root):
+                if (topics is None or topic in topics) and (topic, queue_id) not in self._queues:
+                    if not is_safe_topic(topic):
+                        topic_directory(root, topic)  # says why
+                    self._queues[topic, queue_id] = self._load(topic, queue_id, directory, is_batch)
+
+    def of_topics(self, topics: set[str]) -> list[AnyConsumeQueue]:
+        """The queues of `topics` that have a directory, by topic and id; those of others are not loaded.
+        UnsupportedError for RocksDB queues."""
+        if has_rocksdb_queues(self.layout):
+            raise rocksdb_error(self.layout)
+        with self._lock:
+            self._take_listed(topics)
+            return [self._queues[key] for key in sorted(self._queues) if key[0] in topics]
 
     def find(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
         """The queue, None if it has no directory. UsageError for a topic that cannot be a directory name."""

@@ -9,11 +9,10 @@ from typing import NamedTuple
 from rmqctl.formats import properties as names
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.put_checks import Refusal
 
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_DELETE_UNIQUE_KEY = "TIMER_DEL_UNIQKEY"
 _DELAY_SECONDS, _DELAY_MS, _DELIVER_MS = names.TIMER_PROPERTIES

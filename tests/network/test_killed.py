@@ -14,9 +14,9 @@ import pytest
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import Message
-from rmqctl.network.broker.transactions.halves import HALF_TOPIC, OP_TOPIC, ended_offsets
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer, SendResult
+from rmqctl.store.answers.half_topics import HALF_TOPIC, OP_TOPIC, ended_offsets
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.message_store import MessageStore
 from tests.network.serving import serving

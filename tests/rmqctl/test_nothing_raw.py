@@ -19,6 +19,7 @@ from rmqctl.main import VERBS, main
 from rmqctl.output import progress
 from rmqctl.output.sanitise import UNSAFE_RANGES
 from rmqctl.store import Message, MessageStore, StoreConfig
+from rmqctl.store.answers.half_topics import HALF_TOPIC
 from tests.goldens import tree_state
 from tests.network.serving import serving
 from tests.quick import sample
@@ -43,10 +44,13 @@ def _filled(store: Path) -> int:
     """A store of hostile messages, with hostile names all over it; the offset of its last message."""
     last: int | None = None
     with MessageStore.open(store, "rw", SIZES, create=True) as opened:
-        for number in range(60):
+        for number in range(100):
             properties = {"KEYS": KEY, "TAGS": TAG, f"name{NASTY}": f"value{NASTY}", "UNIQ_KEY": f"u{number}\x1b[0m"}
+            # where a dead letter and a half message come from and go to
+            properties |= {"RETRY_TOPIC": TOPIC, "ORIGIN_MESSAGE_ID": NASTY, "PGROUP": GROUP}
+            properties |= {"DELAY": "1"} if number % 20 == 0 else {"REAL_TOPIC": TOPIC}
             body = f"body {NASTY}".encode() + bytes(range(256)) * 2
-            topic = (TOPIC, "%RETRY%" + GROUP, "Plain")[number % 3]
+            topic = (TOPIC, "%RETRY%" + GROUP, "Plain", "%DLQ%" + GROUP, HALF_TOPIC)[number % 5]
             put = opened.put(Message(topic, body, properties=properties))
             assert put.physical_offset is not None, put
             last = put.physical_offset
@@ -90,6 +94,15 @@ def _broken(store: Path, last: int) -> None:
     (store / "consumequeue" / f"NotAQueue{NASTY}" / "x\x1b[2J").mkdir()
 
 
+_WITHOUT_A_STORE: tuple[list[object], ...] = (
+    ["produce", "-n", f"{NASTY}:x", "-t", TOPIC, "--body", "x"],
+    ["consume", "-n", f"{NASTY}:x", "-t", TOPIC],
+    ["consume", "-n", f"{NASTY}:1", "-t", TOPIC],
+    [f"verb{NASTY}"],
+    ["cat", f"--flag{NASTY}"],
+)
+
+
 def _commands(store: Path, last: int, namesrv: str, more: list[str]) -> Iterator[list[object]]:
     at: list[object] = ["-s", store]
     for topic in (TOPIC, "Plain", f"None{NASTY}"):
@@ -109,6 +122,12 @@ def _commands(store: Path, last: int, namesrv: str, more: list[str]) -> Iterator
         ["check", "--quick"],
         ["predict"],
         ["predict", "--broker", "4.9.8"],
+        ["groups"],
+        ["groups", "-g", GROUP, "-t", TOPIC],
+        ["groups", "-g", NASTY],
+        ["delays"],
+        ["halves"],
+        ["dlq", "list"],
         ["query", "-o", last],
         ["query", "-o", 4000],
         ["query", "-t", TOPIC, "-k", KEY],
@@ -155,10 +174,8 @@ def _commands(store: Path, last: int, namesrv: str, more: list[str]) -> Iterator
         yield ["dump", path, "-n", 3, *(["--hex"] if "stray" in path.name else [])]
     yield ["dump", store / "commitlog" / f"{0:020d}", "--at", 3900, "-n", 3]
     yield ["serve", *at, "--listen", f"{NASTY}:1"]
-    yield ["consume", "-n", f"{NASTY}:1", "-t", TOPIC]
     yield ["produce", "-n", "127.0.0.1:1", "-t", TOPIC, "--from", store.parent / f"bad{NASTY}.jsonl"]
-    yield [f"verb{NASTY}"]
-    yield ["cat", f"--flag{NASTY}"]
+    yield from _WITHOUT_A_STORE
 
 
 class _Terminal(io.StringIO):

@@ -8,12 +8,12 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, WriteFailedError
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.broker.tables.config_table import config_table, next_version
-from rmqctl.network.broker.transactions.halves import HALF_TOPIC
 from rmqctl.network.broker.writable_broker import WritableBroker
+from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, offsets_of
+from rmqctl.store.answers.half_topics import HALF_TOPIC
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.unit import QueueUnit
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-FILE = "delayOffset.json"
 # of one level in one step: clients must not wait for a level that is far behind
 _MOST_AT_ONCE = 200
 
@@ -24,13 +24,11 @@ class DelayService:
 
     def __init__(self, broker: WritableBroker) -> None:
         """Goes on where delayOffset.json says. CorruptError and UnreadableError for a damaged one."""
-        found = config_table(broker.files, FILE, "offsetTable", broker.tell, "", is_written=True)
+        found = config_table(broker.files, DELAY_FILE, OFFSET_TABLE, broker.tell, "", is_written=True)
         self._broker = broker
         self._delays = broker.files.config.delay_levels()
         self._version, self._content = found.version, found.content
-        self._offsets: dict[int, int] = {
-            level: offset for level, offset in found.rows.items() if isinstance(level, int) and isinstance(offset, int)
-        }
+        self._offsets = offsets_of(found.rows)
         # when a level's next message is due (ms)
         self._next: dict[int, int] = {}
         self._saved_at = broker.clock()
@@ -62,7 +60,7 @@ class DelayService:
         """Have the offsets written, once all that was delivered is on disk."""
         self._saved_at, self._has_changed = self._broker.clock(), False
         self._version = next_version(self._version, self._saved_at)
-        self._broker.saver.save(FILE, self.table, self._broker.store.flush)
+        self._broker.saver.save(DELAY_FILE, self.table, self._broker.store.flush)
 
     def _deliver_level(self, level: int, now: int) -> None:
         view = self._broker.view(SCHEDULE_TOPIC, level - 1)

@@ -15,7 +15,8 @@ from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, Reply, RequestError, Service
-from rmqctl.network.topic_config import DLQ_PREFIX, PERM_WRITE, retry_topic
+from rmqctl.network.topic_config import PERM_WRITE, retry_topic
+from rmqctl.store.answers.dead_letters import DLQ_PREFIX
 from rmqctl.store.read.frames import message_at
 
 _RETRY_TOPIC = "RETRY_TOPIC"

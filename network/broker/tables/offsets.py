@@ -8,6 +8,7 @@ from typing import Any
 from rmqctl.network.broker.tables.config_table import config_table, next_version
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import RequestError, Tell
+from rmqctl.store.answers.config_offsets import CONSUMER_FILE, OFFSET_TABLE, offset_key, offsets_of
 from rmqctl.store.store_files import StoreFiles
 
 _SEPARATOR = "@"
@@ -18,7 +19,7 @@ _MOST_OFFSETS = 1_000_000
 class ConsumerOffsets:
     """Offsets by topic, group and queue: of the next message to be consumed. Negative ones are none."""
 
-    FILE = "consumerOffset.json"
+    FILE = CONSUMER_FILE
 
     def __init__(self, files: StoreFiles, tell: Tell, *, is_written: bool = False) -> None:
         """Starts with what consumerOffset.json holds; if that is damaged it is told, and no group has come anywhere; a
@@ -26,7 +27,7 @@ class ConsumerOffsets:
         found = config_table(
             files,
             self.FILE,
-            "offsetTable",
+            OFFSET_TABLE,
             tell,
             "no offset of a consumer group is known",
             is_written=is_written,
@@ -39,14 +40,10 @@ class ConsumerOffsets:
         self._pulled: dict[tuple[str, str, int], int] = {}
         self._committed = 0
         for key, queues in table.items():
-            # three parts are offsets of a broadcasting group, which belong to its clients
-            parts = str(key).split(_SEPARATOR)
-            if len(parts) == 2 and isinstance(queues, dict):
-                self._offsets[parts[0], parts[1]] = {
-                    int(queue_id): offset
-                    for queue_id, offset in queues.items()
-                    if str(queue_id).isdecimal() and isinstance(offset, int)
-                }
+            # offsets of a broadcasting group belong to its clients
+            owner = offset_key(key)
+            if owner is not None and not owner.is_broadcast and isinstance(queues, dict):
+                self._offsets[owner.topic, owner.group] = offsets_of(queues)
             else:
                 self._others[str(key)] = queues
 

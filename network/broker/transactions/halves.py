@@ -9,16 +9,9 @@ from rmqctl.formats.java_map import in_java_order
 from rmqctl.formats.layouts import TRANSACTION_MASK
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.formats.sys_flag import TRANSACTION_COMMIT
+from rmqctl.store.answers.half_topics import CHECK_TIMES, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-GROUP = "CID_RMQ_SYS_TRANS"
-"""Whose offsets of the two topics say how far the transactions are looked through."""
 TRANSACTION = "TRAN_MSG"
-PRODUCER_GROUP = "PGROUP"
-CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
-IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _TRANSACTION_ID = "__transactionId__"
 _ENDED_TAG = "d"
 
@@ -50,11 +43,6 @@ def ended(queue_offsets: Iterable[int]) -> Message:
     """What says in the op topic that the half messages at these queue offsets have come to their end."""
     properties = in_java_order({names.TAGS: _ENDED_TAG, names.WAIT: "true"}, 16)
     return Message(OP_TOPIC, "".join(f"{offset}," for offset in queue_offsets).encode("ascii"), properties=properties)
-
-
-def ended_offsets(body: bytes) -> list[int]:
-    """Queue offsets of half messages that an op message ends; what is no number is left out."""
-    return [int(part) for part in body.split(b",") if part.isdigit() and len(part) < 20]
 
 
 def asked_about(half: StoredMessage, times: int) -> Message:

@@ -13,6 +13,7 @@ from rmqctl.network.broker.transactions import halves
 from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.network.remoting.services import oneway
+from rmqctl.store.answers import half_topics
 from rmqctl.store.write.result import PutResult
 
 _HOUR_MS = 3_600_000
@@ -32,8 +33,8 @@ class OpenTransactions:
 
     def __init__(self, broker: WritableBroker) -> None:
         self._broker = broker
-        self._half = self._stored_offset(halves.HALF_TOPIC)
-        self._op = self._stored_offset(halves.OP_TOPIC)
+        self._half = self._stored_offset(half_topics.HALF_TOPIC)
+        self._op = self._stored_offset(half_topics.OP_TOPIC)
         # queue offsets of half messages from there on: those that need no more looks, and among them those that ended
         self._dealt_with: set[int] = set()
         self._ended: set[int] = set()
@@ -48,15 +49,15 @@ class OpenTransactions:
 
     def _stored_offset(self, topic: str) -> int:
         first, end = self._broker.bounds(topic, 0)
-        return min(max(self._broker.offsets.find(halves.GROUP, topic, 0) or 0, first), end)
+        return min(max(self._broker.offsets.find(half_topics.GROUP, topic, 0) or 0, first), end)
 
     def _read_ops(self) -> None:
-        view = self._broker.view(halves.OP_TOPIC, 0)
+        view = self._broker.view(half_topics.OP_TOPIC, 0)
         if view is None:
             return
         for unit in view.queue.units(self._op, view.queue.max_offset):
             try:
-                ended = halves.ended_offsets(view.message_of(unit).body)
+                ended = half_topics.ended_offsets(view.message_of(unit).body)
             except (CorruptError, NotFoundError) as error:
                 self._broker.tell(f"ends of transactions are not known, their producers will be asked: {error}")
                 ended = []
@@ -100,8 +101,8 @@ class OpenTransactions:
 
     def _round(self, begun: int) -> Iterator[None]:
         """Look at every half message without an end that was there when the round began."""
-        end = self._broker.bounds(halves.HALF_TOPIC, 0)[1]
-        view = self._broker.view(halves.HALF_TOPIC, 0)
+        end = self._broker.bounds(half_topics.HALF_TOPIC, 0)[1]
+        view = self._broker.view(half_topics.HALF_TOPIC, 0)
         if view is None:
             return
         looked_at = 0
@@ -117,24 +118,24 @@ class OpenTransactions:
                 if unit is None or self._look_at(view.message_of(unit), begun):
                     self._dealt_with.add(offset)
             except (CorruptError, NotFoundError) as error:
-                self._broker.tell_once((halves.HALF_TOPIC, offset), f"a half message is passed over: {error}")
+                self._broker.tell_once((half_topics.HALF_TOPIC, offset), f"a half message is passed over: {error}")
                 self._dealt_with.add(offset)
             except (UsageError, WriteFailedError) as error:
-                self._broker.tell_once((halves.HALF_TOPIC, -1), f"producers are not asked for now: {error}")
+                self._broker.tell_once((half_topics.HALF_TOPIC, -1), f"producers are not asked for now: {error}")
                 return
 
     def _look_at(self, half: StoredMessage, now: int) -> bool:
         """Ask for the end of a half message if it is time to; whether it is dealt with."""
         settings, properties = self._broker.settings, half.properties()
-        times = _whole(properties.get(halves.CHECK_TIMES, "0")) or 0
+        times = _whole(properties.get(half_topics.CHECK_TIMES, "0")) or 0
         age = now - half.born_timestamp
         kept_for = self._broker.files.config.file_reserved_time * _HOUR_MS
         if times >= settings.transaction_check_max or age > kept_for:
-            self._broker.create_topic(halves.GIVEN_UP_TOPIC, 1)
+            self._broker.create_topic(half_topics.GIVEN_UP_TOPIC, 1)
             return self._is_put(halves.given_up(half)) is not None
         immunity = settings.transaction_time_out
-        if halves.IMMUNITY in properties:
-            seconds = _whole(properties[halves.IMMUNITY])
+        if half_topics.IMMUNITY in properties:
+            seconds = _whole(properties[half_topics.IMMUNITY])
             immunity = settings.transaction_time_out if seconds is None else seconds * 1000
         if 0 <= age < immunity:
             return False
@@ -157,7 +158,7 @@ class OpenTransactions:
     def _ask(self, half: Message, result: PutResult, now: int) -> None:
         """Ask one producer of the message's group, if there is any (AbstractTransactionalMessageCheckListener)."""
         properties = half.properties
-        producers = list(self._broker.clients.producers(properties.get(halves.PRODUCER_GROUP, "")))
+        producers = list(self._broker.clients.producers(properties.get(half_topics.PRODUCER_GROUP, "")))
         topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID, "0")
         if not producers or topic is None or result.store_host is None:
             return
@@ -170,7 +171,7 @@ class OpenTransactions:
         request = oneway(
             RequestCode.CHECK_TRANSACTION_STATE,
             bname=self._broker.identity.name,
-            topic=halves.HALF_TOPIC,
+            topic=half_topics.HALF_TOPIC,
             tranStateTableOffset=str(result.queue_offset),
             commitLogOffset=str(result.physical_offset),
             msgId=unique_key,
@@ -190,9 +191,9 @@ class OpenTransactions:
             self._half += 1
         while self._ops and all(offset < self._half for offset in self._ops[0][1]):
             self._op = self._ops.popleft()[0] + 1
-        for topic, offset in ((halves.HALF_TOPIC, self._half), (halves.OP_TOPIC, self._op)):
+        for topic, offset in ((half_topics.HALF_TOPIC, self._half), (half_topics.OP_TOPIC, self._op)):
             if offset:
-                self._broker.offsets.commit(halves.GROUP, topic, 0, offset)
+                self._broker.offsets.commit(half_topics.GROUP, topic, 0, offset)
 
 
 def _whole(text: str) -> int | None:

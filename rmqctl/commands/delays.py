@@ -1,0 +1,65 @@
+"""`rmqctl delays`: delayed messages that wait for their time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.options import StoreLocation, output_options, store_options
+
+if TYPE_CHECKING:
+    from rmqctl.output.output import Output
+
+_COLUMNS = (
+    "level",
+    "delay_ms",
+    "state",
+    "offset",
+    "max_offset",
+    "pending",
+    "first_due_timestamp",
+    "target_topic",
+    "target_queue_id",
+    "detail",
+)
+_DROPPABLE = ("detail", "delay_ms", "offset")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl delays -s DIR
+  rmqctl delays -s DIR -c broker.conf --json   a line for each level, with levels of your own
+
+\b
+States:
+  delivered         nothing waits
+  waiting           `pending` messages; the first is due at the time shown, for the topic and queue shown
+  before-beginning  so are these, and messages before them have expired undelivered
+  past-end          the offset is larger than the queue's end: messages were lost
+  damaged           the message that is due first cannot be read
+
+Exit code 1: no message was ever delayed, or damage is in the way, which is named."""
+)
+@store_options
+@output_options
+def delays(store: StoreLocation, output: Output) -> int:
+    """Say which delayed messages wait for their time, by delay level.
+
+    Pending are messages from the offset in config/delayOffset.json on; a running broker writes it every 10 s. Messages
+    of the timer wheel are not among them.
+    """
+    from rmqctl.formats.errors import NotFoundError
+    from rmqctl.opening import open_store
+    from rmqctl.reports.answer import tell_answer
+    from rmqctl.store.answers.delays import delay_levels
+
+    with open_store(store) as opened:
+        return tell_answer(
+            output,
+            _COLUMNS,
+            lambda tell, on_damage: delay_levels(opened.reader, tell, on_damage),
+            NotFoundError("no message was ever delayed by a level", hint="`rmqctl ls` lists the topics"),
+            _DROPPABLE,
+        )

@@ -1,0 +1,62 @@
+"""`rmqctl dlq`: messages that consumer groups gave up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.options import StoreLocation, group_option, output_options, store_options, topic_option
+
+if TYPE_CHECKING:
+    from rmqctl.output.output import Output
+
+_COLUMNS = (
+    "group",
+    "queue_offset",
+    "state",
+    "origin_topic",
+    "origin_id",
+    "attempts",
+    "last_attempt_timestamp",
+    "keys",
+    "unique_key",
+    "detail",
+)
+_DROPPABLE = ("detail", "unique_key", "keys", "state")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl dlq list -s DIR
+  rmqctl dlq list -s DIR -g orders-consumer -t Orders
+  rmqctl dlq list -s DIR --json | jq -r .origin_id | xargs -n 1 rmqctl query -s DIR -i
+
+Exit code 1: no dead letter matched, or damage is in the way, which is named."""
+)
+@click.argument("action", metavar="list", type=click.Choice(["list"]))
+@store_options
+@group_option
+@topic_option.but(help="Only messages that came from this topic.")
+@output_options
+def dlq(store: StoreLocation, output: Output, action: str, group: str | None, topic: str | None) -> int:
+    """List the messages that consumer groups gave up (topics %DLQ%GROUP).
+
+    Each with the topic and the id of the message that it was first, how often it was consumed in vain, and when it
+    was given up.
+    """
+    from rmqctl.formats.errors import NotFoundError
+    from rmqctl.opening import open_store
+    from rmqctl.reports.answer import tell_answer
+    from rmqctl.store.answers.dead_letters import dead_letters
+
+    with open_store(store) as opened:
+        otherwise = NotFoundError("no dead letter matched" if group or topic else "no group has given up a message")
+        return tell_answer(
+            output,
+            _COLUMNS,
+            lambda tell, on_damage: dead_letters(opened.reader, group, topic, on_damage),
+            otherwise,
+            _DROPPABLE,
+        )

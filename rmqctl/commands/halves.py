@@ -1,0 +1,66 @@
+"""`rmqctl halves`: transactional messages without an end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.options import StoreLocation, output_options, store_options
+
+if TYPE_CHECKING:
+    from rmqctl.output.output import Output
+
+_COLUMNS = (
+    "queue_offset",
+    "state",
+    "born_timestamp",
+    "age_ms",
+    "checks",
+    "producer_group",
+    "target_topic",
+    "target_queue_id",
+    "unique_key",
+    "detail",
+)
+_DROPPABLE = ("detail", "target_queue_id", "age_ms", "unique_key")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl halves -s DIR
+  rmqctl halves -s DIR --json | jq -r .producer_group | sort | uniq -c
+
+\b
+States:
+  pending    neither committed nor rolled back: the broker asks a producer of the group again and again
+  committed  the message is in its topic, but the broker does not know and asks: the producer may commit it twice
+  ended      an earlier copy was rolled back, or committed and has expired; the broker asks all the same
+  unknown    a message that may say how it ended is damaged
+  damaged    the half message itself cannot be read
+
+Exit code 1: every transaction has its end, or damage is in the way, which is named."""
+)
+@store_options
+@output_options
+def halves(store: StoreLocation, output: Output) -> int:
+    """List transactional messages that are neither committed nor rolled back.
+
+    A message for which producers were asked is stored again each time; only its last copy is listed. How a
+    transaction ended is known from marks, which a broker writes up to 3 s later, and a commit also through the index.
+    """
+    from rmqctl.formats.errors import NotFoundError
+    from rmqctl.opening import open_store
+    from rmqctl.output.times import now_ms
+    from rmqctl.reports.answer import tell_answer
+    from rmqctl.store.answers.halves import unresolved_halves
+
+    with open_store(store) as opened:
+        return tell_answer(
+            output,
+            _COLUMNS,
+            lambda tell, on_damage: unresolved_halves(opened.reader, now_ms(), tell, on_damage),
+            NotFoundError("no transaction is without its end"),
+            _DROPPABLE,
+        )

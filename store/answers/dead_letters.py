@@ -1,0 +1,90 @@
+"""Messages that consumer groups gave up, in the %DLQ% topics: `rmqctl dlq list`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.read.get import QueueView
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.selection import OnDamage
+
+DLQ_PREFIX = "%DLQ%"
+DEAD = "dead"
+DAMAGED = "damaged"
+# the second of each pair is what the gRPC proxy writes
+_ORIGIN_TOPIC = ("RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
+_ORIGIN_ID = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
+
+
+class DeadLetter(NamedTuple):
+    """One message that `group` gave up. `origin_topic` and `origin_id`: the message that it was first, by its topic and
+    the broker's offset id; `unique_key` is the same on both. `attempts`: how often it was consumed in vain, the last
+    time just before `last_attempt_timestamp` (ms). None is what the message does not say, or what cannot be read."""
+
+    group: str
+    queue_id: int
+    queue_offset: int
+    state: str
+    origin_topic: str | None = None
+    origin_id: str | None = None
+    unique_key: str | None = None
+    keys: str | None = None
+    attempts: int | None = None
+    born_timestamp: int | None = None
+    last_attempt_timestamp: int | None = None
+    physical_offset: int | None = None
+    detail: str = ""
+
+
+def dead_letters(
+    reader: StoreReader, group: str | None, topic: str | None, on_damage: OnDamage
+) -> Iterator[DeadLetter]:
+    """Those of all groups, or of `group`; with `topic` those that came from there and those too that cannot be read. By
+    group and queue offset. (AbstractSendMessageProcessor#consumerSendMsgBack). UnsupportedError for queues in a
+    RocksDB."""
+    files = reader.files
+    for queue in files.queues.all():
+        owner = queue.topic.removeprefix(DLQ_PREFIX)
+        if owner == queue.topic or group not in (None, owner):
+            continue
+        view = QueueView(queue, None, files.log, files.config.delay_levels())
+        for row in _letters(view, queue, owner, on_damage):
+            if topic is None or row.state == DAMAGED or row.origin_topic == topic:
+                yield row
+
+
+def _letters(view: QueueView, queue: AnyConsumeQueue, group: str, on_damage: OnDamage) -> Iterator[DeadLetter]:
+    for unit in queue.units(queue.min_offset(view.log.min_offset), queue.max_offset):
+        try:
+            message = view.message_of(unit)
+        except NotFoundError:
+            continue  # removed by a cleaner while we looked
+        except CorruptError as error:
+            on_damage(error)
+            yield DeadLetter(group, queue.queue_id, unit.queue_offset, DAMAGED, detail=error.message)
+            continue
+        yield _letter(message, group, unit.queue_offset)
+
+
+def _letter(message: StoredMessage, group: str, queue_offset: int) -> DeadLetter:
+    properties = message.properties()
+    topics, ids = ([properties[name] for name in both if name in properties] for both in (_ORIGIN_TOPIC, _ORIGIN_ID))
+    return DeadLetter(
+        group,
+        message.queue_id,
+        queue_offset,
+        DEAD,
+        topics[0] if topics else None,
+        ids[0] if ids else None,
+        properties.get(names.UNIQUE_KEY),
+        properties.get(names.KEYS),
+        message.reconsume_times,
+        message.born_timestamp,
+        message.store_timestamp,
+        message.physical_offset,
+    )

@@ -1,0 +1,110 @@
+"""Delayed messages that wait for their time, level by level: `rmqctl delays`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.wording import counted
+from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, Say, is_queue_id, offsets_of, table_in
+from rmqctl.store.files.reading import named
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.read.get import QueueView
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.selection import OnDamage
+from rmqctl.store.store_files import StoreFiles
+
+DELIVERED = "delivered"
+WAITING = "waiting"
+BEFORE_BEGINNING = "before-beginning"
+PAST_END = "past-end"
+DAMAGED = "damaged"
+
+
+class DelayLevel(NamedTuple):
+    """One level: the queue `level` - 1 of SCHEDULE_TOPIC_XXXX. `offset`: of the next message to be delivered; `pending`
+    counts the messages from there on. The first of them is due at `first_due_timestamp` (ms), for `target_topic` and
+    `target_queue_id`. None is what is not known; `detail` says why."""
+
+    level: int
+    delay_ms: int | None
+    state: str
+    offset: int
+    min_offset: int
+    max_offset: int
+    pending: int
+    first_due_timestamp: int | None = None
+    target_topic: str | None = None
+    target_queue_id: int | None = None
+    last_due_timestamp: int | None = None
+    detail: str = ""
+
+
+def delay_levels(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterator[DelayLevel]:
+    """The levels that have a queue. A level that delayOffset.json does not name begins at 0, and none lies outside of
+    its queue (ScheduleMessageService#load). UnsupportedError for queues in a RocksDB."""
+    files = reader.files
+    path = files.layout.config / DELAY_FILE
+    table = table_in(path, OFFSET_TABLE, tell, on_damage)
+    queues = files.queues.of_topics({SCHEDULE_TOPIC})
+    if table is None and queues:
+        tell(f"{path} cannot be read or is not there: a broker would deliver all that is in the queues")
+    if _has_timer(files):
+        tell("the timer wheel is not read: messages with a delivery time of their own are not among these")
+    offsets = offsets_of(table or {})
+    for queue in queues:
+        yield _level(reader, queue, offsets.get(queue.queue_id + 1, 0), on_damage)
+
+
+def _has_timer(files: StoreFiles) -> bool:
+    """Whether anything was ever given to the timer wheel: the log of its slots, or messages in its topic."""
+    folder = files.layout.root / "timerlog"
+    queue = files.queues.find(TIMER_TOPIC, 0)
+    with named(folder):
+        has_log = folder.is_dir() and any(folder.iterdir())
+    return has_log or (queue is not None and queue.max_offset > 0)
+
+
+def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int, on_damage: OnDamage) -> DelayLevel:
+    level = queue.queue_id + 1
+    delays = reader.files.config.delay_levels()
+    begin, end = queue.min_offset(reader.files.log.min_offset), queue.max_offset
+    first = min(max(offset, begin), end)
+    delay = delays[queue.queue_id] if queue.queue_id < len(delays) else None
+    row = DelayLevel(level, delay, DELIVERED if first == end else WAITING, offset, begin, end, end - first)
+    if offset > end:
+        past = f"{counted(offset - end, 'message')} past the end: a broker goes back to {end}"
+        row = row._replace(state=PAST_END, detail=past)
+    elif offset < begin:
+        expired = f"{counted(begin - offset, 'message')} before the first one that is left"
+        row = row._replace(state=BEFORE_BEGINNING, detail=expired)
+    if delay is None:
+        row = row._replace(detail="; ".join(filter(None, (row.detail, "messageDelayLevel knows no such level"))))
+    return _due(reader, queue, row, first, on_damage) if row.pending else row
+
+
+def _due(reader: StoreReader, queue: AnyConsumeQueue, row: DelayLevel, first: int, on_damage: OnDamage) -> DelayLevel:
+    """`row` with what is due first. The due time stands in the queue itself, in place of a tags code."""
+    unit, last = queue.unit(first), queue.unit(row.max_offset - 1)
+    if unit is not None and unit.is_written:
+        row = row._replace(first_due_timestamp=unit.tags_code)
+    if last is not None and last.is_written:
+        row = row._replace(last_due_timestamp=last.tags_code)
+    try:
+        if unit is None:
+            raise CorruptError(f"unit {first} of level {row.level} lies in no file of the queue", file=queue.directory)
+        view = QueueView(queue, None, reader.files.log, reader.files.config.delay_levels())
+        properties = view.message_of(unit).properties()
+    except NotFoundError as error:  # a cleaner has taken it away while we looked
+        return row._replace(detail="; ".join(filter(None, (row.detail, error.message))))
+    except CorruptError as error:
+        on_damage(error)
+        return row._replace(state=DAMAGED, detail="; ".join(filter(None, (row.detail, error.message))))
+    queue_id = properties.get(names.REAL_QUEUE_ID, "")
+    return row._replace(
+        target_topic=properties.get(names.REAL_TOPIC),
+        target_queue_id=int(queue_id) if is_queue_id(queue_id) else None,
+    )

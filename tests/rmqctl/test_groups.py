@@ -1,0 +1,165 @@
+"""`rmqctl groups`: the broker's own answers on its store, every state an offset can be in, and many queues."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl import exit_codes
+from rmqctl.store import Message, MessageStore, StoreConfig
+from rmqctl.store.queues.queue_table import QueueTable
+from tests.goldens import FOLDER, GoldenStore, truth
+from tests.opened import store_path
+from tests.rmqctl.damaging import damage_body
+from tests.rmqctl.looking import run
+
+TOPIC = "Events"
+
+
+def _said() -> dict[str, Any]:
+    """What the broker itself said of its groups just before it stopped: by group, [broker, consumer, last time]."""
+    text = (FOLDER / "broker-real.admin.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)["consumeStats[broker,consumer,lastTimestamp]"]
+    return found
+
+
+def _offsets(store: Path, table: dict[str, Any]) -> None:
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (store / "config" / name).write_text(json.dumps({"offsetTable": table}), encoding="utf-8")
+
+
+def _rows(store: Path, *arguments: object) -> dict[tuple[str, int], dict[str, Any]]:
+    done = run("groups", "-s", store, "--json", *arguments)
+    return {(row["group"], row["queue_id"]): row for row in done.objects}
+
+
+def test_as_the_broker_said() -> None:
+    done = run("groups", "-s", store_path("broker-real"), "--json")
+    assert done.code == exit_codes.OK
+    found = {
+        group: {f"{row['topic']}/{row['queue_id']}": row for row in done.objects if row["group"] == group}
+        for group in {row["group"] for row in done.objects}
+    }
+    asked = {group: said for group, said in _said().items() if isinstance(said, dict)}
+    assert len(asked) == 4
+    for group, queues in asked.items():
+        assert found[group].keys() == queues.keys()
+        for queue, (end, offset, _) in queues.items():
+            row = found[group][queue]
+            assert (row["max_offset"], row["offset"], row["lag"]) == (end, offset, end - offset), queue
+            assert row["state"] == ("behind" if end > offset else "caught-up")
+    # of this one the broker could say nothing, and why is told
+    (idle,) = found["g-idle"].values()
+    assert (idle["state"], idle["lag"]) == ("unknown", None)
+    assert "no offset of it is kept" in idle["detail"]
+
+
+def test_lag_in_time_is_between_the_first_unread_message_and_the_last() -> None:
+    times = {
+        (row["queueId"], row["queueOffset"]): row["storeTimestamp"]
+        for row in truth("broker-real").messages
+        if row["topic"] == TOPIC
+    }
+    rows = _rows(store_path("broker-real"), "-g", "g-retry", "-t", TOPIC)
+    assert len(rows) == 8
+    for (_, queue_id), row in rows.items():
+        assert row["first_unread_timestamp"] == times[queue_id, row["offset"]]
+        assert row["lag_ms"] == times[queue_id, row["max_offset"] - 1] - times[queue_id, row["offset"]]
+
+
+def test_every_state(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    _offsets(store, {f"{TOPIC}@g": {"0": 29, "1": 40, "2": 3, "99": 5}, f"{TOPIC}@g@b": {"0": 1}})
+    rows = run("groups", "-s", store, "-g", "g", "--json").objects
+    by_queue = {row["queue_id"]: row for row in rows if not row["is_broadcast"]}
+    assert (by_queue[0]["state"], by_queue[0]["lag"], by_queue[0]["lag_ms"]) == ("caught-up", 0, 0)
+    assert (by_queue[1]["state"], by_queue[1]["lag"]) == ("past-end", None)
+    assert "11 messages past the end" in by_queue[1]["detail"]
+    assert (by_queue[2]["state"], by_queue[2]["lag"]) == ("behind", 27)
+    assert (by_queue[3]["state"], by_queue[3]["offset"], by_queue[3]["lag"]) == ("unknown", None, None)
+    assert (by_queue[99]["state"], by_queue[99]["max_offset"]) == ("unknown", None)
+    assert [row["offset"] for row in rows if row["is_broadcast"] and row["offset"] is not None] == [1]
+
+
+def test_before_the_beginning(golden_store: GoldenStore) -> None:
+    store = golden_store("first-gone")
+    first = min((row for row in truth("first-gone").queues if row["min"] > 0), key=lambda row: row["topic"])
+    (store / "config").mkdir(exist_ok=True)
+    _offsets(store, {f"{first['topic']}@g": {str(first["queueId"]): 0}})
+    row = _rows(store)["g", first["queueId"]]
+    assert (row["state"], row["min_offset"]) == ("before-beginning", first["min"])
+    assert row["lag"] == first["max"] - first["min"]
+    assert f"{first['min']} message" in row["detail"]
+
+
+def test_a_group_that_stands_before_a_damaged_message_is_told_so(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    unread = next(
+        row
+        for row in truth("broker-real").messages
+        if (row["topic"], row["queueId"], row["queueOffset"]) == (TOPIC, 2, 25)
+    )
+    damage_body(store, unread)
+    done = run("groups", "-s", store, "-g", "g-events", "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert "damage: " in done.err
+    states = {row["queue_id"]: row["state"] for row in done.objects}
+    assert states == {**dict.fromkeys(range(8), "behind"), 2: "damaged"}
+    assert [row["lag"] for row in done.objects if row["queue_id"] == 2] == [5]
+
+
+@pytest.mark.parametrize(("text", "code"), [("{broken", exit_codes.DAMAGE_OR_NOTHING), (None, exit_codes.OK)])
+def test_without_offsets_the_groups_are_unknown_and_not_caught_up(
+    golden_store: GoldenStore, text: str | None, code: int
+) -> None:
+    store = golden_store("broker-real")
+    for path in store.glob("config/consumerOffset.json*"):
+        if text is None:
+            path.unlink()
+        else:
+            path.write_text(text, encoding="utf-8")
+    done = run("groups", "-s", store, "--json")
+    assert done.code == code
+    assert {row["state"] for row in done.objects} == {"unknown"}
+    assert all("consumerOffset.json" in row["detail"] for row in done.objects)
+
+
+def test_offsets_from_the_backup_are_told(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    (store / "config" / "consumerOffset.json").write_text("{broken", encoding="utf-8")
+    done = run("groups", "-s", store, "-g", "g-pay")
+    assert done.code == exit_codes.OK
+    assert "from its backup" in done.err
+
+
+def test_nothing_matches() -> None:
+    for arguments in (("-g", "nobody"), ("-g", "g-pay", "-t", TOPIC)):
+        done = run("groups", "-s", store_path("broker-real"), *arguments)
+        assert done.code == exit_codes.DAMAGE_OR_NOTHING
+        assert "no consumer group matched" in done.err
+
+
+def test_many_queues_cost_one_listing_and_what_is_behind_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of topics that no group consumes no queue is loaded, and nobody looks for each queue on its own."""
+    store = tmp_path / "store"
+    with MessageStore.open(store, "rw", StoreConfig(mapped_file_size_consume_queue=2000), create=True) as opened:
+        for number in range(200):
+            opened.put(Message(f"T{number % 2}", b"x", queue_id=number // 2))
+    (store / "config").mkdir()
+    _offsets(store, {"T0@g": {str(number): number % 2 for number in range(100)}})
+    loaded: list[str] = []
+    load = QueueTable._load
+
+    def counted(table: QueueTable, topic: str, *rest: Any) -> Any:
+        loaded.append(topic)
+        return load(table, topic, *rest)
+
+    monkeypatch.setattr(QueueTable, "_load", counted)
+    rows = _rows(store)
+    assert [rows["g", number]["lag"] for number in range(100)] == [1, 0] * 50
+    assert loaded == ["T0"] * 100
