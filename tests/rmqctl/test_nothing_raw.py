@@ -103,11 +103,14 @@ _WITHOUT_A_STORE: tuple[list[object], ...] = (
 )
 
 
-def _commands(store: Path, last: int, namesrv: str, more: list[str]) -> Iterator[list[object]]:
-    at: list[object] = ["-s", store]
+def _on_the_wire(namesrv: str, more: list[str]) -> Iterator[list[object]]:
     for topic in (TOPIC, "Plain", f"None{NASTY}"):
         yield ["consume", "-n", namesrv, "-t", topic, *more]
         yield ["produce", "-n", namesrv, "-t", topic, "--body", NASTY, *more]
+
+
+def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]:
+    at: list[object] = ["-s", store]
     for look in (
         ["info"],
         ["info", "--quick"],
@@ -212,7 +215,7 @@ def test_nothing_raw_reaches_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     seen: set[str] = set()
     codes: dict[int, int] = {}
     with serving(store.parent / "other") as served:
-        for command in _commands(store, last, served.namesrv, more):
+        for command in (*_on_the_wire(served.namesrv, more), *_commands(store, last, more)):
             told: list[str] = []
             out, err = (_Terminal(), _Terminal()) if on_terminal else (io.StringIO(), io.StringIO())
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
