@@ -68,7 +68,7 @@ lint: install
 	$(BIN)/python -m rmqctl.documents.document --check
 
 interop: install
-	$(PYTEST) --dist load -m interop $(ARGS)
+	$(PYTEST) --dist loadgroup -m interop $(ARGS)
 
 bench: install
 	$(BIN)/python -m bench $(ARGS)

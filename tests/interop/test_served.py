@@ -15,7 +15,8 @@ from tests.goldens import golden, tree_state
 from tests.interop.toolchain import Toolchain, Unavailable, clients, run
 from tests.network.serving import Served, serving
 
-pytestmark = pytest.mark.interop
+# clients ask for messages by id at the address inside of it, which one server at a time can take
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("served")]
 
 SECONDS = 240
 Row = tuple[int, int, int, str]

@@ -31,7 +31,8 @@ final class Version {
             .withLayout(LoggingBuilder.newLayoutBuilder().withSimpleLayout().build()).build());
     }
 
-    static DefaultMessageStore create(Settings settings) throws Exception {
+    /** One at a time: the constructor fills a map that all stores of a process share. */
+    static synchronized DefaultMessageStore create(Settings settings) throws Exception {
         boolean deliver = settings.flag("harness.deliverDelayed");
         return new DefaultMessageStore(settings.store(), new BrokerStatsManager("interop", false),
             (topic, queueId, offset, tagsCode, time, bitmap, properties) -> { }, settings.broker()) {

@@ -29,7 +29,8 @@ final class Version {
     static void logToStandardError() {
     }
 
-    static DefaultMessageStore create(Settings settings) throws Exception {
+    /** One at a time: the constructor fills a map that all stores of a process share. */
+    static synchronized DefaultMessageStore create(Settings settings) throws Exception {
         ConcurrentHashMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
         Properties given = settings.below("topic.");
         for (String name : given.stringPropertyNames()) {
