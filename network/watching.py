@@ -1,4 +1,4 @@
-"""What a person and a machine see of a running server: a line a second, and a page in Prometheus' text format."""
+"""What a person and a machine see of a running server: counts every second, and a page in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import socket
 from collections.abc import Callable, Mapping
 
-from rmqctl.formats.wording import counted
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.remoting.codes import RequestCode
@@ -21,26 +20,6 @@ WATCH_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
 _LARGEST_REQUEST = 8 * 1024
 _MOST_READERS = 16
-_KIB = 1024.0
-
-
-def traffic_line(before: Seen, now: Seen, seconds: float) -> str | None:
-    """What happened in the last `seconds`, as a line; None where nothing did and nobody came or went."""
-    requests = now.requests - before.requests
-    if not requests and (now.connections, now.held) == (before.connections, before.held):
-        return None
-    came, went = now.bytes_in - before.bytes_in, now.bytes_out - before.bytes_out
-    rates = f"{requests / seconds:.0f} requests/s, {_rate(came, seconds)} in, {_rate(went, seconds)} out"
-    return f"{counted(now.connections, 'connection')}, {rates}, {counted(now.held, 'pull')} held"
-
-
-def _rate(size: int, seconds: float) -> str:
-    rate, unit = size / seconds, "B/s"
-    for larger in ("KiB/s", "MiB/s", "GiB/s"):
-        if rate < _KIB:
-            break
-        rate, unit = rate / _KIB, larger
-    return f"{rate:.0f} {unit}" if unit == "B/s" else f"{rate:.1f} {unit}"
 
 
 async def watch(servers: Mapping[str, RemotingServer], told: Watched) -> None:

@@ -120,17 +120,20 @@ def export_on_spark(
     target: Target,
     compression: Any,
     damage: ToldDamage,
-    length: int,
-    described: dict[str, Any],
 ) -> ExportReport:
-    """Write what is selected as tasks of Spark, into a directory of files. `length`: bytes that will be walked;
-    `described`: what was chosen, for the files' metadata."""
+    """Write what is selected as tasks of Spark, into a directory of files."""
     from rmqctl.output.progress import progress
     from rmqctl.pipeline.jobs.export import export_with
     from rmqctl.spark_options import job_engine
     from rmqctl.store.export.export import metadata_of
+    from rmqctl.store.export.selected import description
     from rmqctl.store.installed import version
+    from rmqctl.store.read.selection import walked_bytes
+    from rmqctl.store.scan.schema import column_names, require_pyarrow
 
+    require_pyarrow()
+    described = description(selection, column_names(names))
+    length = walked_bytes(files.log, selection)
     with job_engine(spark) as engine, progress("exporting", length, "bytes") as bar:
         return export_with(
             engine,

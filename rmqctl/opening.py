@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.output.output import refuse_place, talk
 
 if TYPE_CHECKING:
     from rmqctl.store.config.config import StoreConfig
@@ -29,7 +32,7 @@ def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLoca
     return StoreLocation(store_path or Path.home() / "store", config_path)
 
 
-def broker_config(location: StoreLocation) -> StoreConfig:
+def broker_config(location: StoreLocation, tell: Callable[[str], None] = talk) -> StoreConfig:
     """Settings of the broker.conf named with -c, RocketMQ's defaults without. Keys that do nothing here are named."""
     from rmqctl.store.config.config import StoreConfig, config_from_properties, read_properties
 
@@ -41,15 +44,14 @@ def broker_config(location: StoreLocation) -> StoreConfig:
 
     properties = read_properties(path)
     config = config_from_properties(properties, str(path))
-    listen()
+    listen(tell)
     for sentence in without_effect(properties, str(path)):
         notice(sentence)
     return config
 
 
-def listen() -> None:
-    """Have told, on stderr, what keeps bulk work back; what has to be compiled is compiled by two processes."""
-    from rmqctl.output.output import talk
+def listen(tell: Callable[[str], None] = talk) -> None:
+    """Have told what keeps bulk work back; what has to be compiled is compiled by two processes."""
     from rmqctl.store.compiled.notices import help_compiling, tell_notices
 
     def help_with(module: str) -> None:
@@ -57,13 +59,12 @@ def listen() -> None:
 
         warm_up_elsewhere(module)
 
-    tell_notices(talk)
+    tell_notices(tell)
     help_compiling(help_with)
 
 
 def tell_if_open(store: MessageStore) -> None:
     """Before a dry run: a store that somebody has open looks like one that was not closed."""
-    from rmqctl.output.output import talk
     from rmqctl.store.files.lock import lock_holder, users_of
 
     layout = store.files.layout
@@ -73,14 +74,13 @@ def tell_if_open(store: MessageStore) -> None:
         talk(f"process {users[0]} has the store open: it may write meanwhile, and the change itself would be refused")
 
 
-def open_store(location: StoreLocation) -> MessageStore:
+def open_store(location: StoreLocation, tell: Callable[[str], None] = talk) -> MessageStore:
     """The store, opened for reading; NotAStoreError, UnreadableError or UsageError as they come, RefusedError where
-    standard output was led into it."""
-    from rmqctl.output.output import refuse_place
+    standard output was led into it. `tell` takes what is to be said meanwhile and later."""
     from rmqctl.store.message_store import MessageStore
 
-    listen()
+    listen(tell)
     # nothing is locked: what changes the store takes its lock by itself
-    store = MessageStore.open(location.path, "r", broker_config(location))
+    store = MessageStore.open(location.path, "r", broker_config(location, tell))
     refuse_place(store.files.layout)
     return store

@@ -147,6 +147,17 @@ namesrv_option = Flag(
     help="Name servers, separated by semicolons; else $NAMESRV_ADDR, as for mqadmin.",
 )
 
+source_option = Flag(
+    "--from",
+    "source",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="JSON Lines as cat --json prints, Parquet or Arrow as export writes.",
+)
+keep_going_option = Flag(
+    "--keep-going", is_flag=True, help="With --from: leave out bad lines, else one of them stops it all."
+)
+
 _store_option = Flag(
     "-s",
     "--store",
@@ -183,6 +194,19 @@ def store_options(command: Command) -> Command:
         return command(*args, store=locate_store(store_path, config_path), **options)
 
     return _store_option(config_option(resolved))  # type: ignore[return-value]
+
+
+def message_options(command: Command) -> Command:
+    """Add what describes one message but for its topic and queue; `one_message` makes it of them."""
+    flags = (
+        Flag("--tags", metavar="TAG", help="Tag of the message."),
+        key_option.but(multiple=True, help="A key of the message; may be repeated."),
+        Flag("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property; may be repeated."),
+        Flag("--flag", type=int, default=0, metavar="N", help="The producer's own flag."),
+        Flag("--body", type=click.UNPROCESSED, metavar="TEXT", help="The body, as UTF-8."),
+        Flag("--body-file", type=click.File("rb"), metavar="FILE", help="The body from a file, `-` for stdin."),
+    )
+    return functools.reduce(lambda made, flag: flag(made), reversed(flags), command)
 
 
 def selection_options(offset_help: str, to_help: str) -> Callable[[Command], Command]:

@@ -47,7 +47,7 @@ def warm_up_elsewhere(module: str) -> None:
     It ends by itself, after some seconds of work at a low priority, and is not waited for: what it has not kept by
     then is compiled where it is needed. Without a second processor it would only be in the way.
     """
-    if len(os.sched_getaffinity(0)) < 2:
+    if _started or len(os.sched_getaffinity(0)) < 2:
         return
     nothing = subprocess.DEVNULL
     with suppress(OSError):  # it would only have saved time

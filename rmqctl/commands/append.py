@@ -9,7 +9,17 @@ import click
 from rmqctl import exit_codes
 from rmqctl.formats.errors import UsageError, WriteFailedError
 from rmqctl.formats.wording import counted
-from rmqctl.options import StoreLocation, key_option, output_options, queue_option, store_options, topic_option
+from rmqctl.options import (
+    StoreLocation,
+    keep_going_option,
+    message_options,
+    output_options,
+    queue_option,
+    source_option,
+    store_options,
+    topic_option,
+)
+from rmqctl.reports.damage import tell_bad_items
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import Message
@@ -18,9 +28,6 @@ if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.write.result import PutResult
-
-# beyond this, bad lines and rows are only counted on stderr
-_TOLD = 20
 
 
 @click.command(
@@ -35,21 +42,10 @@ The store must be whole and not in use: append never repairs. Exit code 5 names 
 @store_options
 @topic_option.but(help="Topic of the message.")
 @queue_option.but(help="Queue of the topic; 0 if not given.")
-@click.option("--tags", metavar="TAG", help="Tag of the message.")
-@key_option.but(multiple=True, help="A key of the message; may be repeated.")
-@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property; may be repeated.")
-@click.option("--flag", type=int, default=0, metavar="N", help="The producer's own flag.")
-@click.option("--body", type=click.UNPROCESSED, metavar="TEXT", help="The body, as UTF-8.")
-@click.option("--body-file", type=click.File("rb"), metavar="FILE", help="The body from a file, `-` for stdin.")
-@click.option(
-    "--from",
-    "source",
-    type=click.File("rb"),
-    metavar="FILE",
-    help="JSON Lines as cat --json prints, Parquet or Arrow as export writes.",
-)
+@message_options
+@source_option
 @click.option("--as-stored", is_flag=True, help="With --from: keep store time and store host too (an exact copy).")
-@click.option("--keep-going", is_flag=True, help="With --from: leave out bad lines, else one of them stops it all.")
+@keep_going_option
 @click.option(
     "--anywhere", is_flag=True, help="Also into a topic that only the broker writes, or a queue that no topic has."
 )
@@ -214,19 +210,9 @@ def _check_all(opened: MessageStore, source: MessageSource, as_stored: bool, out
     bad = 0
     with progress("checking the messages", source.size, "bytes") as bar:
         for piece in source.pieces(as_stored):
-            bad = _tell(output, source.item, _sorted_out(opened, piece, as_stored).errors, bad)
+            bad = tell_bad_items(output, source.item, _sorted_out(opened, piece, as_stored).errors, bad)
             bar.advance(piece.bytes)
     return bad
-
-
-def _tell(output: Output, item: str, errors: dict[int, str], before: int) -> int:
-    """Name what is wrong with some items, behind as many `before` them; how many there are then."""
-    for count, (number, why) in enumerate(sorted(errors.items()), start=before + 1):
-        if count <= _TOLD:
-            output.talk(f"{item} {number}: {why}")
-        elif count == _TOLD + 1:
-            output.talk(f"further bad {item}s are only counted")
-    return before + len(errors)
 
 
 def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output, *, is_checked: bool) -> int:
@@ -239,7 +225,7 @@ def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, outpu
         with progress("storing", source.size, "bytes") as bar:
             for piece in source.pieces(as_stored):
                 good = piece if is_checked else _sorted_out(opened, piece, as_stored)
-                summary["bad_lines"] = _tell(output, source.item, good.errors, summary["bad_lines"])
+                summary["bad_lines"] = tell_bad_items(output, source.item, good.errors, summary["bad_lines"])
                 if good.numbers:
                     _put_piece(opened, good, as_stored, source.item, summary, output)
                     told_up_to = opened.files.log.max_offset
@@ -284,4 +270,4 @@ def _put_piece(
             _require_stored(answer, f"{item} {number}: ")
         except UsageError as error:
             errors[number] = error.message
-    summary["bad_lines"] = _tell(output, item, errors, summary["bad_lines"])
+    summary["bad_lines"] = tell_bad_items(output, item, errors, summary["bad_lines"])

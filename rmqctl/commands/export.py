@@ -22,8 +22,6 @@ from rmqctl.spark_options import SparkChoice, spark_options
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.export.export import ExportReport, Format, Target
-    from rmqctl.store.read.selection import Selection
-    from rmqctl.store.store_files import StoreFiles
 
 _FORMATS = ("parquet", "arrow", "csv", "jsonl")
 
@@ -80,7 +78,7 @@ def export(
     Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones also stand there as stored.
     """
     from rmqctl.confirm import require_agreed_file
-    from rmqctl.exporting import export_here
+    from rmqctl.exporting import export_here, export_on_spark
     from rmqctl.opening import open_store
     from rmqctl.store.export.export import Target
     from rmqctl.store.export.selected import TABLES, require_target
@@ -107,7 +105,7 @@ def export(
         require_target(target, opened.files.layout, overwrite=overwrite, is_directory=is_directory)
         require_agreed_file(target, overwrite, yes)
         if spark.master is not None:
-            report = _on_spark(spark, opened.files, selection, names, to, compression or "zstd", damage)
+            report = export_on_spark(spark, opened.files, selection, names, to, compression or "zstd", damage)
         else:
             report = export_here(opened, selection, names, to, compression or "zstd", damage, output)
     _tell(report, to, damage, output)
@@ -148,23 +146,3 @@ def _format(target: Path, file_format: Format | None, is_directory: bool) -> For
     if file_format is not None:
         return file_format
     return SUFFIXES.get(target.suffix.lower(), "parquet") if is_directory else format_of(target)
-
-
-def _on_spark(
-    spark: SparkChoice,
-    files: StoreFiles,
-    selection: Selection,
-    names: list[str] | None,
-    target: Target,
-    compression: Any,
-    damage: ToldDamage,
-) -> ExportReport:
-    from rmqctl.exporting import export_on_spark
-    from rmqctl.store.export.selected import description
-    from rmqctl.store.read.selection import walked_bytes
-    from rmqctl.store.scan.schema import column_names, require_pyarrow
-
-    require_pyarrow()
-    described = description(selection, column_names(names))
-    length = walked_bytes(files.log, selection)
-    return export_on_spark(spark, files, selection, names, target, compression, damage, length, described)

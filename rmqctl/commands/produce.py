@@ -7,16 +7,22 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import click
 
 from rmqctl import exit_codes
-from rmqctl.options import key_option, namesrv_option, output_options, queue_option, topic_option
+from rmqctl.options import (
+    keep_going_option,
+    message_options,
+    namesrv_option,
+    output_options,
+    queue_option,
+    source_option,
+    topic_option,
+)
+from rmqctl.reports.damage import tell_bad_items
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import Message
     from rmqctl.messages.message_source import MessageSource
     from rmqctl.network.clients.producer import Producer, SendResult
     from rmqctl.output.output import Output
-
-# beyond this, bad lines and rows are only counted on stderr
-_TOLD = 20
 
 
 @click.command(
@@ -32,18 +38,12 @@ queues of its topic in turn, whatever queue it came from."""
 @namesrv_option
 @topic_option.but(help="Topic of the message.")
 @queue_option.but(help="Queue of the topic; the next one in turn if not given.")
-@click.option("--tags", metavar="TAG", help="Tag of the message.")
-@key_option.but(multiple=True, help="A key of the message; may be repeated.")
-@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property; may be repeated.")
-@click.option("--flag", type=int, default=0, metavar="N", help="The producer's own flag.")
-@click.option("--body", type=click.UNPROCESSED, metavar="TEXT", help="The body, as UTF-8.")
-@click.option("--body-file", type=click.File("rb"), metavar="FILE", help="The body from a file, `-` for stdin.")
+@message_options
 @click.option("--delay", type=click.IntRange(min=1), metavar="LEVEL", help="Deliver it after the delay of this level.")
 @click.option("--transaction", type=click.Choice(["commit", "rollback"]), help="Send it in a transaction that ends so.")
 @click.option("--group", default="rmqctl", metavar="GROUP", show_default=True, help="The producer's group.")
-@click.option("--from", "source", type=click.File("rb"), metavar="FILE",
-              help="JSON Lines as cat --json prints, Parquet or Arrow as export writes.")  # fmt: skip
-@click.option("--keep-going", is_flag=True, help="With --from: leave out bad lines, else one of them stops it all.")
+@source_option
+@keep_going_option
 @output_options
 def produce(
     output: Output,
@@ -122,7 +122,9 @@ def _row(message: Message, result: SendResult) -> dict[str, Any]:
 def _send_all(producer: Producer, source: MessageSource, output: Output, *, keep_going: bool) -> int:
     """Send all messages of a source, whose lines are looked at before the first one is sent unless told otherwise."""
     if not keep_going:
-        bad = sum(_told(output, source, piece.errors, 0) for piece in source.pieces(as_stored=False))
+        bad = 0
+        for piece in source.pieces(as_stored=False):
+            bad = tell_bad_items(output, source.item, piece.errors, bad)
         if bad:
             raise click.UsageError(f"{bad} bad {source.item}s: nothing was sent; --keep-going leaves them out")
     summary = {"sent": 0, "bad_lines": 0}
@@ -132,17 +134,9 @@ def _send_all(producer: Producer, source: MessageSource, output: Output, *, keep
             assert piece.plain is not None
             content = piece.plain().content
             assert isinstance(content, list)
-        summary["bad_lines"] = _told(output, source, piece.errors, summary["bad_lines"])
+        summary["bad_lines"] = tell_bad_items(output, source.item, piece.errors, summary["bad_lines"])
         for message in content:
             producer.send(message)
             summary["sent"] += 1
     output.record(summary)
     return exit_codes.USAGE if summary["bad_lines"] else exit_codes.OK
-
-
-def _told(output: Output, source: MessageSource, errors: dict[int, str], before: int) -> int:
-    """Name bad items, behind as many `before` them; how many there are then."""
-    for count, (number, why) in enumerate(sorted(errors.items()), start=before + 1):
-        if count <= _TOLD:
-            output.talk(f"{source.item} {number}: {why}")
-    return before + len(errors)

@@ -146,7 +146,7 @@ def _serve_readable(
     from rmqctl.network.broker.broker import Broker
     from rmqctl.opening import open_store
 
-    with open_store(store) as opened:
+    with open_store(store, tell) as opened:
         _run(Broker(opened.files, identity, tell, properties=properties), sockets, output, tell)
 
 
@@ -162,18 +162,17 @@ def _serve_writable(
 ) -> None:
     from rmqctl.network.broker.master_broker import MasterBroker
     from rmqctl.network.serving import store_host
-    from rmqctl.opening import broker_config
+    from rmqctl.opening import broker_config, listen
     from rmqctl.output.progress import progress
-    from rmqctl.store.compiled.notices import tell_notices
     from rmqctl.store.message_store import MessageStore
 
-    tell_notices(tell)
+    listen(tell)
     with progress("checking the end of the commitlog", None, "bytes") as bar:
         opened = MessageStore.open(
             store.path,
             "rw",
             # nobody here would deliver what waits for a time of its own
-            broker_config(store)._replace(timer_wheel_enable=False),
+            broker_config(store, tell)._replace(timer_wheel_enable=False),
             create=create,
             obey_disk_ratio=True,
             clean_expired=clean,
@@ -225,13 +224,28 @@ def _run(broker: Broker, sockets: _Sockets, output: Output, tell: Callable[[str]
 
 def _watcher(output: Output) -> Watched | None:
     """Tells what happens: a line for a person at a terminal, an object with --json; otherwise nobody would read it."""
-    from rmqctl.network.watching import traffic_line
 
     def told(before: Seen, now: Seen, seconds: float) -> None:
-        line = traffic_line(before, now, seconds)
+        line = _traffic_line(before, now, seconds)
         if line is not None and output.is_json:
             _log(output, seconds=round(seconds, 3), **now._asdict())
         elif line is not None:
             output.talk(line)
 
     return told if output.is_json or (sys.stderr is not None and sys.stderr.isatty()) else None
+
+
+def _traffic_line(before: Seen, now: Seen, seconds: float) -> str | None:
+    """What happened in the last `seconds`, as a line; None where nothing did and nobody came or went."""
+    from rmqctl.formats.wording import counted
+    from rmqctl.output.cells import human_size
+
+    requests = now.requests - before.requests
+    if not requests and (now.connections, now.held) == (before.connections, before.held):
+        return None
+    came, went = (
+        human_size(round(count / seconds))
+        for count in (now.bytes_in - before.bytes_in, now.bytes_out - before.bytes_out)
+    )
+    rates = f"{requests / seconds:.0f} requests/s, {came}/s in, {went}/s out"
+    return f"{counted(now.connections, 'connection')}, {rates}, {counted(now.held, 'pull')} held"

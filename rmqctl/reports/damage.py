@@ -1,4 +1,4 @@
-"""Telling damage that a verb meets on its way, on stderr, and counting it."""
+"""Telling what is wrong with what a verb reads, damage or bad items, on stderr, and counting it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from rmqctl.formats.errors import CorruptError
     from rmqctl.output.output import Output
 
-# beyond this, damage is only counted on stderr
+# beyond this, damage and bad items are only counted on stderr
 _TOLD = 20
 
 
@@ -26,3 +26,13 @@ class ToldDamage:
             self._output.talk(f"damage: {error}")
         elif self.count == _TOLD + 1:
             self._output.talk("damage: more of it follows, which is only counted")
+
+
+def tell_bad_items(output: Output, item: str, errors: dict[int, str], before: int) -> int:
+    """Name what is wrong with some items, behind as many `before` them; how many there are then."""
+    for count, (number, why) in enumerate(sorted(errors.items()), start=before + 1):
+        if count <= _TOLD:
+            output.talk(f"{item} {number}: {why}")
+        elif count == _TOLD + 1:
+            output.talk(f"further bad {item}s are only counted")
+    return before + len(errors)

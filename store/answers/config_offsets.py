@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.config.config_files import load_config
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.selection import OnDamage
 
 CONSUMER_FILE = "consumerOffset.json"
@@ -51,6 +52,22 @@ def offsets_of(table: Mapping[Any, Any]) -> dict[int, int]:
 def is_queue_id(text: str) -> bool:
     """Whether `text` is the number of a queue or of a level: a positive int of Java's, in digits, or 0."""
     return text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID and int(text) <= _LARGEST_ID
+
+
+def whole_number(text: str) -> int | None:
+    """The number of a queue or of a level, as is_queue_id has it, or a small count; None for any other text."""
+    return int(text) if is_queue_id(text) else None
+
+
+def in_one(*details: str | None) -> str:
+    """What is to be said of one row, as one sentence."""
+    return "; ".join(filter(None, details))
+
+
+def no_unit(queue: AnyConsumeQueue, queue_offset: int) -> CorruptError:
+    """What to say of a unit that should be there."""
+    place = f"unit {queue_offset} of {queue.topic!r} queue {queue.queue_id}"
+    return CorruptError(f"{place} lies in no file of the queue", file=queue.directory)
 
 
 def table_in(path: Path, name: str, tell: Say, on_damage: OnDamage) -> dict[Any, Any] | None:

@@ -47,13 +47,13 @@ def dead_letters(
     """Those of all groups, or of `group`; with `topic` those that came from there and those too that cannot be read. By
     group and queue offset. (AbstractSendMessageProcessor#consumerSendMsgBack). UnsupportedError for queues in a
     RocksDB."""
-    files = reader.files
-    for queue in files.queues.all():
+
+    def is_wanted(name: str) -> bool:
+        return name.startswith(DLQ_PREFIX) and group in (None, name.removeprefix(DLQ_PREFIX))
+
+    for queue in reader.files.queues.of_topics(is_wanted):
         owner = queue.topic.removeprefix(DLQ_PREFIX)
-        if owner == queue.topic or group not in (None, owner):
-            continue
-        view = QueueView(queue, None, files.log, files.config.delay_levels())
-        for row in _letters(view, queue, owner, on_damage):
+        for row in _letters(reader.view_without_ext(queue), queue, owner, on_damage):
             if topic is None or row.state == DAMAGED or row.origin_topic == topic:
                 yield row
 

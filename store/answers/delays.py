@@ -8,11 +8,19 @@ from typing import NamedTuple
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.wording import counted
-from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, Say, is_queue_id, offsets_of, table_in
+from rmqctl.store.answers.config_offsets import (
+    DELAY_FILE,
+    OFFSET_TABLE,
+    Say,
+    in_one,
+    no_unit,
+    offsets_of,
+    table_in,
+    whole_number,
+)
 from rmqctl.store.files.reading import named
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 from rmqctl.store.store_files import StoreFiles
@@ -49,7 +57,7 @@ def delay_levels(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterato
     files = reader.files
     path = files.layout.config / DELAY_FILE
     table = table_in(path, OFFSET_TABLE, tell, on_damage)
-    queues = files.queues.of_topics({SCHEDULE_TOPIC})
+    queues = files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
     if table is None and queues:
         tell(f"{path} cannot be read or is not there: a broker would deliver all that is in the queues")
     if _has_timer(files):
@@ -82,7 +90,7 @@ def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int, on_damage: 
         expired = f"{counted(begin - offset, 'message')} before the first one that is left"
         row = row._replace(state=BEFORE_BEGINNING, detail=expired)
     if delay is None:
-        row = row._replace(detail="; ".join(filter(None, (row.detail, "messageDelayLevel knows no such level"))))
+        row = row._replace(detail=in_one(row.detail, "messageDelayLevel knows no such level"))
     return _due(reader, queue, row, first, on_damage) if row.pending else row
 
 
@@ -95,16 +103,14 @@ def _due(reader: StoreReader, queue: AnyConsumeQueue, row: DelayLevel, first: in
         row = row._replace(last_due_timestamp=last.tags_code)
     try:
         if unit is None:
-            raise CorruptError(f"unit {first} of level {row.level} lies in no file of the queue", file=queue.directory)
-        view = QueueView(queue, None, reader.files.log, reader.files.config.delay_levels())
-        properties = view.message_of(unit).properties()
+            raise no_unit(queue, first)
+        properties = reader.view_without_ext(queue).message_of(unit).properties()
     except NotFoundError as error:  # a cleaner has taken it away while we looked
-        return row._replace(detail="; ".join(filter(None, (row.detail, error.message))))
+        return row._replace(detail=in_one(row.detail, error.message))
     except CorruptError as error:
         on_damage(error)
-        return row._replace(state=DAMAGED, detail="; ".join(filter(None, (row.detail, error.message))))
-    queue_id = properties.get(names.REAL_QUEUE_ID, "")
+        return row._replace(state=DAMAGED, detail=in_one(row.detail, error.message))
     return row._replace(
         target_topic=properties.get(names.REAL_TOPIC),
-        target_queue_id=int(queue_id) if is_queue_id(queue_id) else None,
+        target_queue_id=whole_number(properties.get(names.REAL_QUEUE_ID, "")),
     )

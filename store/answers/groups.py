@@ -12,12 +12,13 @@ from rmqctl.store.answers.config_offsets import (
     OFFSET_TABLE,
     OffsetKey,
     Say,
+    in_one,
+    no_unit,
     offset_key,
     offsets_of,
     table_in,
 )
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
@@ -79,16 +80,18 @@ def group_queues(
         (owner, queues) for owner, queues in known if group in (None, owner.group) and topic in (None, owner.topic)
     ]
     with_offsets = {owner.group for owner, _ in known}
-    without = sorted(
+    without = [
         name for name in map(str, configured) if name not in with_offsets and group in (None, name) and topic is None
-    )
+    ]
     queues_of = _Queues(reader, {owner.topic for owner, _ in wanted})
-    rows = {name: [GroupQueue(name, None, None, UNKNOWN, detail=missing)] for name in without}
-    for name in sorted({*rows, *(owner.group for owner, _ in wanted)}):
-        yield from rows.get(name, ())
-        for owner, queues in sorted(wanted, key=lambda one: one[0]):
-            if owner.group == name:
-                yield from queues_of.rows(owner, queues, on_damage)
+    by_group: dict[str, list[tuple[OffsetKey, Any]]] = {name: [] for name in without}
+    for owner, queues in sorted(wanted, key=lambda one: one[0]):
+        by_group.setdefault(owner.group, []).append((owner, queues))
+    for name, entries in sorted(by_group.items()):
+        if not entries:
+            yield GroupQueue(name, None, None, UNKNOWN, detail=missing)
+        for owner, queues in entries:
+            yield from queues_of.rows(owner, queues, on_damage)
 
 
 class _Queues:
@@ -97,11 +100,10 @@ class _Queues:
     def __init__(self, reader: StoreReader, topics: set[str]) -> None:
         self._reader = reader
         self._log = reader.files.log
-        self._delay_levels = reader.files.config.delay_levels()
         self._queues: dict[str, dict[int, AnyConsumeQueue]] = {}
         self._why_unknown = ""
         try:
-            for queue in reader.files.queues.of_topics(topics):
+            for queue in reader.files.queues.of_topics(topics.__contains__):
                 self._queues.setdefault(queue.topic, {})[queue.queue_id] = queue
         except UnsupportedError as error:
             self._why_unknown = error.message
@@ -145,9 +147,8 @@ class _Queues:
         begun = detail = None
         try:
             if unit is None:
-                place = f"unit {first} of {queue.topic!r} queue {queue.queue_id}"
-                raise CorruptError(f"{place} lies in no file of the queue", file=queue.directory)
-            begun = QueueView(queue, None, self._log, self._delay_levels).message_of(unit).store_timestamp
+                raise no_unit(queue, first)
+            begun = self._reader.view_without_ext(queue).message_of(unit).store_timestamp
         except NotFoundError as error:  # a cleaner has taken it away while we looked
             detail = error.message
         except CorruptError as error:
@@ -162,12 +163,11 @@ class _Queues:
             ended = self._reader.unit_store_time(last_unit) if last_unit is not None else None
         if ended is None:
             on_damage(CorruptError(f"unit {last}, the last one, leads to no message", file=queue.directory))
-            detail = f"{detail}; " if detail else ""
             row = row._replace(state=DAMAGED)
-            detail += "the last message is damaged, so how late the group is cannot be told"
+            detail = in_one(detail, "the last message is damaged, so how late the group is cannot be told")
         return row._replace(
             lag_ms=None if begun is None or ended is None else max(0, ended - begun),
             first_unread_timestamp=begun,
             last_store_timestamp=ended,
-            detail="; ".join(filter(None, (row.detail, detail))),
+            detail=in_one(row.detail, detail),
         )

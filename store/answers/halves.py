@@ -17,6 +17,7 @@ from rmqctl.store.answers.config_offsets import (
     offset_key,
     offsets_of,
     table_in,
+    whole_number,
 )
 from rmqctl.store.answers.half_topics import (
     CHECK_TIMES,
@@ -77,15 +78,15 @@ def unresolved_halves(reader: StoreReader, now: int, tell: Say, on_damage: OnDam
     the broker gives up what it asked for too often. UnsupportedError for queues in a RocksDB.
     """
     starts = _starts(reader, tell, on_damage)
-    queues = reader.files.queues.of_topics({HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC})
+    queues = reader.files.queues.of_topics({HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC}.__contains__)
     ops = {queue.queue_id: queue for queue in queues if queue.topic == OP_TOPIC}
     given_up: set[str] | None = None
     for queue in queues:
         if queue.topic != HALF_TOPIC:
             continue
-        view = _view(reader, queue)
+        view = reader.view_without_ext(queue)
         op_queue = ops.get(queue.queue_id)
-        op_view = None if op_queue is None else _view(reader, op_queue)
+        op_view = None if op_queue is None else reader.view_without_ext(op_queue)
         begin, op_begin = _begins(view, op_view, starts, tell)
         ends = _ends(op_view, op_begin, on_damage)
         lost = _LostEnds(reader, op_view, tell)
@@ -161,10 +162,6 @@ def _starts(reader: StoreReader, tell: Say, on_damage: OnDamage) -> dict[tuple[s
     return starts
 
 
-def _view(reader: StoreReader, queue: AnyConsumeQueue) -> QueueView:
-    return QueueView(queue, None, reader.files.log, reader.files.config.delay_levels())
-
-
 def _begins(view: QueueView, ops: QueueView | None, starts: dict[tuple[str, int], int], tell: Say) -> tuple[int, int]:
     """Where to begin in a half queue and in its op queue. Both offsets go together: ends before the one are of half
     messages before the other. Where one is missing or lies past its queue, which is told, all of both is looked at."""
@@ -218,7 +215,7 @@ def _unique_keys(reader: StoreReader, queues: list[AnyConsumeQueue], on_damage: 
     keys: set[str] = set()
     for queue in queues:
         if queue.topic == GIVEN_UP_TOPIC:
-            for _, message, _ in _candidates(_view(reader, queue), 0, _Ends(set(), 0), on_damage):
+            for _, message, _ in _candidates(reader.view_without_ext(queue), 0, _Ends(set(), 0), on_damage):
                 if message is not None:
                     keys.add(message.properties().get(names.UNIQUE_KEY, ""))
     return keys
@@ -235,17 +232,13 @@ def _half(message: StoredMessage, now: int, ends: _Ends) -> HalfMessage:
         message.queue_offset,
         UNKNOWN if ends.unreadable else PENDING,
         now - message.born_timestamp,
-        _whole(properties.get(CHECK_TIMES, "0")),
+        whole_number(properties.get(CHECK_TIMES, "0")),
         properties.get(PRODUCER_GROUP),
         properties.get(names.REAL_TOPIC),
-        _whole(properties.get(names.REAL_QUEUE_ID, "")),
+        whole_number(properties.get(names.REAL_QUEUE_ID, "")),
         properties.get(names.UNIQUE_KEY),
         message.physical_offset,
         message.born_timestamp,
         message.store_timestamp,
         _unreadable(ends),
     )
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

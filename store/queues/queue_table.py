@@ -8,7 +8,7 @@ import os
 import stat
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmqctl.formats.errors import UnreadableError, UnsupportedError
@@ -30,9 +30,11 @@ def list_queues(directory: Path) -> list[tuple[str, int, Path]]:
     return list(_queues_below(directory))
 
 
-def _queues_below(directory: Path) -> Iterator[tuple[str, int, Path]]:
-    """The same one after the other: of topics that nobody gets to no folder is listed."""
-    for topic in _directories(directory):
+def _queues_below(
+    directory: Path, is_wanted: Callable[[str], bool] = lambda _: True
+) -> Iterator[tuple[str, int, Path]]:
+    """The same one after the other: of topics that nobody wants, or gets to, no folder is listed."""
+    for topic in filter(is_wanted, _directories(directory)):
         below = directory / topic
         names = [name for name in _directories(below) if name.isascii() and name.isdigit()]
         yield from sorted((topic, int(name), below / name) for name in names)
@@ -100,27 +102,27 @@ class QueueTable:
             raise rocksdb_error(self.layout)
         with self._lock:
             if not self._listed:
-                self._take_listed(None)
+                self._take_listed(lambda _: True)
                 self._listed = True
             return [self._queues[key] for key in sorted(self._queues)]
 
-    def _take_listed(self, topics: set[str] | None) -> None:
-        """Load the queues of `topics`, None meaning all, that are not loaded yet: one listing, no look at each."""
+    def _take_listed(self, is_wanted: Callable[[str], bool]) -> None:
+        """Load the queues of wanted topics that are not loaded yet: one listing, no look at each."""
         for root, is_batch in ((self.layout.consumequeue, False), (self.layout.batchconsumequeue, True)):
-            for topic, queue_id, directory in list_queues(root):
-                if (topics is None or topic in topics) and (topic, queue_id) not in self._queues:
+            for topic, queue_id, directory in _queues_below(root, is_wanted):
+                if (topic, queue_id) not in self._queues:
                     if not is_safe_topic(topic):
                         topic_directory(root, topic)  # says why
                     self._queues[topic, queue_id] = self._load(topic, queue_id, directory, is_batch)
 
-    def of_topics(self, topics: set[str]) -> list[AnyConsumeQueue]:
-        """The queues of `topics` that have a directory, by topic and id; those of others are not loaded.
+    def of_topics(self, is_wanted: Callable[[str], bool]) -> list[AnyConsumeQueue]:
+        """The queues with a directory whose topics are wanted, by topic and id; those of others are not looked for.
         UnsupportedError for RocksDB queues."""
         if has_rocksdb_queues(self.layout):
             raise rocksdb_error(self.layout)
         with self._lock:
-            self._take_listed(topics)
-            return [self._queues[key] for key in sorted(self._queues) if key[0] in topics]
+            self._take_listed(is_wanted)
+            return [self._queues[key] for key in sorted(self._queues) if is_wanted(key[0])]
 
     def find(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
         """The queue, None if it has no directory. UsageError for a topic that cannot be a directory name."""

@@ -61,21 +61,27 @@ class StoreReader:
     def view(self, queue: AnyConsumeQueue) -> QueueView:
         """`queue` with its ext queue and all that is needed to read its messages."""
         from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
-        from rmqctl.store.read.get import QueueView
 
-        ext = None
+        plain = self.view_without_ext(queue)
         directory = self.files.layout.consumequeue_ext / queue.directory.parent.name / queue.directory.name
         if directory.is_dir():
             config = self.files.config
             ext = ConsumeQueueExt(directory, config.mapped_file_size_consume_queue_ext, self.files.descriptors)
             ext.load()
-        return QueueView(queue, ext, self.files.log, self.files.config.delay_levels())
+            return plain._replace(ext=ext)
+        return plain
+
+    def view_without_ext(self, queue: AnyConsumeQueue) -> QueueView:
+        """The same for who asks for no tags: nothing is looked for on the disk."""
+        from rmqctl.store.read.get import QueueView
+
+        return QueueView(queue, None, self.files.log, self.files.config.delay_levels())
 
     def queue(self, topic: str, queue_id: int) -> AnyConsumeQueue:
         """The queue; NotFoundError, naming what there is, if it has none on disk."""
         queue = self.files.queues.find(topic, queue_id)
         if queue is None:
-            ids = [str(other.queue_id) for other in self.files.queues.all() if other.topic == topic]
+            ids = [str(other.queue_id) for other in self.files.queues.of_topics(topic.__eq__)]
             if ids:
                 raise NotFoundError(f"topic {topic!r} has no queue {queue_id}", hint=f"its queues are {', '.join(ids)}")
             raise self._unknown_topic(topic)

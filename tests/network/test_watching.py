@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.commands.serve import _traffic_line
 from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
 from rmqctl.network.remoting.traffic import Seen, Traffic
-from rmqctl.network.watching import http_answer, traffic_line
+from rmqctl.network.watching import http_answer
 from rmqctl.store.message_store import MessageStore
 from tests.network.serving import ANY, serving
 from tests.rmqctl.looking import run
@@ -21,10 +22,10 @@ from tests.rmqctl.looking import run
 
 def test_a_line_tells_what_happened_and_is_silent_where_nothing_did() -> None:
     before = Seen(1, 10, 1000, 2000, 0)
-    assert traffic_line(before, before, 1.0) is None
+    assert _traffic_line(before, before, 1.0) is None
     now = Seen(2, 40, 3000, 5_000_000, 1)
-    assert traffic_line(before, now, 2.0) == ("2 connections, 15 requests/s, 1000 B/s in, 2.4 MiB/s out, 1 pull held")
-    assert traffic_line(now, now._replace(connections=1), 1.0) == (
+    assert _traffic_line(before, now, 2.0) == ("2 connections, 15 requests/s, 1000 B/s in, 2.4 MiB/s out, 1 pull held")
+    assert _traffic_line(now, now._replace(connections=1), 1.0) == (
         "1 connection, 0 requests/s, 0 B/s in, 0 B/s out, 1 pull held"
     )
 
