@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import TextIO
 
 from rmqctl import exit_codes
 from rmqctl.formats.errors import NotAStoreError, RmqctlError, UnreadableError, UnsupportedError
@@ -48,6 +49,7 @@ def concluded(command: Callable[[], int]) -> int:
         code = exit_codes.TERMINATED
     if code in _STOPPED:
         talk(f"{PROGRAM}: {_STOPPED[code]}")
+    _give_up_full_stderr()
     return code
 
 
@@ -85,7 +87,7 @@ def _concluded(command: Callable[[], int]) -> int:
         return exit_codes.INTERRUPTED
     except OSError as error:
         # only the last flush of stdout can end here: _answered turns everything else into a code
-        _discard_stdout()
+        _discard(sys.stdout)
         if code != exit_codes.WRITE_FAILED:  # else that was said already
             talk(f"{PROGRAM}: {output_failed(error)}")
         return exit_codes.WRITE_FAILED
@@ -158,13 +160,24 @@ def _show_traceback(error: Exception) -> bool:
 
 def _closed_pipe() -> int:
     """Nobody reads stdout any more, which is how `| head` ends: no error, and the interpreter must not flush again."""
-    _discard_stdout()
+    _discard(sys.stdout)
     return exit_codes.OK
 
 
-def _discard_stdout() -> None:
+def _give_up_full_stderr() -> None:
+    """What stderr did not take stays in its buffer: the interpreter would try once more as it ends, and turn the exit
+    code into 120."""
     try:
-        descriptor = sys.stdout.fileno()
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: TextIO) -> None:
+    """From here on all that is written to `stream` goes nowhere."""
+    try:
+        descriptor = stream.fileno()
     except (OSError, ValueError, AttributeError):
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
