@@ -88,13 +88,15 @@ def columns_of_lines(read: Read, text: bytes, as_stored: bool) -> LineColumns:
     from rmqctl.store.scan.kernel_json_lines import LINES, ODD, ROWS, SPARE
 
     padded = np.frombuffer(text + bytes(SPARE), np.uint8)
-    rows = text.count(b"\n") + 1
+    # several times as fast as counting in bytes, which goes from one to the next
+    line_ends, quotes = (int(np.count_nonzero(padded == sign)) for sign in b'\n"')
+    rows = line_ends + 1
     counted = len(_NUMBERS) + len(NAMED_BY)
     numbers, has_number = np.empty((counted, rows), np.int64), np.empty((counted, rows), np.bool_)
     offsets, has_text = np.zeros((len(_TEXTS), rows + 1), np.int32), np.empty((len(_TEXTS), rows), np.bool_)
     list_rows, has_map = np.zeros((2, rows + 1), np.int32), np.empty(rows, np.bool_)
     # every key has two quotes, and every entry of a map more
-    list_offsets = np.zeros((3, text.count(b'"') // 2 + 1), np.int32)
+    list_offsets = np.zeros((3, quotes // 2 + 1), np.int32)
     # what a text means is never longer than how it is written
     data = [np.empty(len(text) + SPARE, np.uint8) for _ in range(len(_TEXTS) + len(list_offsets))]
     addresses = np.array([one.ctypes.data for one in data], np.int64)
