@@ -51,13 +51,13 @@ def broker_config(location: StoreLocation, tell: Callable[[str], None] = talk) -
 
 
 def listen(tell: Callable[[str], None] = talk) -> None:
-    """Have told what keeps bulk work back; what has to be compiled is compiled by two processes."""
+    """Have told what keeps bulk work back; what has to be compiled is compiled in another process where it can be."""
     from rmqctl.store.compiled.notices import help_compiling, tell_notices
 
-    def help_with(module: str) -> None:
-        from rmqctl.warm_up import warm_up_elsewhere
+    def help_with(module: str, is_waited_for: bool) -> bool:
+        from rmqctl.warm_up import is_warmed_up_elsewhere
 
-        warm_up_elsewhere(module)
+        return is_warmed_up_elsewhere(module, is_waited_for)
 
     tell_notices(tell)
     help_compiling(help_with)

@@ -13,27 +13,30 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 
-# What takes longest comes last: whoever compiles one of these meanwhile finds all others done.
+# In the order in which a command that does without them meanwhile misses them. The walk, which no command does without,
+# is at the end: whoever compiles it meanwhile finds all others done.
 _KERNELS = {
+    "rmqctl.store.scan.kernel_properties": "rmqctl.store.scan.property_engine:compiled_columns",
+    "rmqctl.store.export.kernel_lines": "rmqctl.messages.text_engine:text_kernels",
     "rmqctl.store.columns.kernel_frames": "rmqctl.store.columns.frames:frame_writer",
     "rmqctl.store.write.bulk.kernel_bulk": "rmqctl.store.write.bulk.bulk_kernels:bulk_kernels",
     "rmqctl.store.write.bulk.kernel_join": "rmqctl.store.write.bulk.property_join:join_kernel",
     "rmqctl.store.survey.kernel_index": "rmqctl.store.survey.index_entries:index_kernels",
     "rmqctl.store.survey.kernel_run_units": "rmqctl.store.survey.run_units:unit_kernels",
-    "rmqctl.store.scan.kernel_properties": "rmqctl.store.scan.property_engine:compiled_columns",
-    "rmqctl.store.export.kernel_lines": "rmqctl.messages.text_engine:text_kernels",
-    "rmqctl.store.columns.kernel_walk": "rmqctl.store.columns.engine:engine",
     "rmqctl.store.scan.kernel_json_lines": "rmqctl.messages.line_columns:reader_of_lines",
+    "rmqctl.store.columns.kernel_walk": "rmqctl.store.columns.engine:engine",
 }
 """Every module of kernels -> what loads, tries and keeps them."""
 
+_FIRST, _LAST = "--first", "--last"
 _started: list[subprocess.Popen[bytes]] = []
 
 
-def warm_up(last: str = "") -> None:
-    """Load every kernel there is, those of the module `last` at the end."""
-    for module in sorted(_KERNELS, key=lambda name: name == last):
-        home, _, name = _KERNELS[module].partition(":")
+def warm_up(place: str = "", module: str = "") -> None:
+    """Load every kernel there is, those of `module` at the beginning or at the end."""
+    in_order = sorted(_KERNELS, key=lambda name: (name == module) if place == _LAST else (name != module))
+    for one in in_order:
+        home, _, name = _KERNELS[one].partition(":")
         try:
             load: Callable[[], object] = getattr(import_module(home), name)
         except ImportError:  # without pyarrow there is nothing to use these for
@@ -41,26 +44,27 @@ def warm_up(last: str = "") -> None:
         load()
 
 
-def warm_up_elsewhere(module: str) -> None:
-    """Start a process that compiles all but the kernels of a module, which this one compiles itself, and then these.
+def is_warmed_up_elsewhere(module: str, is_waited_for: bool) -> bool:
+    """Whether another process compiles the kernels of `module`: it is started when this is asked first, and compiles
+    all others too. Those that are waited for are not left to it.
 
     It ends by itself, after some seconds of work at a low priority, and is not waited for: what it has not kept by
     then is compiled where it is needed. Without a second processor it would only be in the way.
     """
-    if _started or len(os.sched_getaffinity(0)) < 2:
-        return
-    nothing = subprocess.DEVNULL
-    with suppress(OSError):  # it would only have saved time
-        _started.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "rmqctl.warm_up", module],
-                cwd="/",
-                stdin=nothing,
-                stdout=nothing,
-                stderr=nothing,
-                start_new_session=True,
+    if not _started and len(os.sched_getaffinity(0)) > 1:
+        nothing = subprocess.DEVNULL
+        with suppress(OSError):  # it would only have saved time
+            _started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "rmqctl.warm_up", _LAST if is_waited_for else _FIRST, module],
+                    cwd="/",
+                    stdin=nothing,
+                    stdout=nothing,
+                    stderr=nothing,
+                    start_new_session=True,
+                )
             )
-        )
+    return not is_waited_for and any(process.poll() is None for process in _started)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def reader_of_lines() -> Read | None:
 
 @loaded_once
 def _load() -> Read | None:
-    found = tried_kernels("rmqctl.store.scan.kernel_json_lines", lambda tried: _is_right(tried[0]))
+    found = tried_kernels("rmqctl.store.scan.kernel_json_lines", lambda tried: _is_right(tried[0]), is_waited_for=False)
     return None if found is None else found[0]
 
 

@@ -82,7 +82,9 @@ def text_kernels() -> TextKernels | None:
 
 @loaded_once
 def _load() -> TextKernels | None:
-    found = tried_kernels("rmqctl.store.export.kernel_lines", lambda tried: _is_right(TextKernels(*tried)))
+    found = tried_kernels(
+        "rmqctl.store.export.kernel_lines", lambda tried: _is_right(TextKernels(*tried)), is_waited_for=False
+    )
     return None if found is None else TextKernels(*found)
 
 

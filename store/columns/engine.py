@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import functools
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,8 +17,9 @@ from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 from rmqctl.store.columns.batch import INTS, LONGS, Columns
 from rmqctl.store.columns.state import PADDING, SCRATCH_SHAPE, STATE_SIZE, STOPPED, WalkState
 from rmqctl.store.columns.topics import TopicIds
-from rmqctl.store.compiled.available import NO_ISAL, is_crc32, isal_crc, say_compiling, why_plain
+from rmqctl.store.compiled.available import NO_ISAL, is_crc32, isal_crc, why_plain
 from rmqctl.store.compiled.notices import notice
+from rmqctl.store.compiled.tried import LOOK_AGAIN, NotKept, announcing
 
 _KERNELS = "rmqctl.store.columns.kernel_walk"
 _loading = threading.Lock()
@@ -32,6 +34,9 @@ class WalkEngine(NamedTuple):
     owner: object = None
 
 
+_loaded: dict[tuple[str | None, bool], WalkEngine] = {}
+
+
 def speed_notice() -> str | None:
     """Why bulk work is slower here than it could be, as one sentence for people; None where it is not.
 
@@ -40,22 +45,38 @@ def speed_notice() -> str | None:
     return engine().notice
 
 
-def engine() -> WalkEngine:
-    """The highest rung that works here and that the environment allows; says why it is not higher (`notices`)."""
-    with _loading:
-        loaded = _load(why_plain(), os.environ.get(NO_ISAL) == "1")
+def engine(*, is_waited_for: bool = True) -> WalkEngine:
+    """The highest rung that works here and that the environment allows; says why it is not higher (`notices`).
+
+    Unless it `is_waited_for`, this waits while another process compiles the walk.
+    """
+    key = why_plain(), os.environ.get(NO_ISAL) == "1"
+    while True:
+        with _loading, contextlib.suppress(NotKept):
+            loaded = _loaded[key] = _loaded.get(key) or _load(*key, announcing(_KERNELS, is_waited_for))
+            break
+        time.sleep(LOOK_AGAIN)
     if loaded.notice is not None:
         notice(loaded.notice)
     return loaded
 
 
-@functools.cache
-def _load(why: str | None, no_isal: bool) -> WalkEngine:
+def crc_function() -> int:
+    """Address of the CRC that kernels call: isal's, for which no walk is loaded, or the engine's."""
+    isal = None if os.environ.get(NO_ISAL) == "1" else isal_crc()[0]
+    return engine().crc_function if isal is None else _address(isal)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _load(why: str | None, no_isal: bool, announce: Callable[[], None]) -> WalkEngine:
     if why is not None:
         return WalkEngine(None, 0, f"whole logs are read slowly because {why}")
     function, slower = (None, f"{NO_ISAL}=1 is set") if no_isal else isal_crc()
     try:
-        return load(function, slower, functools.partial(say_compiling, _KERNELS))
+        return load(function, slower, announce)
     except Exception as error:  # noqa: BLE001 - numba and LLVM raise anything; the plain rung does the same work
         detail = str(error).partition("\n")[0][:200]
         why = f"its kernels cannot be compiled here ({type(error).__name__}: {detail})"
@@ -71,7 +92,7 @@ def load(isal: Any, isal_notice: str | None, announce: Callable[[], None]) -> Wa
     from rmqctl.store.compiled.kernel_crc import compile_crc_by_tables
 
     if isal is not None:
-        function, owner, notice = ctypes.cast(isal, ctypes.c_void_p).value or 0, isal, isal_notice
+        function, owner, notice = _address(isal), isal, isal_notice
     else:
         with compiling.listening(announce):
             owner = compile_crc_by_tables(compiling.source_stamp("rmqctl.store.compiled.kernel_crc"))

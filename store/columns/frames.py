@@ -12,7 +12,7 @@ from rmqctl.formats.hosts import LOCAL_HOST
 from rmqctl.formats.layouts import BLANK_FRAME, TOPIC_LENGTH_V1
 from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 from rmqctl.store.columns.batch import Int64s
-from rmqctl.store.columns.engine import engine
+from rmqctl.store.columns.engine import crc_function
 from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 
@@ -83,15 +83,17 @@ def topic_fields(topics: list[bytes]) -> tuple[Held, Int64s]:
 
 def frame_writer() -> FrameWriter | None:
     """The compiled kernels, None where nothing is compiled: then messages are put one by one."""
-    return _load(engine().crc_function)
+    return _load(crc_function())
 
 
 @loaded_once
-def _load(crc_function: int) -> FrameWriter | None:
+def _load(crc: int) -> FrameWriter | None:
     found = tried_kernels(
-        "rmqctl.store.columns.kernel_frames", lambda tried: _is_right(FrameWriter(tried[0], tried[1], crc_function))
+        "rmqctl.store.columns.kernel_frames",
+        lambda tried: _is_right(FrameWriter(tried[0], tried[1], crc)),
+        is_waited_for=False,
     )
-    return None if found is None else FrameWriter(found[0], found[1], crc_function)
+    return None if found is None else FrameWriter(found[0], found[1], crc)
 
 
 def _is_right(writer: FrameWriter) -> bool:

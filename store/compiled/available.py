@@ -9,12 +9,14 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from rmqctl.store.compiled.notices import compiling_begins, notice
+from rmqctl.store.compiled.notices import compiling_begins, is_compiled_elsewhere, notice
 from rmqctl.store.installed import FAST
 
 NO_NUMBA = "RMQCTL_NO_NUMBA"
 NO_ISAL = "RMQCTL_NO_ISAL"
 """Environment variables that keep from compiling, and from isal's CRC: set to 1."""
+
+_COMPILING = "compiling the fast path for this machine, 5 to 20 seconds of processor time, once"
 
 
 def why_plain() -> str | None:
@@ -34,9 +36,17 @@ def _why_no_numba() -> str | None:
 
 
 def say_compiling(module: str) -> None:
-    """Tell that the kernels of a module are about to be compiled."""
-    notice("compiling the fast path for this machine, 5 to 20 seconds of processor time, once")
+    """Tell that the kernels of a module are about to be compiled, and that this process waits for them."""
+    notice(_COMPILING)
     compiling_begins(module)
+
+
+def is_left_to_others(module: str) -> bool:
+    """Whether another process compiles the kernels of a module now, which is told as well."""
+    if not is_compiled_elsewhere(module):
+        return False
+    notice(_COMPILING)
+    return True
 
 
 def isal_crc() -> tuple[Any, str | None]:

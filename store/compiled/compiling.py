@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -144,12 +145,15 @@ def _source(module: str) -> bytes | None:
 
 
 class CompilationListener(event.Listener):
-    """Calls `announce` when something is about to be compiled, the first time only."""
+    """Calls `announce` when something is about to be compiled in this thread, the first time only."""
 
     def __init__(self, announce: Callable[[], None]) -> None:
         self._announce: Callable[[], None] | None = announce
+        self._thread = threading.get_ident()
 
     def on_start(self, event: object) -> None:
+        if threading.get_ident() != self._thread:  # numba tells every listener of every thread
+            return
         announce, self._announce = self._announce, None
         if announce is not None:
             announce()

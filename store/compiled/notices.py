@@ -1,5 +1,5 @@
-"""Tells whoever asked for it that bulk work has to wait, or is slower than it could be: each sentence once; and has
-helped whoever compiles."""
+"""Tells whoever asked for it that bulk work has to wait, or is slower than it could be: each sentence once; and asks
+for help with compiling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 _listeners: list[Callable[[str], None]] = []
 _said: set[str] = set()
-_helpers: list[Callable[[str], None]] = []
+_helpers: list[Callable[[str, bool], bool]] = []
 
 
 def tell_notices(listener: Callable[[str], None] | None) -> None:
@@ -27,13 +27,19 @@ def notice(sentence: str) -> None:
             listener(sentence)
 
 
-def help_compiling(helper: Callable[[str], None] | None) -> None:
-    """Have `helper` called, once, with the name of the first module whose kernels this process has to compile: others
-    are going to be needed, and can be compiled elsewhere meanwhile. None for nobody."""
+def help_compiling(helper: Callable[[str, bool], bool] | None) -> None:
+    """Have `helper(module, is_waited_for)` called when the kernels of a module have to be compiled: by this process,
+    which waits for them, or elsewhere if the helper can. It answers whether another process is compiling. None for
+    nobody."""
     _helpers[:] = [helper] if helper is not None else []
 
 
 def compiling_begins(module: str) -> None:
-    """The kernels of a module are about to be compiled."""
-    while _helpers:
-        _helpers.pop()(module)
+    """The kernels of a module are about to be compiled here: others can be compiled elsewhere meanwhile."""
+    for helper in _helpers:
+        helper(module, True)
+
+
+def is_compiled_elsewhere(module: str) -> bool:
+    """Whether another process compiles the kernels of a module, and is going to keep them."""
+    return any(helper(module, False) for helper in _helpers)

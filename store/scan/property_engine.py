@@ -43,7 +43,9 @@ def compiled_columns() -> Compiled | None:
 @loaded_once
 def _load() -> Compiled | None:
     found = tried_kernels(
-        "rmqctl.store.scan.kernel_properties", lambda tried: _is_right(functools.partial(_columns, tried[0]))
+        "rmqctl.store.scan.kernel_properties",
+        lambda tried: _is_right(functools.partial(_columns, tried[0])),
+        is_waited_for=False,
     )
     return None if found is None else functools.partial(_columns, found[0])
 

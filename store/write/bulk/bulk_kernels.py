@@ -41,7 +41,9 @@ def bulk_kernels() -> BulkKernels | None:
 
 @loaded_once
 def _load() -> BulkKernels | None:
-    found = tried_kernels("rmqctl.store.write.bulk.kernel_bulk", lambda tried: _is_right(BulkKernels(*tried)))
+    found = tried_kernels(
+        "rmqctl.store.write.bulk.kernel_bulk", lambda tried: _is_right(BulkKernels(*tried)), is_waited_for=False
+    )
     return None if found is None else BulkKernels(*found)
 
 

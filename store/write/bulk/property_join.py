@@ -48,7 +48,7 @@ def _texts(array: Any) -> tuple[int, Any]:
 @loaded_once
 def join_kernel() -> Join | None:
     """The compiled one, None where nothing is compiled."""
-    found = tried_kernels("rmqctl.store.write.bulk.kernel_join", lambda tried: _is_right(tried[0]))
+    found = tried_kernels("rmqctl.store.write.bulk.kernel_join", lambda tried: _is_right(tried[0]), is_waited_for=False)
     return None if found is None else found[0]
 
 

@@ -49,9 +49,9 @@ class ColumnDispatch:
         self._index = IndexBatches(files.index)
 
     @staticmethod
-    def is_compiled() -> bool:
-        """Whether columns are faster here than messages."""
-        return engine().walk_window is not None
+    def is_compiled(*, is_waited_for: bool = True) -> bool:
+        """Whether columns are faster here than messages. See `engine`."""
+        return engine(is_waited_for=is_waited_for).walk_window is not None
 
     def dispatch(self, begin: int, end: int) -> Iterator[Reached]:
         """Dispatch the records that start in [begin, end), all of them readable; CorruptError where none is."""

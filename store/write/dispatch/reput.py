@@ -217,4 +217,4 @@ def load_columns() -> None:
     with contextlib.suppress(ImportError):
         from rmqctl.store.write.dispatch.column_dispatch import ColumnDispatch
 
-        ColumnDispatch.is_compiled()
+        ColumnDispatch.is_compiled(is_waited_for=False)
