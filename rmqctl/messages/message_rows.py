@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 _MOST_ROWS = 16384
 _BYTES = 8 * 1024 * 1024
 _ROWS = 1024
+# Rows that are read at a time where any of them may hold what is written once for many; their bytes at most, about.
+_LEAST_ROWS = 256
+_UNPACKED = 128 * 1024 * 1024
+# Encodings of Parquet that write once what several rows have.
+_SHARED = ("RLE_DICTIONARY", "PLAIN_DICTIONARY", "DELTA_BYTE_ARRAY")
 _NEEDED = ("topic", "body")
 # What the message is made of, and under which name message_from_record knows it; bytes there are taken as they are.
 _FIELDS = {
@@ -55,7 +60,7 @@ def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[MessagePiece
 
     number = 1
     try:
-        for read in _batches(source):
+        for read in _merged(_plain_batches(_batches(source))):
             numbers = range(number, number + read.num_rows)
             new = _are_new(read)
             batch = read.select([name for name in read.schema.names if name in _FIELDS])
@@ -109,7 +114,9 @@ def _batches(source: IO[bytes]) -> Iterator[Any]:
 
         file = parquet.ParquetFile(source)
         names = _checked(file.schema_arrow)
-        yield from file.iter_batches(batch_size=_rows_at_a_time(file.metadata), columns=names)
+        for index in range(file.metadata.num_row_groups):
+            rows = _rows_at_a_time(file.metadata.row_group(index), names)
+            yield from file.iter_batches(batch_size=rows, row_groups=[index], columns=names)
         return
     reader = pa.ipc.open_file(source)
     names = _checked(reader.schema)
@@ -120,11 +127,64 @@ def _batches(source: IO[bytes]) -> Iterator[Any]:
             yield batch.slice(begin, rows)
 
 
-def _rows_at_a_time(metadata: Any) -> int:
-    """As many as have about _BYTES in the row group of the largest rows."""
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    largest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=1)
-    return max(1, min(_MOST_ROWS, _BYTES // max(1, largest)))
+def _plain_batches(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same rows without dictionaries, few at a time where a dictionary's values are long."""
+    import pyarrow as pa
+
+    for batch in batches:
+        shared = [place for place, one in enumerate(batch.schema) if pa.types.is_dictionary(one.type)]
+        if not shared:
+            yield batch
+            continue
+        longest = sum(_longest(batch.column(place).dictionary) for place in shared)
+        rows = max(1, min(_MOST_ROWS, _BYTES // max(1, longest)))
+        for begin in range(0, batch.num_rows, rows):
+            columns = list(batch.slice(begin, rows).columns)
+            for place in shared:
+                columns[place] = columns[place].dictionary_decode()
+            yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _longest(values: Any) -> int:
+    """Bytes of the longest of some texts; of anything else all there are."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    kind = values.type
+    is_text = any(is_it(kind) for is_it in (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string))
+    return int(compute.max(compute.binary_length(values)).as_py() or 0) if is_text else int(values.nbytes)
+
+
+def _merged(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same rows in batches of about _BYTES, as far as they were smaller."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    rows = size = 0
+    for batch in batches:
+        if held and (rows + batch.num_rows > _MOST_ROWS or size + batch.nbytes > _BYTES):
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+
+
+def _rows_at_a_time(group: Any, names: list[str]) -> int:
+    """As many rows of a row group as have about _BYTES; fewer where a few bytes of a column may mean many in each row,
+    of which no statistics tell the size."""
+    chunks = [group.column(place) for place in range(group.num_columns)]
+    chunks = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in names]
+    size = sum(chunk.total_uncompressed_size for chunk in chunks)
+    rows = min(_MOST_ROWS, _BYTES * group.num_rows // max(1, size))
+    shared = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and {*_SHARED} & {*chunk.encodings}]
+    # a row has no more than all there is, or several times that in a list
+    each = sum(chunk.total_uncompressed_size * -(-chunk.num_values // max(1, group.num_rows)) for chunk in shared)
+    if rows * each > _UNPACKED:
+        rows = min(rows, max(_LEAST_ROWS, _UNPACKED // each))
+    return max(1, rows)
 
 
 def _checked(schema: Any) -> list[str]:
@@ -132,6 +192,8 @@ def _checked(schema: Any) -> list[str]:
     for name in schema.names:
         if name not in COLUMNS:
             raise UsageError(f"there is no column {name!r}", hint="the columns are those that `export` writes")
+        if schema.names.count(name) > 1:
+            raise UsageError(f"there are several columns {name!r}", hint="write the file again with one of each name")
     for name in _NEEDED:
         if name not in schema.names:
             raise UsageError(f"the file has no column {name!r}", hint="a message needs at least topic and body")

@@ -38,5 +38,11 @@ class MessagePiece(NamedTuple):
             return self
         left = [place for place in range(len(self.numbers)) if place not in places]
         errors = self.errors | {self.numbers[place]: why for place, why in places.items()}
-        content = [self.content[place] for place in left] if isinstance(self.content, list) else self.content.take(left)
+        content: list[Message] | pa.RecordBatch
+        if isinstance(self.content, list):
+            content = [self.content[place] for place in left]
+        else:
+            import numpy as np
+
+            content = self.content.take(np.array(left, np.int64))  # of an empty list Arrow knows no type
         return MessagePiece([self.numbers[place] for place in left], self.bytes, content, errors)

@@ -76,6 +76,46 @@ def test_bad_rows_are_named(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize("more", [(), ("--keep-going",)])
+def test_rows_that_are_all_bad(tmp_path: Path, suffix: str, more: tuple[str, ...]) -> None:
+    path = written(tmp_path / f"in.{suffix}", {"topic": ["x" * 300] * 3, "body": [b"1"] * 3})
+    done = run("append", "-s", tmp_path / "store", "--create", "--from", path, *more)
+    assert done.code == exit_codes.USAGE, done.err
+    assert sum("topic has 300 bytes" in line for line in done.err.splitlines()) == 3
+    assert stored(tmp_path / "store") == []
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_column_twice(tmp_path: Path, suffix: str) -> None:
+    columns = {"topic": ["A"], "body": [b"1"], "tags": ["t"]}
+    table = pa.table(columns).rename_columns(["topic", "body", "body"])
+    path = tmp_path / f"in.{suffix}"
+    if suffix == "parquet":
+        parquet.write_table(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    done = run("append", "-s", tmp_path / "store", "--create", "--from", path)
+    assert (done.code, "several columns 'body'" in done.err) == (exit_codes.USAGE, True), done.err
+
+
+@pytest.mark.parametrize("is_dictionary", [True, False])
+def test_a_few_bytes_that_mean_many_come_a_few_rows_at_a_time(tmp_path: Path, is_dictionary: bool) -> None:
+    from rmqctl.messages.message_rows import pieces_of_table
+
+    rows, size = 1000, 1 << 18
+    bodies = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([bytes(size)]))
+    table = pa.table({"topic": ["T"] * rows, "body": bodies})
+    path = tmp_path / "in.parquet"
+    parquet.write_table(table, path, compression="zstd", store_schema=is_dictionary)
+    assert path.stat().st_size < 2000
+    with path.open("rb") as source:
+        pieces = [(len(piece.numbers), piece.bytes) for piece in pieces_of_table(source, False)]
+    assert sum(count for count, _ in pieces) == rows
+    assert max(read for _, read in pieces) <= 512 * size
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_bad_rows_among_many(tmp_path: Path, suffix: str) -> None:
     count, bad = 40_000, {20_000: "x" * 200, 33_000: "../up", 33_001: ""}
     columns = {
