@@ -184,7 +184,7 @@ def _rows_at_a_time(group: Any, names: list[str]) -> int:
     each = sum(chunk.total_uncompressed_size * -(-chunk.num_values // max(1, group.num_rows)) for chunk in shared)
     if rows * each > _UNPACKED:
         rows = min(rows, max(_LEAST_ROWS, _UNPACKED // each))
-    return max(1, rows)
+    return int(max(1, rows))
 
 
 def _checked(schema: Any) -> list[str]:

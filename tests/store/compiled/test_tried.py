@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-numba = pytest.importorskip("numba")
+pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
+
+import numba
 
 from rmqctl.store.compiled import compiling, tried
 from rmqctl.store.compiled.notices import help_compiling, tell_notices
