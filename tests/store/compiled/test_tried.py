@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,5 +76,6 @@ def test_a_listener_hears_of_its_own_thread_only() -> None:
         other.start()
         other.join()
         assert heard == []
-        numba.njit(lambda: 2)()
+        function: Any = numba.njit(lambda: 2)
+        function()
     assert heard == ["here"]
