@@ -23,7 +23,7 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
 GROUP_FILE = "subscriptionGroup.json"
-_GROUP_TABLE = "subscriptionGroupTable"
+GROUP_TABLE = "subscriptionGroupTable"
 
 CAUGHT_UP = "caught-up"
 BEHIND = "behind"
@@ -56,7 +56,12 @@ class GroupQueue(NamedTuple):
 
 
 def group_queues(
-    reader: StoreReader, group: str | None, topic: str | None, tell: Say, on_damage: OnDamage
+    reader: StoreReader,
+    group: str | None,
+    topic: str | None,
+    tell: Say,
+    on_damage: OnDamage,
+    tags: str | None = None,
 ) -> Iterator[GroupQueue]:
     """All groups, or `group`, in all topics, or `topic`, by group, topic and queue.
 
@@ -65,7 +70,7 @@ def group_queues(
     """
     config = reader.files.layout.config
     table = table_in(config / CONSUMER_FILE, OFFSET_TABLE, tell, on_damage)
-    configured = table_in(config / GROUP_FILE, _GROUP_TABLE, tell, on_damage) or {}
+    configured = table_in(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
     missing = "no offset of it is kept: it has not consumed, or keeps its offsets itself (broadcasting)"
     if table is None:
         missing = f"{config / CONSUMER_FILE} cannot be read or is not there: nobody knows how far the group is"
