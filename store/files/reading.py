@@ -16,6 +16,7 @@ from rmqctl.formats.errors import RemovedError, UnreadableError
 _MAXIMUM_OPEN = 256
 _CHUNK = 1 << 20
 _PAGE = 4096
+_SMALL = 4 * _PAGE
 _ZEROS = bytes(_CHUNK)
 
 
@@ -57,12 +58,14 @@ class Descriptors:
             return data
 
     def _descriptor(self, path: Path) -> int:
-        descriptor = self._open.pop(path, None)
-        if descriptor is None:
-            if len(self._open) >= self._maximum_open:
-                self._close_oldest()
-            # O_NONBLOCK: a fifo among the files must not hang the tool
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = self._open.get(path)
+        if descriptor is not None:
+            self._open.move_to_end(path)
+            return descriptor
+        if len(self._open) >= self._maximum_open:
+            self._close_oldest()
+        # O_NONBLOCK: a fifo among the files must not hang the tool
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._open[path] = descriptor
         return descriptor
 
@@ -255,6 +258,8 @@ def _first_bad_page(descriptor: int, position: int, length: int) -> int:
 
 def end_of_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int:
     """Position behind the last byte in [begin, end) that is not zero; `begin` if all are zero."""
+    if end - begin <= _SMALL:  # read sooner than looked at for holes
+        return begin + len(descriptors.read(path, begin, end - begin).rstrip(b"\0"))
     for start, stop in reversed(list(data_extents(path, begin, end, descriptors))):
         position = stop
         while position > start:
