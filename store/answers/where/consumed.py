@@ -20,6 +20,7 @@ from rmqctl.store.read.selection import OnDamage
 
 PASSED = "passed"
 NOT_REACHED = "not-reached"
+BLOCKED = "blocked"
 BROADCAST = " (broadcasting)"
 TAKEN = "taken"
 PASSED_OVER = "passed-over"
@@ -150,6 +151,8 @@ def _judged(steps: list[Step]) -> tuple[Verdict, str]:
         return Verdict.FILTERED, f"{passes} by its filter"
     if reached.state == PASSED:
         return Verdict.READ, "has read past it"
+    if reached.state == BLOCKED:
+        return Verdict.BLOCKED, f"stands before a damaged message, {counted(reached.distance or 0, 'slot')} before it"
     if reached.state == NOT_REACHED:
         ahead = counted(reached.distance or 0, "message")
         return Verdict.UNREAD, f"has not read it yet ({ahead} before it)"

@@ -13,6 +13,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.formats.wording import counted, format_time, lasting
 from rmqctl.store.answers.where.steps import Stage, Step, step_at
+from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot, index_keys, queue_slots
@@ -59,6 +60,10 @@ def queue_steps(reader: StoreReader, message: StoredMessage) -> Iterator[Step]:
     if not has_queue_slot(message.sys_flag):
         detail = "a prepared or rolled back message takes no slot: no consumer sees it"
         yield step_at(Stage.QUEUE, NONE, detail, message)
+        return
+    if not is_safe_topic(message.topic):
+        detail = "its topic cannot be the name of a directory: it has no queue, and no consumer gets it"
+        yield step_at(Stage.QUEUE, MISSING, detail, message)
         return
     try:
         queue = reader.files.queues.find(message.topic, message.queue_id)

@@ -7,7 +7,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.hosts import is_message_id, parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import counted
-from rmqctl.store.answers.where.consumed import NOT_REACHED, PASSED, Consumers, group_verdict, hop_steps
+from rmqctl.store.answers.where.consumed import BLOCKED, NOT_REACHED, PASSED, Consumers, group_verdict, hop_steps
 from rmqctl.store.answers.where.family import Family, group_of_hop
 from rmqctl.store.answers.where.held_back import HeldBack
 from rmqctl.store.answers.where.places import Named, Place
@@ -16,7 +16,6 @@ from rmqctl.store.answers.where.steps import GroupVerdict, Stage, Step, Verdict,
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
-BLOCKED = "blocked"
 _NAMED_GROUPS = 4
 _ORDER = list(Verdict)
 _HELD = (Verdict.ROLLED_BACK, Verdict.GAVE_UP, Verdict.PENDING, Verdict.CANCELLED, Verdict.WAITING, Verdict.OVERDUE)
@@ -61,7 +60,7 @@ class Teller:
         steps += [stored_step(self._reader, shown), *queue_steps(self._reader, shown)]
         steps.append(index_step(self._reader, shown))
         for other in family.sent[1:]:
-            detail = f"committed again: {place_of(other)} at physical offset {other.physical_offset}"
+            detail = f"delivered more than once: also {place_of(other)} at physical offset {other.physical_offset}"
             steps.append(step_at(Stage.STORED, "again", detail, other))
         if family.again:
             others = counted(len(family.again), "other message has", "other messages have")

@@ -122,6 +122,8 @@ class _Search:
         messages = {one.physical_offset: one for one in (*plain_members(found.messages), message)}
         for family in families(messages.values()):
             if family.has(message.physical_offset):
+                # of a message that was committed again the one that is asked for is spoken of
+                family.sent.sort(key=lambda one: one.physical_offset != message.physical_offset)
                 yield self._told(how, family)
 
     def _of_key(self, key: str, copies: Copies) -> Iterator[Whereabouts]:
