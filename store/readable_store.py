@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.answering_store import AnsweringStore, raised
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from rmqctl.store.answers.config_offsets import Say
-    from rmqctl.store.answers.groups import GroupQueue
-    from rmqctl.store.answers.where.steps import Whereabouts
     from rmqctl.store.check.check import CheckRun
     from rmqctl.store.check.cross import Level
     from rmqctl.store.check.ranges import Subset
@@ -40,16 +37,12 @@ if TYPE_CHECKING:
 _END_OF_TIME = (1 << 63) - 1
 
 
-class ReadableStore:
+class ReadableStore(AnsweringStore):
     """The looks at a store. Times are in ms since 1970, sizes and physical offsets in bytes.
 
     Any of them raises UnreadableError for a file that cannot be read. `progress`, where a look takes it, is told the
     bytes passed, again and again.
     """
-
-    def __init__(self, files: StoreFiles) -> None:
-        self.files = files
-        self.reader = StoreReader(files)
 
     def _files_at_rest(self) -> StoreFiles:
         """The files, for what must not happen while this process writes to them."""
@@ -100,49 +93,6 @@ class ReadableStore:
         (`upper`). NotFoundError for a queue that does not exist."""
         return self.reader.offset_at(topic, queue_id, timestamp, boundary)
 
-    def where(
-        self,
-        *words: str,
-        topic: str | None = None,
-        groups: Sequence[str] = (),
-        tags: str | None = None,
-        now: int | None = None,
-        limit: int = 10,
-        tell: Say | None = None,
-        on_damage: OnDamage | None = None,
-        progress: Progress | None = None,
-    ) -> Iterator[Whereabouts]:
-        """Where a message is, who has read it and who has not, with the evidence: what `where` prints.
-
-        `words`: a key, an id or a physical offset, or topic, queue id and queue offset. `topic`: only messages sent to
-        it. `groups`: only these consumer groups, whose tag expression is `tags` where the caller knows it. `now` (ms):
-        what due times are held against, the clock if None. `tell` takes sentences about the whole answer. A message
-        that cannot be found or read is an answer too; damage is told to `on_damage`, and without it the first is
-        raised. UsageError for words that name nothing, NotFoundError and UnsupportedError for a queue.
-        """
-        import time
-
-        from rmqctl.store.answers.where.where import WhereQuestion, where
-
-        moment = time.time_ns() // 1_000_000 if now is None else now
-        question = WhereQuestion(words, moment, topic, tuple(groups), tags, limit=limit)
-        return where(self.reader, question, tell or _ignored, on_damage or _raised, progress)
-
-    def groups(
-        self,
-        group: str | None = None,
-        topic: str | None = None,
-        *,
-        tags: str | None = None,
-        tell: Say | None = None,
-        on_damage: OnDamage | None = None,
-    ) -> Iterator[GroupQueue]:
-        """How far consumer groups have come, queue by queue: the rows of `rmqctl groups --json`. `tags`, `tell` and
-        `on_damage` as for `where`."""
-        from rmqctl.store.answers.groups import group_queues
-
-        return group_queues(self.reader, group, topic, tell or _ignored, on_damage or _raised, tags)
-
     # ---- many messages
 
     def messages(
@@ -162,7 +112,7 @@ class ReadableStore:
         of the queues NotFoundError for an unknown topic or queue, UnsupportedError for queues in a RocksDB.
         """
         return self.reader.messages(
-            _selection(criteria, begin, end), order, on_damage=on_damage or _raised, progress=progress
+            _selection(criteria, begin, end), order, on_damage=on_damage or raised, progress=progress
         )
 
     def scan(
@@ -366,11 +316,3 @@ def _selection(criteria: Criteria | None, begin: int, end: int | None) -> Select
     from rmqctl.store.read.selection import Selection
 
     return Selection(criteria or Criteria(), begin, end)
-
-
-def _ignored(_sentence: str) -> None:
-    """Nobody listens."""
-
-
-def _raised(error: Exception) -> None:
-    raise error

@@ -28,7 +28,6 @@ States, the gravest of those that apply:
   damaged      it cannot be read
   expired      it was removed with its old commitlog file
   absent       no message is meant, and nothing hides one
-  unknown      the sentence says what is missing
   no-slot      it is stored, but its queue does not lead to it: no consumer gets it
   pending      a half message: neither committed nor rolled back
   rolled-back, gave-up   a half message that consumers never see
@@ -37,6 +36,7 @@ States, the gravest of those that apply:
   retrying     a group is to try it again
   blocked      a group stands before a damaged message
   unread       a group has not read it yet
+  unknown      the sentence says what is missing
   filtered     a group's filter passes over it
   read         every group has read past it
   stored       it is in its queue, and no group is known

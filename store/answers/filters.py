@@ -35,8 +35,8 @@ class KnownFilters:
     def __init__(
         self, config: Path, groups: Mapping[Any, Any], tell: Say, on_damage: OnDamage, given: str | None = None
     ) -> None:
-        """`groups`: the subscriptionGroupTable. `given`: tags that whoever asks says the groups take, which count before
-        anything kept. UsageError for tags that are none, UnreadableError."""
+        """`groups`: the subscriptionGroupTable. `given`: tags that whoever asks says the groups take, which count
+        before anything kept. UsageError for tags that are none, UnreadableError."""
         self._given = None if given is None else KnownFilter(given, TagFilter(given), "as given")
         self._groups = groups
         self._by_topic: Mapping[Any, Any] = table_in(config / FILTER_FILE, _FILTER_TABLE, tell, on_damage) or {}

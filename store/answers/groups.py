@@ -209,7 +209,7 @@ class _Queues:
         return sum(unit.batch_size for unit in units if known.tags.may_match(view.resolved_code(unit)))
 
     def _delay(self, queue: AnyConsumeQueue, first: int, end: int) -> _Delay:
-        """How late a group is that has `first` before it. That message is read whole: a group stops at a damaged one."""
+        """How late a group is that has `first` before it. That message is read whole: damage would stop the group."""
         unit, last = queue.unit(first), end - 1
         begun = ended = detail = None
         is_damaged = False

@@ -93,9 +93,7 @@ def _delay_levels(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part[:-1]) * _UNIT_MS[part[-1]] for part in text.split())
     except (ValueError, KeyError) as error:
-        raise UsageError(
-            f"messageDelayLevel {text!r} does not parse", hint="write it as `1s 5s 10s 1m 2h`"
-        ) from error
+        raise UsageError(f"messageDelayLevel {text!r} does not parse", hint="write it as `1s 5s 10s 1m 2h`") from error
 
 
 def _convert(kind: str, text: str) -> object:

@@ -109,6 +109,16 @@ def _on_the_wire(namesrv: str, more: list[str]) -> Iterator[list[object]]:
         yield ["produce", "-n", namesrv, "-t", topic, "--body", NASTY, *more]
 
 
+def _questions(last: int) -> Iterator[list[object]]:
+    yield ["where", KEY]
+    yield ["where", KEY, "-t", f"None{NASTY}", "-g", NASTY]
+    yield ["where", NASTY, "-g", NASTY, "--tag", NASTY]
+    yield ["where", last]
+    yield ["where", TOPIC, 0, 1, "-g", GROUP, "--tag", NASTY]
+    yield ["where", TOPIC, 0, 99]
+    yield ["where", f"None{NASTY}", 0, 1]
+
+
 def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]:
     at: list[object] = ["-s", store]
     for look in (
@@ -160,6 +170,7 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         ["log", "--prune", NASTY],
     ):
         yield [look[0], *at, *look[1:], *more]
+    yield from ([look[0], *at, *look[1:], *more] for look in _questions(last))
     if more:
         return
     yield ["export", *at, "-", "--format", "jsonl"]

@@ -51,9 +51,7 @@ def usable_index(reader: StoreReader, tell: Say) -> IndexService | None:
     return None
 
 
-def copies_with(
-    reader: StoreReader, key: str, also: set[str], tell: Say, progress: Progress | None = None
-) -> Copies:
+def copies_with(reader: StoreReader, key: str, also: set[str], tell: Say, progress: Progress | None = None) -> Copies:
     """Every message with `key`, among its KEYS or as its unique key, in any topic; the topics `also` are asked for even
     if nothing else in the store names them. What the index does not cover is walked over, and all of the log where the
     index cannot be trusted or leads to damage. UnreadableError."""

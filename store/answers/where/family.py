@@ -48,7 +48,7 @@ def role_of(message: StoredMessage) -> Role:
 
 
 def _was_consumed(message: StoredMessage) -> bool:
-    """Whether it is a copy that a broker made when its group could not consume it, and not sent to its topic as it is."""
+    """Whether it is a copy that a broker made when a group could not consume it, not one sent to its topic as it is."""
     properties = message.properties()
     return message.reconsume_times > 0 or "RETRY_TOPIC" in properties or origin_id_of(properties) is not None
 
@@ -108,8 +108,8 @@ class Family:
 def families(messages: Iterable[StoredMessage]) -> list[Family]:
     """Messages put together that are one to their consumers, the latest first.
 
-    Copies keep the unique key (UNIQ_KEY). All elements of a batch may share one; there, and in general, retries and dead
-    letters are told apart by ORIGIN_MESSAGE_ID, the id of the message that was consumed first
+    Copies keep the unique key (UNIQ_KEY). All elements of a batch may share one; there, and in general, retries and
+    dead letters are told apart by ORIGIN_MESSAGE_ID, the id of the message that was consumed first
     (AbstractSendMessageProcessor#consumerSendMsgBack).
     """
     by_key: dict[str, list[StoredMessage]] = {}

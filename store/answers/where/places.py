@@ -1,4 +1,4 @@
-"""What somebody has in hand to name a message by, and what it leads to: a key, an id, an offset, or a place in a queue."""
+"""What somebody has in hand to name a message by, and what it leads to: an id, an offset, or a place in a queue."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def _span_around(queue: AnyConsumeQueue, queue_offset: int) -> tuple[int, int | 
         elif unit.is_written and end is None:
             end = unit.physical_offset
     if begin == 0 and queue_offset > queue.max_offset:
-        unit = queue.unit(queue.max_offset - 1)
-        begin = unit.physical_offset if unit is not None and unit.is_written else 0
+        last = queue.unit(queue.max_offset - 1)
+        begin = last.physical_offset if last is not None and last.is_written else 0
     return begin, end
 
 

@@ -11,8 +11,8 @@ from rmqctl.store.answers.where.consumed import BLOCKED, NOT_REACHED, PASSED, Co
 from rmqctl.store.answers.where.family import Family, group_of_hop
 from rmqctl.store.answers.where.held_back import HeldBack
 from rmqctl.store.answers.where.places import Named, Place
-from rmqctl.store.answers.where.stored import MISSING, WRONG, expiry_step, index_step, queue_steps, stored_step
 from rmqctl.store.answers.where.steps import GroupVerdict, Stage, Step, Verdict, Whereabouts, place_of, step_at
+from rmqctl.store.answers.where.stored import MISSING, WRONG, expiry_step, index_step, queue_steps, stored_step
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
@@ -79,7 +79,9 @@ class Teller:
         if 0 <= offset < begin:
             detail = f"the message that it was first lay at physical offset {offset}; the log begins at {begin} now"
             return step._replace(state="expired", detail=f"{detail}: expired")
-        return step._replace(detail=f"the message that it was first has the id {origin}, which leads to no such message")
+        return step._replace(
+            detail=f"the message that it was first has the id {origin}, which leads to no such message"
+        )
 
     # ---- its groups
 
@@ -142,17 +144,14 @@ class Teller:
             names_of = list(groups) or self._consumers.groups_of(place.topic)
             reached = [self._reached(group, place) for group in names_of]
             steps += reached
-            verdicts = tuple(
-                _of_lost(group, one, state) for group, one in zip(names_of, reached, strict=True)
-            )
+            verdicts = tuple(_of_lost(group, one, state) for group, one in zip(names_of, reached, strict=True))
         what = "No message can be read there" if state is Verdict.DAMAGED else "There is no message"
         if state is Verdict.EXPIRED:
             what = "The message has expired"
         sentence = _joined(f"{what}: {said}", verdicts)
-        where = place or Place(None, None, None)  # type: ignore[arg-type]  # a place that is not known
-        return Whereabouts(
-            asked, named.how, state, f"{sentence}.", *where, named.physical_offset, groups=verdicts, evidence=tuple(steps)
-        )
+        answer = Whereabouts(asked, named.how, state, f"{sentence}.", groups=verdicts, evidence=tuple(steps))
+        answer = answer._replace(physical_offset=named.physical_offset)
+        return answer if place is None else answer._replace(**place._asdict())
 
 
 def _is_expired(named: Named, min_offset: int) -> bool:
@@ -170,7 +169,9 @@ def _of_lost(group: str, step: Step, state: Verdict) -> GroupVerdict:
     if state is Verdict.EXPIRED:
         return GroupVerdict(group, Verdict.EXPIRED, "had not read it")
     blocked = state is Verdict.DAMAGED and step.distance == 0
-    return GroupVerdict(group, Verdict.BLOCKED if blocked else Verdict.UNREAD, "stands before it" if blocked else "has not read it")
+    return GroupVerdict(
+        group, Verdict.BLOCKED if blocked else Verdict.UNREAD, "stands before it" if blocked else "has not read it"
+    )
 
 
 def _verdict(

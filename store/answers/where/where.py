@@ -134,7 +134,9 @@ class _Search:
         found = [one for one in every if topic is None or topic in {one.topic, *(m.topic for m in one.members)}]
         if not found:
             others = sorted({one.topic for one in every if one.topic})
-            yield self._absent(f"No message of {topic} has it, but {counted(len(every), 'message')} of {', '.join(others)}")
+            yield self._absent(
+                f"No message of {topic} has it, but {counted(len(every), 'message')} of {', '.join(others)}"
+            )
             return
         for family in found[: self._question.limit]:
             yield self._told(BY_UNIQUE_KEY if family.unique_key == key else BY_KEY, family)
@@ -161,7 +163,9 @@ class _Search:
                 continue
         if copies.removed:
             entries = counted(copies.removed, "index entry has", "index entries have")
-            return self._absent(f"It has expired: {entries} its hash and lead before the log's beginning", Verdict.EXPIRED)
+            return self._absent(
+                f"It has expired: {entries} its hash and lead before the log's beginning", Verdict.EXPIRED
+            )
         if copies.damaged:
             places = counted(len(copies.damaged), "damaged place")
             return self._absent(f"No readable message has it, and {places} may hide it", Verdict.UNKNOWN)
@@ -169,7 +173,9 @@ class _Search:
         if log.min_offset > 0:
             first = self._first_time()
             since = f"the log begins at physical offset {log.min_offset}{first}"
-            return self._absent(f"No message has it; {since}, and what has expired before is not known", Verdict.UNKNOWN)
+            return self._absent(
+                f"No message has it; {since}, and what has expired before is not known", Verdict.UNKNOWN
+            )
         if log.problems:
             said = f"No message has it, but files of the log are missing or broken, such as {log.problems[0].path}"
             return self._absent(said, Verdict.UNKNOWN)

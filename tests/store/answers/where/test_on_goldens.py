@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
 from pathlib import Path
 
 import pytest
@@ -44,9 +44,9 @@ def test_what_rocketmq_has_is_found(name: str) -> None:
             states = {(step.topic, step.queue_id, step.queue_offset): step.state for step in steps(one, Stage.QUEUE)}
             # a message in several queues has slots in all; of copies the delivered one is spoken of
             if one.physical_offset == row["phyOffset"]:
-                assert {
-                    (unit["topic"], unit["queueId"], unit["offset"]) for unit in row["cq"]
-                } == {place for place, state in states.items() if state == "there"}
+                assert {(unit["topic"], unit["queueId"], unit["offset"]) for unit in row["cq"]} == {
+                    place for place, state in states.items() if state == "there"
+                }
 
 
 @pytest.mark.parametrize("name", goldens_of([name for name in GOLDENS if base_of(name)]))
@@ -205,7 +205,6 @@ def test_without_offsets_groups_are_unknown(golden_store: GoldenStore, text: str
 
 
 def test_a_key_of_many_messages_is_bounded() -> None:
-    key = next(iter(truth("broker-real").messages[-1:]))["properties"]["UNIQ_KEY"]
     shared = [row for row in truth("broker-real").messages if row["topic"] == "Audit"]
     key = shared[0]["properties"]["UNIQ_KEY"]  # of a batch
     asked = ask(reader("broker-real"), key, limit=3)
@@ -219,15 +218,15 @@ def test_a_key_of_many_messages_is_bounded() -> None:
 
 def test_expiry(golden_store: GoldenStore) -> None:
     """By the age of the file and of all before it, in an hour of deleteWhen; the last file never goes."""
-    import os
-
     store = golden_store("clean")
     files = sorted((store / "commitlog").iterdir())
     hour, start = 3_600, 1_700_000_000
-    for number, path in enumerate(files):
+    for path in files:
         os.utime(path, (start, start))
     os.utime(files[0], (start + 5 * hour, start + 5 * hour))
-    config = StoreConfig(file_reserved_time=10, delete_when="00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23")
+    config = StoreConfig(
+        file_reserved_time=10, delete_when="00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23"
+    )
     opened = StoreReader(StoreFiles(store, config))
     row = next(row for row in truth("clean").messages if row["phyOffset"] > int(files[1].name))
     due = (start + 15 * hour) * 1000
@@ -236,4 +235,3 @@ def test_expiry(golden_store: GoldenStore) -> None:
         assert (step.state, step.timestamp) == (state, at)
     last = truth("clean").messages[-1]
     assert steps(ask(opened, last["phyOffset"]).one, Stage.EXPIRY)[0].state == "last-file"
-    shutil.rmtree(store / "index")
