@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
@@ -12,11 +13,14 @@ from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
-from rmqctl.store.read.key_query import END_OF_TIME, KeyQuery, query_index, query_scan, unindexed_spans
+from rmqctl.store.read.key_query import KeyQuery, query_index, query_scan, unindexed_spans
 from rmqctl.store.read.message_filter import Criteria
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import Selection, in_log_order
 from rmqctl.store.read.topic_names import known_topics
+
+# a key may be on any number of messages, and all of them would be kept in memory
+_MOST = 10_000
 
 
 @dataclass
@@ -58,24 +62,26 @@ def copies_with(reader: StoreReader, key: str, also: set[str], tell: Say, progre
     index = usable_index(reader, tell)
     topics = _topics(reader, tell) if index is not None else None
     if index is None or topics is None:
-        return _walked(reader, key, progress)
+        return _walked(reader, key, tell, progress)
     found: dict[int, StoredMessage] = {}
     copies = Copies()
     log = reader.files.log
     for topic in sorted(topics | also):
-        answer = query_index(index, log, KeyQuery(topic, key, limit=END_OF_TIME))
+        answer = query_index(index, log, KeyQuery(topic, key, limit=_MOST))
         found.update({message.physical_offset: message for message in answer.messages})
+        if len(answer.messages) >= _MOST:
+            _tell_cut(key, tell)
         copies.damaged += answer.damaged
         copies.removed += answer.removed
     if copies.damaged:
         tell(f"the index leads to damage ({copies.damaged[0]}): the whole commitlog is searched")
-        walked = _walked(reader, key, progress)
+        walked = _walked(reader, key, tell, progress)
         walked.damaged = [*copies.damaged, *walked.damaged]
         walked.removed = copies.removed
         walked.leads = [one.physical_offset for one in copies.damaged if one.physical_offset is not None]
         return walked
     spans = unindexed_spans(log, index)
-    more = query_scan(log, Criteria(key=key), END_OF_TIME, progress, spans, on_damage=copies.damaged.append)
+    more = query_scan(log, Criteria(key=key), _MOST, progress, spans, on_damage=copies.damaged.append)
     found.update({message.physical_offset: message for message in more})
     copies.messages = list(found.values())
     return copies
@@ -94,8 +100,15 @@ def _topics(reader: StoreReader, tell: Say) -> set[str] | None:
     return {topic for topic in topics if is_safe_topic(topic)}
 
 
-def _walked(reader: StoreReader, key: str, progress: Progress | None) -> Copies:
+def _walked(reader: StoreReader, key: str, tell: Say, progress: Progress | None) -> Copies:
     copies = Copies(is_walked=True)
     selection = Selection(Criteria(key=key))
-    copies.messages = list(in_log_order(reader.files.log, selection, copies.damaged.append, progress))
+    found = in_log_order(reader.files.log, selection, copies.damaged.append, progress)
+    copies.messages = list(deque(found, maxlen=_MOST))
+    if len(copies.messages) == _MOST:
+        _tell_cut(key, tell)
     return copies
+
+
+def _tell_cut(key: str, tell: Say) -> None:
+    tell(f"{_MOST} messages or more have the key {key!r}: only the newest of them are looked at")

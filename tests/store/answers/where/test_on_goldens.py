@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import NotFoundError, UsageError
+from rmqctl.store.answers.where import copies
 from rmqctl.store.answers.where.steps import Stage, Verdict
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.read.reader import StoreReader
@@ -214,6 +215,18 @@ def test_a_key_of_many_messages_is_bounded() -> None:
     elsewhere = ask(reader("broker-real"), key, topic="Orders").one
     assert elsewhere.state is Verdict.ABSENT
     assert "20 messages of Audit" in elsewhere.sentence
+
+
+@pytest.mark.parametrize("name", ["clean", "index-lost"])
+def test_a_key_of_very_many_messages_is_not_kept_in_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [key for row in truth(name).messages for key in (row["keys"] or "").split()]
+    key = max(set(keys), key=keys.count)
+    newest = max(row["phyOffset"] for row in truth(name).messages if key in (row["keys"] or "").split())
+    monkeypatch.setattr(copies, "_MOST", 3)
+    asked = ask(reader(name), key, limit=100)
+    assert any("3 messages or more" in sentence for sentence in asked.said)
+    assert newest in {one.physical_offset for one in asked.found}
+    assert len(asked.found) < keys.count(key)
 
 
 def test_expiry(golden_store: GoldenStore) -> None:
