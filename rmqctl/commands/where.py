@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  rmqctl where -s DIR order-17                        a key, or a unique key
-  rmqctl where -s DIR order-17 -t Orders -g billing   what has `billing` made of it
+  rmqctl where -s DIR order-17               a key, or a unique key
+  rmqctl where -s DIR order-17 -t Orders -g billing
   rmqctl where -s DIR 7F00000100002A9F0000000000001234
-  rmqctl where -s DIR 4660                            a physical offset
-  rmqctl where -s DIR Orders 3 1000                   topic, queue and queue offset
+  rmqctl where -s DIR 4660                   a physical offset
+  rmqctl where -s DIR Orders 3 1000          topic, queue and queue offset
   rmqctl where -s DIR order-17 --json | jq -r '.state, .sentence'
 
 \b
@@ -28,10 +28,10 @@ States, the gravest of those that apply:
   damaged      it cannot be read
   expired      it was removed with its old commitlog file
   absent       no message is meant, and nothing hides one
-  no-slot      it is stored, but its queue does not lead to it: no consumer gets it
+  no-slot      it is stored, but its queue does not lead to it: nobody gets it
   pending      a half message: neither committed nor rolled back
   rolled-back, gave-up   a half message that consumers never see
-  cancelled, waiting, overdue   it is delayed: taken back, not due yet, or due and not delivered
+  cancelled, waiting, overdue   it is delayed: taken back, not due, or due
   dead         a group gave it up
   retrying     a group is to try it again
   blocked      a group stands before a damaged message
@@ -42,9 +42,23 @@ States, the gravest of those that apply:
   stored       it is in its queue, and no group is known
 
 \b
-Evidence, a line for each stage: stored, queue, index, delay, half; for each group
-its offset (group), its filter, retries and dead letter; and expiry. Filters are
-known only where the broker keeps them (SQL92, or set with the group), or by --tag.
+Evidence, as stages and their states, in the order of a message's life:
+  stored   good, again, damaged, expired, absent, unknown
+  queue    there, missing, wrong, none, unknown
+  index    there, missing, none, damaged, unknown
+  delay    delivered, waiting, overdue, cancelled, unknown
+  half     committed, rolled-back, superseded, gave-up, pending, unknown
+  group    passed, not-reached, blocked, unknown
+  filter   taken, passed-over, unknown
+  retry    read, unread, waiting, overdue, unknown
+  dead     given-up
+  expiry   kept, due, last-file, unknown
+
+A filter is known only where the broker keeps it (SQL92, or set with the group), or by --tag.
+
+--json prints an object for each message: what was asked, `state`, `sentence`, what names the message, `groups` (group,
+state, detail) and `evidence` (stage, state, detail, place; `timestamp` in ms: stored, due, given up, expires;
+`group_offset`, and `distance`: so many messages come before it, negative for a group that is past it).
 
 Exit code 1: there is no such message, or damage is in the way, which is named."""
 )

@@ -38,6 +38,8 @@ _INDENT = 10
 def tell_whereabouts(output: Output, found: Sequence[Whereabouts], damaged: int) -> int:
     """Print them, and return the exit code; `damaged`: how much damage was told."""
     if output.format == "table":
+        if found and found[0].found_by is not None:
+            output.talk(f"found by {found[0].found_by}")
         for number, one in enumerate(found):
             if number:
                 output.text("")

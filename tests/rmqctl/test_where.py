@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from rmqctl import exit_codes
 from rmqctl.output.sanitise import visible
+from rmqctl.store.answers.where.steps import Stage, Verdict
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 from tests.rmqctl.damaging import damage_body
 from tests.rmqctl.looking import run
 
 STORE = store_path
+KEYS = (("evt-2",), ("pay-0",), ("pay-1",), ("later-0",), ("later-5",), ("timer-5",), ("audit-3",))
 _FIELDS = {"stage", "state", "detail", "topic", "queue_id", "queue_offset", "physical_offset", "timestamp", "group"}
 
 
@@ -115,6 +118,20 @@ def test_lines_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = whereabouts._lines(ask(reader("broker-real"), "evt-2").one)
     assert max(map(len, lines)) <= 80
     assert all(visible(line) == line for line in lines)
+
+
+def test_help_names_every_state() -> None:
+    text = run("where", "--help").out
+    stages = dict(re.findall(r"^    ([a-z]+)   +((?:[a-z-]+, )*[a-z-]+)$", text, re.MULTILINE))
+    assert stages.keys() == {str(stage) for stage in Stage}
+    assert all(re.search(rf"^    .*\b{state}\b", text, re.MULTILINE) for state in Verdict)
+    store = STORE("broker-real")
+    seen = set()
+    for words in (*KEYS, ("5",), ("Events", "2", "25")):
+        for row in run("where", "-s", store, *words, "-g", "g-retry", "-g", "x", "--tag", "Tag2", "--json").objects:
+            seen |= {(step["stage"], step["state"]) for step in row["evidence"]}
+    assert len(seen) > 15
+    assert all(state in stages[stage].split(", ") for stage, state in seen)
 
 
 def test_groups_by_tag() -> None:

@@ -12,7 +12,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.answers.config_offsets import Say, whole_number
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.read.frames import MessageRemovedError
+from rmqctl.store.read.frames import MessageRemovedError, message_at
 from rmqctl.store.read.key_query import END_OF_TIME, query_scan
 from rmqctl.store.read.lookup import lookup, lookup_offset_id, may_be_offset_id
 from rmqctl.store.read.message_filter import Criteria
@@ -89,15 +89,30 @@ def at_place(reader: StoreReader, place: Place, tell: Say, progress: Progress | 
             named.message = reader.view_without_ext(queue).message_of(unit)
         except (CorruptError, NotFoundError) as error:
             named.error = error
-        return named
-    if place.queue_offset >= end:
+            if not _is_message(reader, unit.physical_offset):
+                return named
+        else:
+            return named
+    elif place.queue_offset >= end:
         named.error = NotFoundError(f"the queue ends at {end}, and the log behind its last message has no such one")
     else:
         what = "lies in no file of the queue" if unit is None else "leads nowhere"
         named.error = CorruptError(f"slot {place.queue_offset} {what}", file=queue.directory)
-    tell(f"{place.topic} queue {place.queue_id} has no slot {place.queue_offset}: the commitlog is searched")
+    tell(
+        f"slot {place.queue_offset} of {place.topic} queue {place.queue_id} leads to no message of its own: "
+        "the commitlog is searched for it"
+    )
     named.message = _in_log(reader, place, _span_around(queue, place.queue_offset), progress)
     return named
+
+
+def _is_message(reader: StoreReader, physical_offset: int) -> bool:
+    """Whether a good message begins there, whatever it is."""
+    try:
+        message_at(reader.files.log, physical_offset)
+    except (CorruptError, NotFoundError):
+        return False
+    return True
 
 
 def _span_around(queue: AnyConsumeQueue, queue_offset: int) -> tuple[int, int | None]:

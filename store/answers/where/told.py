@@ -6,13 +6,14 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.hosts import is_message_id, parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
-from rmqctl.formats.wording import counted
+from rmqctl.formats.wording import counted, format_time
 from rmqctl.store.answers.where.consumed import BLOCKED, NOT_REACHED, PASSED, Consumers, group_verdict, hop_steps
 from rmqctl.store.answers.where.family import Family, group_of_hop
 from rmqctl.store.answers.where.held_back import HeldBack
 from rmqctl.store.answers.where.places import Named, Place
 from rmqctl.store.answers.where.steps import GroupVerdict, Stage, Step, Verdict, Whereabouts, place_of, step_at
 from rmqctl.store.answers.where.stored import MISSING, WRONG, expiry_step, index_step, queue_steps, stored_step
+from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
@@ -135,6 +136,8 @@ class Teller:
         if isinstance(error, CorruptError):
             self._on_damage(error)
         said = "" if error is None else error.message
+        if state is Verdict.EXPIRED:
+            said += self._since(log.min_offset)
         step = Step(Stage.STORED, str(state), said, physical_offset=named.physical_offset)
         steps, place = [step], named.place
         verdicts: tuple[GroupVerdict, ...] = ()
@@ -152,6 +155,11 @@ class Teller:
         answer = Whereabouts(asked, named.how, state, f"{sentence}.", groups=verdicts, evidence=tuple(steps))
         answer = answer._replace(physical_offset=named.physical_offset)
         return answer if place is None else answer._replace(**place._asdict())
+
+    def _since(self, min_offset: int) -> str:
+        """When the oldest message was stored that is left: what is gone was stored before."""
+        time = store_time_at(self._reader.files.log, min_offset)
+        return "" if time is None else f"; what is left was stored at {format_time(time)} and later"
 
 
 def _is_expired(named: Named, min_offset: int) -> bool:

@@ -155,6 +155,27 @@ def test_a_slot_that_leads_nowhere(golden_store: GoldenStore) -> None:
     assert steps(asked.one, Stage.QUEUE)[0].state == "missing"
 
 
+def test_a_slot_that_leads_to_another_message(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    queue = max(truth("clean").queues, key=lambda row: row["max"])
+    topic, number, offset = queue["topic"], queue["queueId"], queue["max"] - 9
+    own, other = (reader("clean").queue(topic, number).unit(one) for one in (offset, offset + 1))
+    assert own is not None
+    assert other is not None
+    path = max(
+        path for path in (store / "consumequeue" / topic / str(number)).iterdir() if int(path.name) <= offset * 20
+    )
+    with path.open("r+b") as file:
+        file.seek(offset * 20 - int(path.name))
+        file.write(other.physical_offset.to_bytes(8, "big") + other.size.to_bytes(4, "big"))
+    for words in ((topic, number, offset), (own.physical_offset,)):
+        answer = ask(_opened(store), *words).one
+        assert (answer.state, answer.physical_offset) == (Verdict.NO_SLOT, own.physical_offset)
+        (step,) = steps(answer, Stage.QUEUE)
+        assert step.state == "wrong"
+        assert f"leads to physical offset {other.physical_offset}" in step.detail
+
+
 def test_what_the_index_does_not_cover_is_walked_over(golden_store: GoldenStore) -> None:
     """One index file in the middle is lost: its messages are found by a walk over what it covered."""
     store = golden_store("clean")
@@ -162,7 +183,8 @@ def test_what_the_index_does_not_cover_is_walked_over(golden_store: GoldenStore)
     assert len(files) > 2
     header = reader("clean").files.index.files[1].header
     files[1].unlink()
-    row = next(row for row in truth("clean").messages if row["phyOffset"] == header.begin_physical_offset)
+    middle = (header.begin_physical_offset + header.end_physical_offset) // 2
+    row = next(row for row in truth("clean").messages if row["phyOffset"] > middle)
     asked = ask(_opened(store), row["properties"]["UNIQ_KEY"])
     assert asked.one.physical_offset == row["phyOffset"]
     assert [step.state for step in steps(asked.one, Stage.INDEX)] == ["missing"]
