@@ -10,37 +10,41 @@ from typing import Any
 
 import pytest
 
+from rmqctl.store.answers.groups import group_queues
 from rmqctl.store.answers.half_topics import HALF_TOPIC, OP_TOPIC, ended_offsets
 from rmqctl.store.answers.where.steps import Stage, Verdict
-from tests.goldens import admin, truth
+from tests.goldens import FOLDER, admin, truth
 from tests.opened import reader
 from tests.quick import shares
 from tests.store.answers.where.asking import NOW, ask, steps
 
 Row = dict[str, Any]
 STORE = "broker-real"
+ASKED = sorted(path.name.removesuffix(".admin.json") for path in FOLDER.glob("*.admin.json"))
+"""The golden stores of brokers that were asked before they stopped."""
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 TIMER = "rmq_sys_wheel_timer"
 TEN_MINUTES = 600_000
 
 
-def _rows(topic: str) -> list[Row]:
-    return [row for row in truth(STORE).messages if row["topic"] == topic]
+def _rows(topic: str, name: str = STORE) -> list[Row]:
+    return [row for row in truth(name).messages if row["topic"] == topic]
 
 
-def _offsets() -> dict[tuple[str, int], dict[str, int]]:
+def _offsets(name: str) -> dict[tuple[str, int], dict[str, int]]:
     """By topic and queue, what the broker said that each group reads next."""
     found: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
-    for group, said in admin(STORE)["consumeStats[broker,consumer,lastTimestamp]"].items():
+    for group, said in admin(name)["consumeStats[broker,consumer,lastTimestamp]"].items():
         for queue, (_, offset, _) in said.items() if isinstance(said, dict) else ():
             topic, _, queue_id = queue.rpartition("/")
             found[topic, int(queue_id)][group] = offset
     return found
 
 
-def _sent() -> list[Row]:
+def _sent(name: str) -> list[Row]:
     """Messages in topics of users."""
-    return [row for topic in ("Events", "Orders", "Pay", "Audit", "Later") for row in _rows(topic)]
+    own = (SCHEDULE, TIMER, HALF_TOPIC, OP_TOPIC, "%")
+    return [row for row in truth(name).messages if not row["topic"].startswith(own)]
 
 
 def _origin(row: Row) -> int | None:
@@ -48,38 +52,67 @@ def _origin(row: Row) -> int | None:
     return None if text is None else int(text[16:], 16)
 
 
+def _hops(name: str, prefix: str) -> dict[tuple[int | None, str], list[Row]]:
+    """What lies in topics of groups, by the message that it was and by the group."""
+    found: dict[tuple[int | None, str], list[Row]] = defaultdict(list)
+    for row in truth(name).messages:
+        if row["topic"].startswith(prefix):
+            found[_origin(row), row["topic"].removeprefix(prefix)].append(row)
+    return found
+
+
 @pytest.mark.parametrize("share", shares(5))
-def test_every_message_and_every_group(share: slice) -> None:
-    offsets = _offsets()
-    dead = {_origin(row): row for row in _rows("%DLQ%g-retry")}
-    retries: dict[int | None, list[int]] = defaultdict(list)
-    for row in _rows("%RETRY%g-retry"):
-        retries[_origin(row)].append(row["queueOffset"])
-    rows = _sent()[share]
+@pytest.mark.parametrize("name", ASKED)
+def test_every_message_and_every_group(name: str, share: slice) -> None:
+    offsets, dead, retries = _offsets(name), _hops(name, "%DLQ%"), _hops(name, "%RETRY%")
+    rows = _sent(name)[share]
     assert len(rows) > 60
     for row in rows:
-        answer = ask(reader(STORE), row["topic"], row["queueId"], row["queueOffset"]).one
+        answer = ask(reader(name), row["topic"], row["queueId"], row["queueOffset"]).one
         assert answer.physical_offset == row["phyOffset"]
         assert [step.state for step in steps(answer, Stage.QUEUE)] == ["there"]
         assert [step.state for step in steps(answer, Stage.INDEX)] == ["there"]
         known = offsets[row["topic"], row["queueId"]]
         reached = {step.group: step for step in steps(answer, Stage.GROUP)}
         assert {group: step.group_offset for group, step in reached.items()} == known
-        for group, step in reached.items():
-            assert step.distance == row["queueOffset"] - known[group or ""]
-            assert step.state == ("passed" if known[group or ""] > row["queueOffset"] else "not-reached")
-        tries = [step.queue_offset for step in steps(answer, Stage.RETRY, "g-retry")]
-        assert tries == retries.get(row["phyOffset"], [])
         verdicts = {one.group: one.state for one in answer.groups}
-        if row["phyOffset"] in dead:
-            assert verdicts["g-retry"] is answer.state is Verdict.DEAD
-            (step,) = steps(answer, Stage.DEAD)
-            assert step.physical_offset == dead[row["phyOffset"]]["phyOffset"]
-        elif known:
-            unread = any(offset <= row["queueOffset"] for offset in known.values())
-            assert answer.state is (Verdict.UNREAD if unread else Verdict.READ)
-        else:
-            assert answer.state is Verdict.STORED
+        for group, offset in known.items():
+            step = reached[group]
+            assert step.distance == row["queueOffset"] - offset
+            assert step.state == ("passed" if offset > row["queueOffset"] else "not-reached")
+            place = row["phyOffset"], group
+            assert [one.physical_offset for one in steps(answer, Stage.RETRY, group)] == [
+                one["phyOffset"] for one in retries[place]
+            ]
+            assert [one.physical_offset for one in steps(answer, Stage.DEAD, group)] == [
+                one["phyOffset"] for one in dead[place]
+            ]
+            expected = Verdict.UNREAD if offset <= row["queueOffset"] else Verdict.READ
+            assert verdicts[group] is (Verdict.DEAD if dead[place] else expected)
+        assert (answer.state is Verdict.STORED) == (not known)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_every_group_in_every_queue(name: str) -> None:
+    """`groups` has the ends and offsets that the broker said, of all groups that it knew of."""
+
+    def fail(error: object) -> None:
+        raise AssertionError(error)
+
+    rows = list(group_queues(reader(name), None, None, lambda _: None, fail))
+    found = {(row.topic, row.queue_id, row.group): (row.max_offset, row.offset) for row in rows}
+    ends = {
+        queue: values[1]
+        for topic in admin(name)["topicStats[min,max,lastUpdate]"].values()
+        for queue, values in topic.items()
+    }
+    said = {
+        (topic, queue_id, group): (ends[f"{topic}/{queue_id}"], offset)
+        for (topic, queue_id), groups in _offsets(name).items()
+        for group, offset in groups.items()
+    }
+    assert len(said) > 20
+    assert said.items() <= found.items()
 
 
 def test_retries_and_dead_letters_lead_to_the_message_that_they_were() -> None:
