@@ -38,7 +38,7 @@ _INDENT = 10
 def tell_whereabouts(output: Output, found: Sequence[Whereabouts], damaged: int) -> int:
     """Print them, and return the exit code; `damaged`: how much damage was told."""
     if output.format == "table":
-        if found and found[0].found_by is not None:
+        if found and found[0].msg_id is not None:
             output.talk(f"found by {found[0].found_by}")
         for number, one in enumerate(found):
             if number:
@@ -64,8 +64,13 @@ def _lines(one: Whereabouts) -> list[str]:
         known = {"id": one.msg_id, "unique key": one.unique_key, "keys": one.keys, "tags": one.tags}
         head += [f"{name}: {value}" for name, value in known.items() if value]
     return [line for text in head for line in _wrapped(text, width, 2 * (text is not one.sentence))] + [
-        line for step in one.evidence for line in _step_lines(step, width)
+        line for step in one.evidence if not _is_said(one, step) for line in _step_lines(step, width)
     ]
+
+
+def _is_said(one: Whereabouts, step: Step) -> bool:
+    """Whether the sentence about a message that is not there says the step already."""
+    return one.msg_id is None and step.group is None and step.detail in one.sentence
 
 
 def _step_lines(step: Step, width: int) -> list[str]:

@@ -18,6 +18,9 @@ from rmqctl.store.answers.where.steps import GroupVerdict, Stage, Step, Verdict,
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
+_MODE_FILE = "messageRequestMode.json"
+_MODE_TABLE = "messageRequestModeMap"
+
 PASSED = "passed"
 NOT_REACHED = "not-reached"
 BLOCKED = "blocked"
@@ -49,6 +52,7 @@ class Consumers:
                 self._offsets.setdefault(owner.topic, {})[group] = offsets_of(queues)
         groups = _table(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
         self.configured = {str(group) for group in groups}
+        self._modes = _table(config / _MODE_FILE, _MODE_TABLE, tell, on_damage) or {}
         self._filters = KnownFilters(config, groups, tell, on_damage, tags)
 
     def groups_of(self, topic: str) -> list[str]:
@@ -70,11 +74,20 @@ class Consumers:
         step = step._replace(group_offset=offset, distance=queue_offset - offset)
         if offset > queue_offset:
             by = counted(offset - queue_offset, "message")
-            return step._replace(state=PASSED, detail=f"{group}: its offset {offset} is past it, by {by}")
+            detail = f"{group}: its offset {offset} is past it, by {by}"
+            if self._takes_by_pop(group, topic):
+                detail += "; it takes by POP: what it did not acknowledge comes again as a retry"
+            return step._replace(state=PASSED, detail=detail)
         ahead = f"{counted(queue_offset - offset, 'message')} come first" if queue_offset > offset else "it is the next"
         if queue_offset - offset == 1:
             ahead = "1 message comes first"
         return step._replace(state=NOT_REACHED, detail=f"{group}: its offset {offset} is not past it, {ahead}")
+
+    def _takes_by_pop(self, group: str, topic: str) -> bool:
+        """Whether the broker was told so (setConsumeMode): its offset is what was handed out, not what is done with."""
+        by_group = self._modes.get(topic)
+        mode = by_group.get(group) if isinstance(by_group, Mapping) else None
+        return isinstance(mode, Mapping) and mode.get("mode") == "POP"
 
     def filtered(self, group: str, message: StoredMessage) -> Step | None:
         """Whether the group's filter takes the message; None where no filter is known."""

@@ -135,6 +135,9 @@ class HeldBack:
             what = counted(len(folded), "earlier copy", "earlier copies")
             detail = f"{what} of the half message: the broker makes one each time that it asks the producers"
             steps.append(step_at(Stage.HALF, SUPERSEDED, detail, folded[-1]))
+        if not family.halves and family.given_up:
+            detail = "the broker gave it up, and the half message itself is not left"
+            steps.append(step_at(Stage.HALF, GAVE_UP, detail, family.given_up[-1]))
         return sorted(steps, key=lambda step: step.physical_offset or 0)
 
     def _ended(self, family: Family) -> tuple[str, str]:

@@ -13,11 +13,12 @@ from rmqctl.store.answers.where.held_back import HeldBack
 from rmqctl.store.answers.where.places import Named, Place
 from rmqctl.store.answers.where.steps import GroupVerdict, Stage, Step, Verdict, Whereabouts, place_of, step_at
 from rmqctl.store.answers.where.stored import MISSING, WRONG, expiry_step, index_step, queue_steps, stored_step
-from rmqctl.store.read.frames import store_time_at
+from rmqctl.store.read.frames import MessageRemovedError, store_time_at
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
 _NAMED_GROUPS = 4
+_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _ORDER = list(Verdict)
 _HELD = (Verdict.ROLLED_BACK, Verdict.GAVE_UP, Verdict.PENDING, Verdict.CANCELLED, Verdict.WAITING, Verdict.OVERDUE)
 
@@ -164,7 +165,7 @@ class Teller:
 
 def _is_expired(named: Named, min_offset: int) -> bool:
     if named.place is not None:
-        return isinstance(named.error, NotFoundError) and named.error.code == "RMQ-E-017"
+        return isinstance(named.error, MessageRemovedError)
     return named.physical_offset is not None and named.physical_offset < min_offset
 
 
@@ -172,14 +173,13 @@ def _of_lost(group: str, step: Step, state: Verdict) -> GroupVerdict:
     """What a group has made of a message that is not there any more, or damaged."""
     if step.state == PASSED:
         return GroupVerdict(group, Verdict.READ, "had read past it")
-    if step.state != NOT_REACHED:
+    if step.state not in (NOT_REACHED, BLOCKED):
         return GroupVerdict(group, Verdict.UNKNOWN, "has no offset there that is kept")
     if state is Verdict.EXPIRED:
         return GroupVerdict(group, Verdict.EXPIRED, "had not read it")
-    blocked = state is Verdict.DAMAGED and step.distance == 0
-    return GroupVerdict(
-        group, Verdict.BLOCKED if blocked else Verdict.UNREAD, "stands before it" if blocked else "has not read it"
-    )
+    if step.state == BLOCKED or step.distance == 0:
+        return GroupVerdict(group, Verdict.BLOCKED, "stands before it" if step.distance == 0 else "stops before it")
+    return GroupVerdict(group, Verdict.UNREAD, "has not read it")
 
 
 def _verdict(
@@ -223,5 +223,5 @@ def _joined(what: str, verdicts: tuple[GroupVerdict, ...]) -> str:
 
 
 def plain_members(messages: list[StoredMessage]) -> list[StoredMessage]:
-    """Without the message traces (RMQ_SYS_TRACE_TOPIC), which have the keys of what they tell of among theirs."""
-    return [message for message in messages if message.topic != "RMQ_SYS_TRACE_TOPIC"]
+    """Without the message traces, which have the keys of what they tell of among theirs."""
+    return [message for message in messages if message.topic != _TRACE_TOPIC]

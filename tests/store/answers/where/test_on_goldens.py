@@ -214,6 +214,15 @@ def test_filters(golden_store: GoldenStore) -> None:
     assert "consumerFilter.json" in told["g-events"].detail
 
 
+def test_a_group_that_takes_by_pop(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    assert "POP" not in steps(ask(_opened(store), "Events", 4, 0).one, Stage.GROUP)[0].detail
+    mode = {"messageRequestModeMap": {"Events": {"g-events": {"mode": "POP"}, "g-retry": {"mode": "PULL"}}}}
+    (store / "config" / "messageRequestMode.json").write_text(json.dumps(mode), encoding="utf-8")
+    popped, pulled = steps(ask(_opened(store), "Events", 4, 0).one, Stage.GROUP)
+    assert ("POP" in popped.detail, "POP" in pulled.detail) == (True, False)
+
+
 @pytest.mark.parametrize("text", ["{broken", None])
 def test_without_offsets_groups_are_unknown(golden_store: GoldenStore, text: str | None) -> None:
     store = golden_store("broker-real")
