@@ -1,4 +1,4 @@
-"""How a number of things is written in a text, `1 unit points`, `2 units point`, and how a length of time."""
+"""How things are written in a text: a number of them, `1 unit points`, `2 units point`, lengths of time, moments."""
 
 from __future__ import annotations
 
@@ -22,3 +22,17 @@ def lasting(milliseconds: int) -> str:
         if len(parts) == 2 or (parts and not count):
             break
     return " ".join(parts[:2]) or f"{abs(milliseconds)} ms"
+
+
+def format_time(milliseconds: int) -> str:
+    """ISO 8601 in UTC with milliseconds, `2023-11-14T22:13:20.000Z`.
+
+    The bare number for what no calendar holds (before the year 1 or after 9999), which damaged bytes may well say.
+    """
+    from datetime import datetime, timedelta  # not for who only counts
+
+    try:
+        moment = datetime(1970, 1, 1) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return str(milliseconds)
+    return moment.isoformat(timespec="milliseconds") + "Z"

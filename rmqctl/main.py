@@ -42,6 +42,7 @@ VERBS: dict[str, Verb] = {
     "cat": Verb("rmqctl.commands.cat:cat", "look", "Print messages, in commitlog or queue order."),
     "dump": Verb("rmqctl.commands.dump:dump", "look", "Any store file, field by field, with byte offsets."),
     "query": Verb("rmqctl.commands.query:query", "look", "Find messages by key, id, offset or time."),
+    "where": Verb("rmqctl.commands.where:where", "look", "Where a message is, and who has read it or not."),
     "groups": Verb("rmqctl.commands.groups:groups", "look", "How far consumer groups have come, and how late."),
     "delays": Verb("rmqctl.commands.delays:delays", "look", "Delayed messages that wait, level by level."),
     "halves": Verb("rmqctl.commands.halves:halves", "look", "Transactional messages without an end."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -11,6 +12,8 @@ from rmqctl.reports.outcome import concluded
 
 def main() -> int:
     """Run the process's command line and return its exit code."""
+    # a command makes many objects that live to its end: looking for circles among them again and again finds none
+    gc.set_threshold(50_000, 50, 100)
     # numpy's linear algebra, which nothing here uses, would start a thread for each core and let it spin
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _speak_utf8()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.answering_store import AnsweringStore, raised
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -37,16 +37,12 @@ if TYPE_CHECKING:
 _END_OF_TIME = (1 << 63) - 1
 
 
-class ReadableStore:
+class ReadableStore(AnsweringStore):
     """The looks at a store. Times are in ms since 1970, sizes and physical offsets in bytes.
 
     Any of them raises UnreadableError for a file that cannot be read. `progress`, where a look takes it, is told the
     bytes passed, again and again.
     """
-
-    def __init__(self, files: StoreFiles) -> None:
-        self.files = files
-        self.reader = StoreReader(files)
 
     def _files_at_rest(self) -> StoreFiles:
         """The files, for what must not happen while this process writes to them."""
@@ -116,7 +112,7 @@ class ReadableStore:
         of the queues NotFoundError for an unknown topic or queue, UnsupportedError for queues in a RocksDB.
         """
         return self.reader.messages(
-            _selection(criteria, begin, end), order, on_damage=on_damage or _raised, progress=progress
+            _selection(criteria, begin, end), order, on_damage=on_damage or raised, progress=progress
         )
 
     def scan(
@@ -320,7 +316,3 @@ def _selection(criteria: Criteria | None, begin: int, end: int | None) -> Select
     from rmqctl.store.read.selection import Selection
 
     return Selection(criteria or Criteria(), begin, end)
-
-
-def _raised(error: Exception) -> None:
-    raise error

@@ -59,6 +59,7 @@ CALLS = [
     Call("append -s NEW/store --from NEW/all.parquet", REFUSED, FAST),
     Call("append -s STORE -t TopicTest --body more"),
     Call("rebuild -s STORE --queues"),
+    Call("where -s STORE TopicTest 0 0"),
     Call("groups -s STORE", NOTHING),
     Call("delays -s STORE", NOTHING),
     Call("halves -s STORE", NOTHING),

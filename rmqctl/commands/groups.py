@@ -21,6 +21,7 @@ Examples:
   rmqctl groups -s DIR                      every group in every queue
   rmqctl groups -s DIR -g orders-consumer
   rmqctl groups -s DIR -t Orders --json     a line for each queue
+  rmqctl groups -s DIR -g orders-consumer --tag 'paid || refunded'
 
 \b
 States:
@@ -36,18 +37,22 @@ Exit code 1: no group matched, or damage is in the way, which is named."""
 @store_options
 @group_option
 @topic_option
+@click.option("--tag", metavar="TAGS", help="What the group of -g takes, as you know it: 'TagA || TagB'.")
 @output_options
-def groups(store: StoreLocation, output: Output, group: str | None, topic: str | None) -> int:
+def groups(store: StoreLocation, output: Output, group: str | None, topic: str | None, tag: str | None) -> int:
     """Say how far consumer groups have come, and how late they are.
 
     Offsets are those that the broker wrote last (every 5 s while it runs), ends are those of the queues. What clients
-    have taken but not yet confirmed counts as not consumed.
+    have taken but not yet confirmed counts as not consumed. Where a group's tags are known, it is also said how many
+    of the unread messages are of these: a broker keeps tags only where they were set with the group.
     """
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
     from rmqctl.store.answers.groups import group_queues
 
+    if tag is not None and group is None:
+        raise click.UsageError("--tag says what a group takes: name the group with -g")
     with open_store(store) as opened:
         config = opened.files.layout.config
         hint = "`rmqctl groups` without -g and -t lists all" if group or topic else f"they are kept in {config}"
@@ -55,7 +60,7 @@ def groups(store: StoreLocation, output: Output, group: str | None, topic: str |
         return tell_answer(
             output,
             _COLUMNS,
-            lambda tell, on_damage: group_queues(opened.reader, group, topic, tell, on_damage),
+            lambda tell, on_damage: group_queues(opened.reader, group, topic, tell, on_damage, tag),
             otherwise,
             _DROPPABLE,
         )

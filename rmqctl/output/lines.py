@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqctl.output.cells import csv_value
 from rmqctl.output.sanitise import visible_json
+
+if TYPE_CHECKING:
+    from json import JSONEncoder
 
 Row = Mapping[str, Any]
 
 
 def json_line(row: Row) -> str:
     """The row as a line of JSON. TypeError for a value that has no JSON form."""
+    return visible_json(_encoder().encode(row)) + "\n"
+
+
+@functools.cache
+def _encoder() -> JSONEncoder:
     import json
 
-    document = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_json_value)
-    return visible_json(document) + "\n"
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_json_value)
 
 
 def csv_lines(columns: Sequence[str]) -> Callable[[Row | None], str]:

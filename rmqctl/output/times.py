@@ -12,6 +12,9 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from rmqctl.formats.errors import UsageError
+from rmqctl.formats.wording import format_time
+
+__all__ = ["HINT", "format_time", "now_ms", "parse_span", "parse_time"]
 
 HINT = (
     "times are milliseconds (1700000000000), ISO 8601, in UTC unless it names a zone (2023-11-14T22:13:20), "
@@ -66,18 +69,6 @@ def parse_span(text: str) -> int:
         return _parse_span(text.strip().lower(), text)
     except UsageError as error:
         raise UsageError(f"'{text}' is not a length of time", hint="write it as 90s, 72h or 1d12h") from error
-
-
-def format_time(milliseconds: int) -> str:
-    """ISO 8601 in UTC with milliseconds, `2023-11-14T22:13:20.000Z`.
-
-    The bare number for what no calendar holds (before the year 1 or after 9999), which damaged bytes may well say.
-    """
-    try:
-        moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return str(milliseconds)
-    return moment.isoformat(timespec="milliseconds") + "Z"
 
 
 def _parse_span(span: str, text: str) -> int:

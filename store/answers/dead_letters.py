@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
@@ -71,16 +71,20 @@ def _letters(view: QueueView, queue: AnyConsumeQueue, group: str, on_damage: OnD
         yield _letter(message, group, unit.queue_offset)
 
 
+def origin_id_of(properties: Mapping[str, str]) -> str | None:
+    """The id of the message that a retry or a dead letter was first; None where it does not say."""
+    return next((properties[name] for name in _ORIGIN_ID if name in properties), None)
+
+
 def _letter(message: StoredMessage, group: str, queue_offset: int) -> DeadLetter:
     properties = message.properties()
-    topics, ids = ([properties[name] for name in both if name in properties] for both in (_ORIGIN_TOPIC, _ORIGIN_ID))
     return DeadLetter(
         group,
         message.queue_id,
         queue_offset,
         DEAD,
-        topics[0] if topics else None,
-        ids[0] if ids else None,
+        next((properties[name] for name in _ORIGIN_TOPIC if name in properties), None),
+        origin_id_of(properties),
         properties.get(names.UNIQUE_KEY),
         properties.get(names.KEYS),
         message.reconsume_times,

@@ -18,12 +18,13 @@ from rmqctl.store.answers.config_offsets import (
     offsets_of,
     table_in,
 )
+from rmqctl.store.answers.filters import KnownFilter, KnownFilters
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
 GROUP_FILE = "subscriptionGroup.json"
-_GROUP_TABLE = "subscriptionGroupTable"
+GROUP_TABLE = "subscriptionGroupTable"
 
 CAUGHT_UP = "caught-up"
 BEHIND = "behind"
@@ -37,7 +38,8 @@ class GroupQueue(NamedTuple):
     """One group in one queue. Offsets are queue offsets, `lag` is in messages, `lag_ms` the time from the first unread
     message to the queue's last, both by their store times (ms). None is what is not known; `detail` says why.
 
-    `offset`: of the next message to be consumed (ConsumerOffsetManager). `lag` counts what can still be read.
+    `offset`: of the next message to be consumed (ConsumerOffsetManager). `lag` counts what can still be read, and
+    `tagged_lag` those of it that the group's tags take (`tags`, where they are known), by the hashes in the queue.
     """
 
     group: str
@@ -52,20 +54,28 @@ class GroupQueue(NamedTuple):
     first_unread_timestamp: int | None = None
     last_store_timestamp: int | None = None
     is_broadcast: bool = False
+    tags: str | None = None
+    tagged_lag: int | None = None
     detail: str = ""
 
 
 def group_queues(
-    reader: StoreReader, group: str | None, topic: str | None, tell: Say, on_damage: OnDamage
+    reader: StoreReader,
+    group: str | None,
+    topic: str | None,
+    tell: Say,
+    on_damage: OnDamage,
+    tags: str | None = None,
 ) -> Iterator[GroupQueue]:
     """All groups, or `group`, in all topics, or `topic`, by group, topic and queue.
 
     Groups are those of consumerOffset.json and, where none of their offsets is known, those of subscriptionGroup.json.
-    One message is read for a queue that is not read to its end, two heads at most besides. UnreadableError.
+    One message is read for a queue that is not read to its end, two heads at most besides; and the unread units where
+    the group's tags are known, or given as `tags`. UnreadableError; UsageError for tags that are none.
     """
     config = reader.files.layout.config
     table = table_in(config / CONSUMER_FILE, OFFSET_TABLE, tell, on_damage)
-    configured = table_in(config / GROUP_FILE, _GROUP_TABLE, tell, on_damage) or {}
+    configured = table_in(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
     missing = "no offset of it is kept: it has not consumed, or keeps its offsets itself (broadcasting)"
     if table is None:
         missing = f"{config / CONSUMER_FILE} cannot be read or is not there: nobody knows how far the group is"
@@ -83,7 +93,8 @@ def group_queues(
     without = [
         name for name in map(str, configured) if name not in with_offsets and group in (None, name) and topic is None
     ]
-    queues_of = _Queues(reader, {owner.topic for owner, _ in wanted})
+    filters = KnownFilters(config, configured, tell, on_damage, tags)
+    queues_of = _Queues(reader, {owner.topic for owner, _ in wanted}, filters, on_damage)
     by_group: dict[str, list[tuple[OffsetKey, Any]]] = {name: [] for name in without}
     for owner, queues in sorted(wanted, key=lambda one: one[0]):
         by_group.setdefault(owner.group, []).append((owner, queues))
@@ -91,15 +102,41 @@ def group_queues(
         if not entries:
             yield GroupQueue(name, None, None, UNKNOWN, detail=missing)
         for owner, queues in entries:
-            yield from queues_of.rows(owner, queues, on_damage)
+            yield from queues_of.rows(owner, queues)
+
+
+class _Standing(NamedTuple):
+    """How a group stands in a queue: what of a GroupQueue is found out together."""
+
+    state: str
+    lag: int | None = None
+    first: int = 0
+    detail: str = ""
+
+
+class _Delay(NamedTuple):
+    """How late a group is: store times (ms) of the first unread message and the queue's last, None where one cannot be
+    told; `is_damaged`, and what is to be said of it."""
+
+    begun: int | None = None
+    ended: int | None = None
+    is_damaged: bool = False
+    detail: str | None = None
+
+    @property
+    def lasts(self) -> int | None:
+        """The time between the two."""
+        return None if self.begun is None or self.ended is None else max(0, self.ended - self.begun)
 
 
 class _Queues:
     """The queues of some topics, and what an offset means in each."""
 
-    def __init__(self, reader: StoreReader, topics: set[str]) -> None:
+    def __init__(self, reader: StoreReader, topics: set[str], filters: KnownFilters, on_damage: OnDamage) -> None:
         self._reader = reader
         self._log = reader.files.log
+        self._filters = filters
+        self._on_damage = on_damage
         self._queues: dict[str, dict[int, AnyConsumeQueue]] = {}
         self._why_unknown = ""
         try:
@@ -108,43 +145,74 @@ class _Queues:
         except UnsupportedError as error:
             self._why_unknown = error.message
 
-    def rows(self, owner: OffsetKey, queues: dict[Any, Any], on_damage: OnDamage) -> Iterator[GroupQueue]:
+    def rows(self, owner: OffsetKey, queues: dict[Any, Any]) -> Iterator[GroupQueue]:
         """The group in all queues of the topic, those too that it has no offset of."""
-        offsets = {number: offset for number, offset in offsets_of(queues).items() if offset >= 0}
-        for number, offset in queues.items():
-            if not offsets_of({number: offset}):
-                where = self._reader.files.layout.config / CONSUMER_FILE
-                on_damage(CorruptError(f"{owner.topic}@{owner.group} queue {number}: {offset!r} is none", file=where))
+        kept = offsets_of(queues)
+        if len(kept) < len(queues):
+            where = self._reader.files.layout.config / CONSUMER_FILE
+            for number, offset in queues.items():
+                if not offsets_of({number: offset}):
+                    said = f"{owner.topic}@{owner.group} queue {number}: {offset!r} is none"
+                    self._on_damage(CorruptError(said, file=where))
+        offsets = {number: offset for number, offset in kept.items() if offset >= 0}
         there = self._queues.get(owner.topic, {})
+        known = self._filters.of(owner.group, owner.topic)
         for queue_id in sorted({*offsets, *there}):
-            row = GroupQueue(owner.group, owner.topic, queue_id, UNKNOWN, is_broadcast=owner.is_broadcast)
-            yield self._judged(row._replace(offset=offsets.get(queue_id)), there.get(queue_id), on_damage)
+            yield self._row(owner, queue_id, offsets.get(queue_id), there.get(queue_id), known)
 
-    def _judged(self, row: GroupQueue, queue: AnyConsumeQueue | None, on_damage: OnDamage) -> GroupQueue:
+    def _row(
+        self,
+        owner: OffsetKey,
+        queue_id: int,
+        offset: int | None,
+        queue: AnyConsumeQueue | None,
+        known: KnownFilter | None,
+    ) -> GroupQueue:
+        who = (owner.group, owner.topic, queue_id)
+        tags = None if known is None else known.expression
         if queue is None:
             missing = self._why_unknown or "the queue has no files, so its end is not known"
-            return row._replace(detail=missing)
+            return GroupQueue(*who, UNKNOWN, offset, is_broadcast=owner.is_broadcast, tags=tags, detail=missing)
         end = queue.max_offset
         begin = queue.min_offset(self._log.min_offset)
-        row = row._replace(min_offset=begin, max_offset=end)
-        if row.offset is None:
-            return row._replace(detail="no offset of this queue is kept: its clients decide where they begin")
-        if row.offset > end:
-            past = counted(row.offset - end, "message")
-            return row._replace(state=PAST_END, detail=f"{past} past the end, where a broker sets the group back to")
-        if row.offset == end:
-            return row._replace(state=CAUGHT_UP, lag=0, lag_ms=0)
-        offset = row.offset
-        row = row._replace(state=BEHIND, lag=end - max(offset, begin))
-        if offset < begin:
-            expired = counted(begin - offset, "message")
-            row = row._replace(state=BEFORE_BEGINNING, detail=f"{expired} before the first one that is left")
-        return self._timed(row, queue, max(offset, begin), on_damage) if row.lag else row._replace(lag_ms=0)
+        stands = _standing(offset, begin, end)
+        delay = _Delay(0, 0) if stands.lag == 0 else _Delay()
+        if stands.lag:
+            delay = self._delay(queue, stands.first, end)
+        is_timed = bool(stands.lag)
+        tagged = self._tagged(queue, stands, end, known)
+        taken = None if tagged is None or not is_timed else f"{tagged} of them are of its tags {tags!r}"
+        return GroupQueue(
+            *who,
+            DAMAGED if delay.is_damaged else stands.state,
+            offset,
+            begin,
+            end,
+            stands.lag,
+            delay.lasts,
+            delay.begun if is_timed else None,
+            delay.ended if is_timed else None,
+            owner.is_broadcast,
+            tags,
+            tagged,
+            in_one(stands.detail, delay.detail, taken),
+        )
 
-    def _timed(self, row: GroupQueue, queue: AnyConsumeQueue, first: int, on_damage: OnDamage) -> GroupQueue:
-        """`row` with its lag in time. The first unread message is read whole: a group stops at a damaged one."""
-        unit, last = queue.unit(first), (row.max_offset or 0) - 1
-        begun = detail = None
+    def _tagged(self, queue: AnyConsumeQueue, stands: _Standing, end: int, known: KnownFilter | None) -> int | None:
+        """How many of the unread messages the group's tags take; None where these are not known."""
+        if known is None or known.tags is None or stands.lag is None:
+            return None
+        if known.tags.is_all or not stands.lag:
+            return stands.lag
+        view = self._reader.view(queue)
+        units = queue.units(stands.first, end)
+        return sum(unit.batch_size for unit in units if known.tags.may_match(view.resolved_code(unit)))
+
+    def _delay(self, queue: AnyConsumeQueue, first: int, end: int) -> _Delay:
+        """How late a group is that has `first` before it. That message is read whole: damage would stop the group."""
+        unit, last = queue.unit(first), end - 1
+        begun = ended = detail = None
+        is_damaged = False
         try:
             if unit is None:
                 raise no_unit(queue, first)
@@ -152,22 +220,33 @@ class _Queues:
         except NotFoundError as error:  # a cleaner has taken it away while we looked
             detail = error.message
         except CorruptError as error:
-            on_damage(error)
-            row = row._replace(state=DAMAGED)
+            self._on_damage(error)
+            is_damaged = True
             detail = f"the group stops here: {error.message}"
             begun = self._reader.unit_store_time(unit) if unit is not None else None
         if unit is not None and begun is not None and last < unit.next_queue_offset:
-            ended: int | None = begun
+            ended = begun
         else:
             last_unit = queue.unit(last)
             ended = self._reader.unit_store_time(last_unit) if last_unit is not None else None
         if ended is None:
-            on_damage(CorruptError(f"unit {last}, the last one, leads to no message", file=queue.directory))
-            row = row._replace(state=DAMAGED)
+            self._on_damage(CorruptError(f"unit {last}, the last one, leads to no message", file=queue.directory))
+            is_damaged = True
             detail = in_one(detail, "the last message is damaged, so how late the group is cannot be told")
-        return row._replace(
-            lag_ms=None if begun is None or ended is None else max(0, ended - begun),
-            first_unread_timestamp=begun,
-            last_store_timestamp=ended,
-            detail=in_one(row.detail, detail),
-        )
+        return _Delay(begun, ended, is_damaged, detail)
+
+
+def _standing(offset: int | None, begin: int, end: int) -> _Standing:
+    """What a group's offset says in a queue that holds [begin, end)."""
+    if offset is None:
+        return _Standing(UNKNOWN, detail="no offset of this queue is kept: its clients decide where they begin")
+    if offset > end:
+        past = counted(offset - end, "message")
+        return _Standing(PAST_END, detail=f"{past} past the end, where a broker sets the group back to")
+    if offset == end:
+        return _Standing(CAUGHT_UP, 0)
+    first = max(offset, begin)
+    if offset >= begin:
+        return _Standing(BEHIND, end - first, first)
+    expired = counted(begin - offset, "message")
+    return _Standing(BEFORE_BEGINNING, end - first, first, f"{expired} before the first one that is left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -84,12 +85,15 @@ class StoreConfig(NamedTuple):
 
     def delay_levels(self) -> tuple[int, ...]:
         """Delay in ms of levels 1, 2, ...; UsageError for an unreadable messageDelayLevel."""
-        try:
-            return tuple(int(part[:-1]) * _UNIT_MS[part[-1]] for part in self.message_delay_level.split())
-        except (ValueError, KeyError) as error:
-            raise UsageError(
-                f"messageDelayLevel {self.message_delay_level!r} does not parse", hint="write it as `1s 5s 10s 1m 2h`"
-            ) from error
+        return _delay_levels(self.message_delay_level)
+
+
+@functools.cache
+def _delay_levels(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part[:-1]) * _UNIT_MS[part[-1]] for part in text.split())
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"messageDelayLevel {text!r} does not parse", hint="write it as `1s 5s 10s 1m 2h`") from error
 
 
 def _convert(kind: str, text: str) -> object:

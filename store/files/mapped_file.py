@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from rmqctl.formats.errors import RemovedError
@@ -11,6 +11,24 @@ from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors, removed_error
 from rmqctl.store.files.reference import ReferenceCount
 from rmqctl.store.files.writable_map import WritableMap
+
+
+class _Hold:
+    """One `with file.hold()`; a generator would cost several times as much, and there is one for every message read."""
+
+    __slots__ = ("_file", "_held")
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file = file
+        self._held = False
+
+    def __enter__(self) -> bool:
+        self._held = self._file._pinned()
+        return self._held
+
+    def __exit__(self, *_: object) -> None:
+        if self._held:
+            self._file._unpin()
 
 
 class MappedFile:
@@ -57,25 +75,27 @@ class MappedFile:
         """Whether nothing can be appended any more."""
         return self.wrote_position >= self.size
 
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[bool]:
+    def hold(self) -> contextlib.AbstractContextManager[bool]:
         """Keep the file from being removed while it is read: `with file.hold() as held: ...`.
 
         `held` is False for a file that is on its way out or gone already; MappedFileQueue.was_removed says whether that
         is a cleaner's work. A hold delays a removal by a cleaner of this process by its interval at most
         (ReferenceResource#hold); whatever another process removes can be read until the hold ends.
         """
+        return _Hold(self)
+
+    def _pinned(self) -> bool:
+        """Take what a hold keeps, if it can be had."""
         held = self.reference.hold()
         if held and not self._descriptors.pin(self.path):
             self.reference.release()
             held = False
             self._tell_missing()
-        try:
-            yield held
-        finally:
-            if held:
-                self._descriptors.unpin(self.path)
-                self.reference.release()
+        return held
+
+    def _unpin(self) -> None:
+        self._descriptors.unpin(self.path)
+        self.reference.release()
 
     def _tell_missing(self) -> None:
         if self._on_missing is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import stat
 import threading
 from bisect import bisect_right
@@ -56,7 +55,7 @@ class MappedFileQueue:
 
     def take(self, listed: Iterable[tuple[Path, int]]) -> None:
         """Take files with their sizes, as somebody listed them."""
-        found = sorted(listed, key=lambda item: item[0].name)
+        found = _in_order(listed)
         if not self.file_size and found:
             sizes = Counter(size for _, size in found if size)
             self.file_size = max(sizes, key=lambda size: (sizes[size], size), default=0)
@@ -85,20 +84,20 @@ class MappedFileQueue:
             if is_whole:
                 break
         problems += noted
-        return sorted(found, key=lambda item: item[0].name)
+        return _in_order(found)
 
     def _list_once(self, problems: list[FileProblem]) -> tuple[list[tuple[Path, int]], bool]:
         found: list[tuple[Path, int]] = []
         is_whole = True
         for directory in self.directories:
             try:
-                names = os.listdir(directory)
+                paths = list(directory.iterdir())
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
-            for name in names:
-                path = directory / name
+            for path in paths:
+                name = path.name
                 try:
                     status = path.stat()
                 except OSError as error:
@@ -281,3 +280,9 @@ class MappedFileQueue:
         """Unmap all files."""
         for file in self.files:
             file.close()
+
+
+def _in_order(listed: Iterable[tuple[Path, int]]) -> list[tuple[Path, int]]:
+    """Files by name, which is by offset. Most queues of a store with many have one."""
+    found = list(listed)
+    return sorted(found, key=lambda item: item[0].name) if len(found) > 1 else found

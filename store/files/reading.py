@@ -16,6 +16,7 @@ from rmqctl.formats.errors import RemovedError, UnreadableError
 _MAXIMUM_OPEN = 256
 _CHUNK = 1 << 20
 _PAGE = 4096
+_SMALL = 4 * _PAGE
 _ZEROS = bytes(_CHUNK)
 
 
@@ -27,6 +28,8 @@ class Descriptors:
         self._maximum_open = maximum_open
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._pins: dict[Path, int] = {}
+        # who reads one file again and again names it by the same object, which takes no look at its name
+        self._last: tuple[Path | None, int] = None, -1
         self._lock = threading.Lock()
         self.on_removed: Callable[[Path], None] | None = None
         """Told by whoever finds out that files of this directory were removed while they were read, the oldest first.
@@ -57,20 +60,32 @@ class Descriptors:
             return data
 
     def _descriptor(self, path: Path) -> int:
-        descriptor = self._open.pop(path, None)
-        if descriptor is None:
-            if len(self._open) >= self._maximum_open:
-                self._close_oldest()
-            # O_NONBLOCK: a fifo among the files must not hang the tool
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if path is self._last[0]:
+            return self._last[1]
+        descriptor = self._open.get(path)
+        if descriptor is not None:
+            self._open.move_to_end(path)
+            self._last = path, descriptor
+            return descriptor
+        if len(self._open) >= self._maximum_open:
+            self._close_oldest()
+        # O_NONBLOCK: a fifo among the files must not hang the tool
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._open[path] = descriptor
+        self._last = path, descriptor
         return descriptor
 
     def _close_oldest(self) -> None:
         for path in self._open:
             if path not in self._pins:
-                os.close(self._open.pop(path))
+                self._close(path)
                 return
+
+    def _close(self, path: Path) -> None:
+        descriptor = self._open.pop(path, None)
+        if descriptor is not None:
+            self._last = None, -1
+            os.close(descriptor)
 
     def pin(self, path: Path) -> bool:
         """Keep the file open until `unpin`, so that it can be read to its end even if another process removes it.
@@ -109,9 +124,7 @@ class Descriptors:
     def forget(self, path: Path) -> None:
         """Close the descriptor of a file that was replaced or removed."""
         with self._lock:
-            descriptor = self._open.pop(path, None)
-            if descriptor is not None:
-                os.close(descriptor)
+            self._close(path)
 
     def forget_unless_pinned(self, path: Path) -> None:
         """The same for a file that another process removed: who holds it goes on reading it."""
@@ -121,6 +134,7 @@ class Descriptors:
     def close(self) -> None:
         """Close all descriptors."""
         with self._lock:
+            self._last = None, -1
             while self._open:
                 os.close(self._open.popitem()[1])
 
@@ -255,6 +269,8 @@ def _first_bad_page(descriptor: int, position: int, length: int) -> int:
 
 def end_of_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int:
     """Position behind the last byte in [begin, end) that is not zero; `begin` if all are zero."""
+    if end - begin <= _SMALL:  # read sooner than looked at for holes
+        return begin + len(descriptors.read(path, begin, end - begin).rstrip(b"\0"))
     for start, stop in reversed(list(data_extents(path, begin, end, descriptors))):
         position = stop
         while position > start:

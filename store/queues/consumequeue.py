@@ -79,6 +79,9 @@ class ConsumeQueue:
         if self._min_offset is not None and self._min_offset[0] == commitlog_min_offset:
             return self._min_offset[1]
         low, high = self.first_slot, self.max_offset
+        first = self.unit(low) if low < high else None
+        if first is not None and first.is_written and first.physical_offset >= commitlog_min_offset:
+            high = low  # as in every queue of which nothing has expired
         while low < high:
             middle = (low + high) // 2
             unit = self._written_up_to(low, middle)

@@ -199,8 +199,16 @@ class QueueTable:
                 queue.look_again()
 
     def topics(self) -> list[str]:
-        """Topics with at least one queue."""
-        return sorted({queue.topic for queue in self.all()})
+        """Topics with at least one queue; none of the queues is loaded. UnsupportedError for RocksDB queues."""
+        if has_rocksdb_queues(self.layout):
+            raise rocksdb_error(self.layout)
+        found: set[str] = set()
+        for root in (self.layout.consumequeue, self.layout.batchconsumequeue):
+            for topic, _, _ in _queues_below(root):
+                if topic not in found and not is_safe_topic(topic):
+                    topic_directory(root, topic)  # says why
+                found.add(topic)
+        return sorted(found)
 
     def close(self) -> None:
         """Flush and close what was appended to."""

@@ -203,3 +203,24 @@ def uncovered_spans(log: MappedFileQueue, indexed: tuple[int, int] | None) -> li
         return [(begin, end)] if begin < end else []
     spans = [(begin, min(indexed[0], end)), (max(indexed[1], begin), end)]
     return [span for span in spans if span[0] < span[1]]
+
+
+def unindexed_spans(log: MappedFileQueue, index: IndexService) -> list[tuple[int, int]]:
+    """Spans of the commitlog that no index file says it covers: before, between and behind them, the older first."""
+    end = log.max_offset
+    spans: list[tuple[int, int]] = []
+    covered = max(log.min_offset, 0)
+    for header in sorted((file.header for file in index.files), key=lambda one: one.begin_physical_offset):
+        if header.index_count <= 1:
+            continue
+        spans.append((covered, min(header.begin_physical_offset, end)))
+        covered = max(covered, header.end_physical_offset)
+    return [span for span in (*spans, (covered, end)) if span[0] < span[1]]
+
+
+def entries_of(index: IndexService, topic: str, key: str, damaged: list[CorruptError]) -> Iterator[IndexEntry]:
+    """What the index has for a key of a topic, newest file first; other keys with the same hash are among it. What is
+    in the way goes to `damaged`."""
+    wanted = key_hash(topic, key)
+    for file in reversed(index.files):
+        yield from _entries(file, wanted, damaged)

@@ -10,6 +10,7 @@ import pytest
 
 from rmqctl import exit_codes
 from rmqctl.store import Message, MessageStore, StoreConfig
+from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.queues.queue_table import QueueTable
 from tests.goldens import FOLDER, GoldenStore, truth
 from tests.opened import store_path
@@ -159,7 +160,17 @@ def test_many_queues_cost_one_listing_and_what_is_behind_one_message(
         loaded.append(topic)
         return load(table, topic, *rest)
 
+    reads: list[object] = []
+    read = Descriptors.read
+
+    def noted(descriptors: Descriptors, *where: Any) -> bytes:
+        reads.append(where)
+        return read(descriptors, *where)
+
     monkeypatch.setattr(QueueTable, "_load", counted)
+    monkeypatch.setattr(Descriptors, "read", noted)
     rows = _rows(store)
+    # of each the end and the first unit, and of half of them the first unread unit and message
+    assert len(reads) <= 2 * 100 + 2 * 50
     assert [rows["g", number]["lag"] for number in range(100)] == [1, 0] * 50
     assert loaded == ["T0"] * 100

@@ -109,8 +109,22 @@ def _on_the_wire(namesrv: str, more: list[str]) -> Iterator[list[object]]:
         yield ["produce", "-n", namesrv, "-t", topic, "--body", NASTY, *more]
 
 
+def _questions(last: int) -> Iterator[list[object]]:
+    yield ["where", KEY]
+    yield ["where", KEY, "-t", f"None{NASTY}", "-g", NASTY]
+    yield ["where", NASTY, "-g", NASTY, "--tag", NASTY]
+    yield ["where", last]
+    yield ["where", TOPIC, 0, 1, "-g", GROUP, "--tag", NASTY]
+    yield ["where", TOPIC, 0, 99]
+    yield ["where", f"None{NASTY}", 0, 1]
+    yield ["groups"]
+    yield ["groups", "-g", GROUP, "-t", TOPIC]
+    yield ["groups", "-g", NASTY, "--tag", NASTY]
+
+
 def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]:
     at: list[object] = ["-s", store]
+    yield from ([look[0], *at, *look[1:], *more] for look in _questions(last))
     for look in (
         ["info"],
         ["info", "--quick"],
@@ -125,9 +139,6 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         ["check", "--quick"],
         ["predict"],
         ["predict", "--broker", "4.9.8"],
-        ["groups"],
-        ["groups", "-g", GROUP, "-t", TOPIC],
-        ["groups", "-g", NASTY],
         ["delays"],
         ["halves"],
         ["dlq", "list"],

@@ -74,6 +74,7 @@ NOTHING = {
     "cat": "looks",
     "dump": "looks",
     "query": "looks",
+    "where": "looks",
     "groups": "looks",
     "delays": "looks",
     "halves": "looks",

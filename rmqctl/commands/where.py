@@ -1,0 +1,109 @@
+"""`rmqctl where`: where a message is, and who has read it or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.options import StoreLocation, group_option, limit_option, output_options, store_options, topic_option
+
+if TYPE_CHECKING:
+    from rmqctl.output.output import Output
+    from rmqctl.store.answers.where.where import NameKind
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl where -s DIR order-17               a key, or a unique key
+  rmqctl where -s DIR order-17 -t Orders -g billing
+  rmqctl where -s DIR 7F00000100002A9F0000000000001234
+  rmqctl where -s DIR 4660                   a physical offset
+  rmqctl where -s DIR Orders 3 1000          topic, queue and queue offset
+  rmqctl where -s DIR order-17 --json | jq -r '.state, .sentence'
+
+\b
+States, the gravest of those that apply:
+  damaged      it cannot be read
+  expired      it was removed with its old commitlog file
+  absent       no message is meant, and nothing hides one
+  no-slot      it is stored, but its queue does not lead to it: nobody gets it
+  pending      a half message: neither committed nor rolled back
+  rolled-back, gave-up   a half message that consumers never see
+  cancelled, waiting, overdue   it is delayed: taken back, not due, or due
+  dead         a group gave it up
+  retrying     a group is to try it again
+  blocked      a group stands before a damaged message
+  unread       a group has not read it yet
+  unknown      the sentence says what is missing
+  filtered     a group's filter passes over it
+  read         every group has read past it
+  stored       it is in its queue, and no group is known
+
+\b
+Evidence, as stages and their states, in the order of a message's life:
+  stored   good, again, damaged, expired, absent, unknown
+  queue    there, missing, wrong, none, unknown
+  index    there, missing, none, damaged, unknown
+  delay    delivered, waiting, overdue, cancelled, unknown
+  half     committed, rolled-back, superseded, gave-up, pending, unknown
+  group    passed, not-reached, blocked, unknown
+  filter   taken, passed-over, unknown
+  retry    read, unread, waiting, overdue, unknown
+  dead     given-up
+  expiry   kept, due, last-file, unknown
+
+A filter is known only where the broker keeps it (SQL92, or set with the group), or by --tag.
+
+--json prints an object for each message: what was asked, `state`, `sentence`, what names the message, `groups` (group,
+state, detail) and `evidence` (stage, state, detail, place; `timestamp` in ms: stored, due, given up, expires;
+`group_offset`, and `distance`: so many messages come before it, negative for a group that is past it).
+
+Exit code 1: there is no such message, or damage is in the way, which is named."""
+)
+@click.argument("words", nargs=-1, required=True, metavar="KEY | ID | OFFSET | TOPIC QUEUE OFFSET")
+@store_options
+@topic_option.but(help="Only messages that were sent to this topic.")
+@group_option.but(multiple=True, help="Only this consumer group; may be repeated.")
+@click.option("--tag", metavar="TAGS", help="What the groups of -g take, as you know it: 'TagA || TagB'.")
+@click.option(
+    "--by",
+    type=click.Choice(["key", "offset"]),
+    help="Take a single word for a key, or for a physical offset or offset id, and for nothing else.",
+)
+@limit_option.but(default=10, help="At most N messages of a key.")
+@output_options
+def where(
+    store: StoreLocation,
+    output: Output,
+    words: tuple[str, ...],
+    topic: str | None,
+    group: tuple[str, ...],
+    tag: str | None,
+    by: NameKind | None,
+    limit: int,
+) -> int:
+    """Say where a message is, and why a group has it or not.
+
+    One sentence, then the evidence: frame, queue, index, delay or transaction, each group's offset, filter, retries
+    and dead letter, and when it expires. Copies and retries of one message are told as one. Where the index cannot
+    be trusted the commitlog is searched.
+    """
+    from rmqctl.opening import open_store
+    from rmqctl.output.progress import progress
+    from rmqctl.output.times import now_ms
+    from rmqctl.reports.damage import ToldDamage
+    from rmqctl.reports.whereabouts import tell_whereabouts
+    from rmqctl.store.answers.where.where import WhereQuestion
+    from rmqctl.store.answers.where.where import where as whereabouts_of
+
+    if tag is not None and not group:
+        raise click.UsageError("--tag says what a group takes: name the group with -g")
+    question = WhereQuestion(words, now_ms(), topic, group, tag, by, limit)
+    with open_store(store) as opened:
+        damage = ToldDamage(output)
+        total = sum(file.size for file in opened.files.log.files)
+        with progress("searching the commitlog", total, "bytes") as bar:
+            found = list(whereabouts_of(opened.reader, question, output.talk, damage, bar.advance))
+    return tell_whereabouts(output, found, damage.count)

@@ -1,0 +1,76 @@
+"""Questions of consumers that can be asked of a store: the part of MessageStore that gives answers, not messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.store_files import StoreFiles
+
+if TYPE_CHECKING:
+    from rmqctl.store.answers.config_offsets import Say
+    from rmqctl.store.answers.groups import GroupQueue
+    from rmqctl.store.answers.where.steps import Whereabouts
+    from rmqctl.store.commitlog.walk import Progress
+    from rmqctl.store.read.selection import OnDamage
+
+
+class AnsweringStore:
+    """A store with its files and its reader. Times are in ms since 1970."""
+
+    def __init__(self, files: StoreFiles) -> None:
+        self.files = files
+        self.reader = StoreReader(files)
+
+    def where(
+        self,
+        *words: str,
+        topic: str | None = None,
+        groups: Sequence[str] = (),
+        tags: str | None = None,
+        now: int | None = None,
+        limit: int = 10,
+        tell: Say | None = None,
+        on_damage: OnDamage | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Whereabouts]:
+        """Where a message is, who has read it and who has not, with the evidence: what `where` prints.
+
+        `words`: a key, an id or a physical offset, or topic, queue id and queue offset. `topic`: only messages sent to
+        it. `groups`: only these consumer groups, whose tag expression is `tags` where the caller knows it. `now` (ms):
+        what due times are held against, the clock if None. `tell` takes sentences about the whole answer. A message
+        that cannot be found or read is an answer too; damage is told to `on_damage`, and without it the first is
+        raised. UsageError for words that name nothing, NotFoundError and UnsupportedError for a queue.
+        """
+        import time
+
+        from rmqctl.store.answers.where.where import WhereQuestion, where
+
+        moment = time.time_ns() // 1_000_000 if now is None else now
+        question = WhereQuestion(words, moment, topic, tuple(groups), tags, limit=limit)
+        return where(self.reader, question, tell or _ignored, on_damage or raised, progress)
+
+    def groups(
+        self,
+        group: str | None = None,
+        topic: str | None = None,
+        *,
+        tags: str | None = None,
+        tell: Say | None = None,
+        on_damage: OnDamage | None = None,
+    ) -> Iterator[GroupQueue]:
+        """How far consumer groups have come, queue by queue: the rows of `rmqctl groups --json`. `tags`, `tell` and
+        `on_damage` as for `where`."""
+        from rmqctl.store.answers.groups import group_queues
+
+        return group_queues(self.reader, group, topic, tell or _ignored, on_damage or raised, tags)
+
+
+def _ignored(_sentence: str) -> None:
+    """Nobody listens."""
+
+
+def raised(error: Exception) -> None:
+    """What is done about damage that nobody wants to be told: it is raised."""
+    raise error

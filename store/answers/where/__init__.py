@@ -1,0 +1,1 @@
+"""Where a message is, and why a group has it or not: `rmqctl where`."""

@@ -1,0 +1,200 @@
+"""What holds a message back from its topic: a delay level, a delivery time of its own, or a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError, UnsupportedError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.wording import counted, format_time, lasting
+from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, Say, offsets_of, table_in, whole_number
+from rmqctl.store.answers.half_topics import CHECK_TIMES, OP_TOPIC, PRODUCER_GROUP, ended_offsets
+from rmqctl.store.answers.where.family import Family
+from rmqctl.store.answers.where.steps import Stage, Step, step_at
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqctl.store.read.get import QueueView
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.selection import OnDamage
+
+TIMER_OUT = "TIMER_OUT_MS"
+_TIMER_DELETES = "TIMER_DEL_UNIQKEY"
+
+DELIVERED = "delivered"
+WAITING = "waiting"
+OVERDUE = "overdue"
+CANCELLED = "cancelled"
+COMMITTED = "committed"
+ROLLED_BACK = "rolled-back"
+SUPERSEDED = "superseded"
+GAVE_UP = "gave-up"
+PENDING = "pending"
+UNKNOWN = "unknown"
+
+
+class HeldBack:
+    """Tells of single messages what `delays` and `halves` tell of all."""
+
+    def __init__(self, reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> None:
+        self._reader = reader
+        self._now = now
+        self._tell = tell
+        self._on_damage = on_damage
+        self._delay_offsets: dict[int, int] | None = None
+        self._is_delay_read = False
+
+    # ---- delays
+
+    def delay(self, message: StoredMessage, delivered: list[StoredMessage]) -> Step:
+        """Of a message in the schedule or timer topic whether it was delivered: `delivered` are those that it may have
+        become. Of a level also delayOffset.json knows (ScheduleMessageService), of the timer only the topic does."""
+        later = [one for one in delivered if one.physical_offset > message.physical_offset]
+        target = message.properties().get(names.REAL_TOPIC, "a topic that it does not name")
+        due = self._due(message)
+        what = f"level {message.queue_id + 1}" if message.topic == SCHEDULE_TOPIC else "the timer"
+        when = "at a time that is not known" if due is None else f"at {format_time(due)}"
+        if later:
+            after = "" if due is None else f", {_late(later[0].store_timestamp - due)}"
+            detail = f"{what} delivered it to {target} at {format_time(later[0].store_timestamp)}{after}"
+            return step_at(Stage.DELAY, DELIVERED, detail, message)._replace(timestamp=later[0].store_timestamp)
+        step = step_at(Stage.DELAY, WAITING, "", message)._replace(timestamp=due)
+        if message.topic == TIMER_TOPIC:
+            return self._timed(message, step, target, when)
+        offset = self._delay_offset(message.queue_id + 1)
+        if offset is None:
+            why = f"{DELAY_FILE} cannot be read or is not there"
+            detail = f"{what} was to deliver it to {target} {when}; no delivered copy is there, and {why}"
+            return step._replace(state=UNKNOWN, detail=detail)
+        if offset > message.queue_offset:
+            detail = f"{what} has passed it ({DELAY_FILE}: {offset}), but no delivered copy is in {target}"
+            return step._replace(state=UNKNOWN, detail=f"{detail}: expired, lost or discarded")
+        ahead = counted(message.queue_offset - offset, "message")
+        return self._still(step, f"it waits in delay {what} for {target}, due {when}, behind {ahead}")
+
+    def _still(self, step: Step, detail: str) -> Step:
+        if step.timestamp is None or step.timestamp > self._now:
+            return step._replace(detail=detail)
+        late = lasting(self._now - step.timestamp)
+        return step._replace(state=OVERDUE, detail=f"{detail}: overdue by {late}, no broker has delivered it")
+
+    def _due(self, message: StoredMessage) -> int | None:
+        properties = message.properties()
+        if message.topic == TIMER_TOPIC:
+            text = properties.get(TIMER_OUT, "")
+            return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+        levels = self._reader.files.config.delay_levels()
+        # a level that the table lacks counts as one second (CommitLog#checkMessageAndReturnSize)
+        return message.store_timestamp + (levels[message.queue_id] if message.queue_id < len(levels) else 1000)
+
+    def _delay_offset(self, level: int) -> int | None:
+        if not self._is_delay_read:
+            self._is_delay_read = True
+            try:
+                path = self._reader.files.layout.config / DELAY_FILE
+                table = table_in(path, OFFSET_TABLE, self._tell, self._on_damage)
+            except UnreadableError as error:
+                self._tell(str(error))
+                table = None
+            self._delay_offsets = None if table is None else offsets_of(table)
+        return None if self._delay_offsets is None else self._delay_offsets.get(level, 0)
+
+    def _timed(self, message: StoredMessage, step: Step, target: str, when: str) -> Step:
+        key = message.properties().get(names.UNIQUE_KEY)
+        if key is not None and (found := self._cancelling(message, key)) is not None:
+            detail = f"it was cancelled by message {found.physical_offset} before the timer delivered it to {target}"
+            return step._replace(state=CANCELLED, detail=detail)
+        return self._still(step, f"it waits in the timer for {target}, due {when}")
+
+    def _cancelling(self, message: StoredMessage, unique_key: str) -> StoredMessage | None:
+        """A later message of the timer's topic that takes `message` back (TimerMessageStore#doEnqueue)."""
+        view = self._view(TIMER_TOPIC, 0)
+        for one in () if view is None else _messages(view, message.queue_offset + 1, self._on_damage):
+            if one.properties().get(_TIMER_DELETES) == unique_key:
+                return one
+        return None
+
+    # ---- transactions
+
+    def halves(self, family: Family) -> list[Step]:
+        """Of each copy of a half message how it ended (TransactionalMessageServiceImpl#check)."""
+        steps: list[Step] = []
+        committed = {one.prepared_transaction_offset: one for one in family.sent}
+        last = family.halves[-1] if family.halves else None
+        folded: list[StoredMessage] = []
+        for half in family.halves:
+            if half.physical_offset in committed:
+                detail = f"committed: it is in {family.topic} as {committed[half.physical_offset].queue_offset}"
+                steps.append(step_at(Stage.HALF, COMMITTED, detail, half))
+            elif ended := self._is_ended(half):
+                steps.append(step_at(Stage.HALF, *self._ended(family), half))
+            elif half is not last:
+                folded.append(half)
+            else:
+                steps.append(self._open(family, half, ended))
+        if folded:
+            what = counted(len(folded), "earlier copy", "earlier copies")
+            detail = f"{what} of the half message: the broker makes one each time that it asks the producers"
+            steps.append(step_at(Stage.HALF, SUPERSEDED, detail, folded[-1]))
+        if not family.halves and family.given_up:
+            detail = "the broker gave it up, and the half message itself is not left"
+            steps.append(step_at(Stage.HALF, GAVE_UP, detail, family.given_up[-1]))
+        return sorted(steps, key=lambda step: step.physical_offset or 0)
+
+    def _ended(self, family: Family) -> tuple[str, str]:
+        by = f"a mark in {OP_TOPIC} ends it"
+        if family.sent:
+            return COMMITTED, f"{by}: the commit of another copy of it is in {family.topic}"
+        if self._reader.files.log.min_offset > 0:
+            return UNKNOWN, f"{by}, and no committed message is left: rolled back, or committed and expired"
+        return ROLLED_BACK, f"{by}, and no message was committed: it was rolled back"
+
+    def _open(self, family: Family, half: StoredMessage, ended: bool | None) -> Step:
+        properties = half.properties()
+        checks = whole_number(properties.get(CHECK_TIMES, "0"))
+        asked = "the producers were not asked yet"
+        if checks:
+            asked = f"producers of {properties.get(PRODUCER_GROUP)} were asked {counted(checks, 'time')}"
+        if family.given_up:
+            detail = f"the broker gave it up ({family.given_up[-1].topic}): {asked}, and nobody said how it ended"
+            return step_at(Stage.HALF, GAVE_UP, detail, half)
+        if ended is None:
+            return step_at(Stage.HALF, UNKNOWN, f"marks that may end it cannot be read; {asked}", half)
+        if family.sent:
+            detail = f"this copy is open although the message was committed: the broker asks again; {asked}"
+            return step_at(Stage.HALF, PENDING, detail, half)
+        age = lasting(self._now - half.born_timestamp)
+        return step_at(Stage.HALF, PENDING, f"neither committed nor rolled back for {age}: {asked}", half)
+
+    def _is_ended(self, half: StoredMessage) -> bool | None:
+        """Whether a mark behind the half message names it; None where marks cannot be read."""
+        try:
+            view = self._view(OP_TOPIC, half.queue_id)
+        except UnsupportedError:
+            return None
+        if view is None:
+            return False
+        damaged: list[CorruptError] = []
+        for mark in _messages(view, view.queue.min_offset(half.physical_offset), damaged.append):
+            if half.queue_offset in ended_offsets(mark.body):
+                return True
+        for error in damaged:
+            self._on_damage(error)
+        return None if damaged else False
+
+    def _view(self, topic: str, queue_id: int) -> QueueView | None:
+        queue = self._reader.files.queues.find(topic, queue_id)
+        return None if queue is None else self._reader.view_without_ext(queue)
+
+
+def _late(milliseconds: int) -> str:
+    return "on time" if milliseconds < 1000 else f"{lasting(milliseconds)} late"
+
+
+def _messages(view: QueueView, begin: int, on_damage: OnDamage) -> Iterator[StoredMessage]:
+    for unit in view.queue.units(max(begin, view.queue.min_offset(view.log.min_offset)), view.queue.max_offset):
+        try:
+            yield view.message_of(unit)
+        except NotFoundError:  # removed by a cleaner while we looked
+            continue
+        except CorruptError as error:
+            on_damage(error)
