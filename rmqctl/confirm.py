@@ -52,12 +52,15 @@ def agree_to_loss(yes: bool) -> Agree:
 def _told(loss: Loss) -> str:
     from rmqctl.output.cells import human_size
 
-    messages = f"takes {counted(loss.messages, 'message')} away"
-    if not loss.files:
-        return messages
-    size = f"{human_size(loss.bytes)} in {counted(loss.files, 'file')}"
-    removed = f"removes or overwrites {size} and keeps nothing of it"
-    return f"{messages}, {removed}" if loss.messages else removed
+    told = []
+    if loss.messages:
+        told.append(f"takes {counted(loss.messages, 'message')} away")
+    if loss.skipped:
+        told.append(f"passes over {counted(loss.skipped, 'message')} that the group has not read")
+    if loss.files:
+        size = f"{human_size(loss.bytes)} in {counted(loss.files, 'file')}"
+        told.append(f"removes or overwrites {size} and keeps nothing of it")
+    return ", ".join(told)
 
 
 def require_agreed_file(path: Path, overwrite: bool, yes: bool) -> None:

@@ -54,6 +54,7 @@ VERBS: dict[str, Verb] = {
     "clean": Verb("rmqctl.commands.clean:clean", "change", "Remove expired files, as the broker would."),
     "repair": Verb("rmqctl.commands.repair:repair", "change", "Fix what `check` finds."),
     "truncate": Verb("rmqctl.commands.truncate:truncate", "change", "End the commitlog at an offset of your choice."),
+    "offsets": Verb("rmqctl.commands.offsets:offsets", "change", "Offsets of groups: show, lint, set, reset, copy, merge."),
     "undo": Verb("rmqctl.commands.undo:undo", "change", "Put a store back to before its last change."),
     "resume": Verb("rmqctl.commands.resume:resume", "change", "Finish a change that was interrupted."),
     "log": Verb("rmqctl.commands.log:log", "change", "The changes made to a store, and what they keep."),
