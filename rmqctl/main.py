@@ -45,7 +45,7 @@ VERBS: dict[str, Verb] = {
     "groups": Verb("rmqctl.commands.groups:groups", "look", "How far consumer groups have come, and how late."),
     "delays": Verb("rmqctl.commands.delays:delays", "look", "Delayed messages that wait, level by level."),
     "halves": Verb("rmqctl.commands.halves:halves", "look", "Transactional messages without an end."),
-    "dlq": Verb("rmqctl.commands.dlq:dlq", "look", "Messages that consumer groups gave up."),
+    "dlq": Verb("rmqctl.commands.dlq:dlq", "look", "Messages that groups gave up: list, redrive."),
     "predict": Verb("rmqctl.commands.predict:predict", "look", "What the next start of a broker will do."),
     "check": Verb("rmqctl.commands.check:check", "look", "Find everything that is wrong with a store."),
     "append": Verb("rmqctl.commands.append:append", "change", "Store one message, or many from a file."),

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups, looked at and changed: a part of MessageStore."""
+"""Offsets of consumer groups, looked at and changed, and what they gave up: a part of MessageStore."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rmqctl.store.changeable_store import ChangeableStore
 
 if TYPE_CHECKING:
     from rmqctl.formats.errors import CorruptError
+    from rmqctl.store.answers.redrive import DeadChoice, Redrive
     from rmqctl.store.journal.plan import Agree
     from rmqctl.store.offsets.change import Decide, OffsetsReport
     from rmqctl.store.offsets.decide import Preference, ResetTo
@@ -127,6 +128,23 @@ class OffsetStore(ChangeableStore):
 
         decide = merge_offsets(Path(other), prefer, group, topic, only_shown=dry_run)
         return self._change_offsets(decide, dry_run, arguments, journal_in, agree)
+
+    def redrive(
+        self,
+        group: str,
+        choice: DeadChoice | None = None,
+        into: Literal["retry", "origin"] = "retry",
+        *,
+        again: bool = False,
+        on_damage: Callable[[CorruptError], None] | None = None,
+    ) -> Iterator[Redrive]:
+        """Dead letters of a group as messages that it is to get once more, in its retry topic or where they came from.
+        Nothing is stored: `put` the `message` of those that are ready. One that was redriven before is ready only with
+        `again`. NotFoundError for a group that gave up nothing."""
+        from rmqctl.store.answers.redrive import DeadChoice, Into, redrives
+
+        chosen = DeadChoice() if choice is None else choice
+        return redrives(self.reader, group, chosen, Into(into), on_damage or _raised, again=again)
 
     def _change_offsets(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
@@ -14,11 +14,12 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
 DLQ_PREFIX = "%DLQ%"
+RETRY_PREFIX = "%RETRY%"
 DEAD = "dead"
 DAMAGED = "damaged"
 # the second of each pair is what the gRPC proxy writes
-_ORIGIN_TOPIC = ("RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
-_ORIGIN_ID = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
+ORIGIN_TOPIC = ("RETRY_TOPIC", "DLQORIGIN_TOPIC")
+ORIGIN_ID = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 
 
 class DeadLetter(NamedTuple):
@@ -73,14 +74,13 @@ def _letters(view: QueueView, queue: AnyConsumeQueue, group: str, on_damage: OnD
 
 def _letter(message: StoredMessage, group: str, queue_offset: int) -> DeadLetter:
     properties = message.properties()
-    topics, ids = ([properties[name] for name in both if name in properties] for both in (_ORIGIN_TOPIC, _ORIGIN_ID))
     return DeadLetter(
         group,
         message.queue_id,
         queue_offset,
         DEAD,
-        topics[0] if topics else None,
-        ids[0] if ids else None,
+        said_first(properties, ORIGIN_TOPIC),
+        said_first(properties, ORIGIN_ID),
         properties.get(names.UNIQUE_KEY),
         properties.get(names.KEYS),
         message.reconsume_times,
@@ -88,3 +88,8 @@ def _letter(message: StoredMessage, group: str, queue_offset: int) -> DeadLetter
         message.store_timestamp,
         message.physical_offset,
     )
+
+
+def said_first(properties: Mapping[str, str], either: Sequence[str]) -> str | None:
+    """What the first of these properties says that is there."""
+    return next((properties[name] for name in either if name in properties), None)

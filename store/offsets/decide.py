@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple
 
 from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
 from rmqctl.formats.wording import counted
+from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.offsets.change import Decide, Deciding, OffsetChange
 from rmqctl.store.offsets.offset_file import known_groups, read_offset_file
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 
-RETRY_PREFIX = "%RETRY%"
 Preference = Literal["larger", "smaller", "replace"]
 PREFERENCES: tuple[Preference, ...] = ("larger", "smaller", "replace")
 _SEPARATOR = "@"

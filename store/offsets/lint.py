@@ -16,9 +16,9 @@ from rmqctl.store.answers.config_offsets import (
     is_queue_id,
     offset_key,
 )
+from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config_files import ConfigFile, backup_of, parse_config_file, read_config
 from rmqctl.store.files.layout import StoreLayout, is_safe_topic
-from rmqctl.store.offsets.decide import RETRY_PREFIX
 from rmqctl.store.offsets.offset_file import known_groups
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.store_files import StoreFiles
