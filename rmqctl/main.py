@@ -54,7 +54,7 @@ VERBS: dict[str, Verb] = {
     "clean": Verb("rmqctl.commands.clean:clean", "change", "Remove expired files, as the broker would."),
     "repair": Verb("rmqctl.commands.repair:repair", "change", "Fix what `check` finds."),
     "truncate": Verb("rmqctl.commands.truncate:truncate", "change", "End the commitlog at an offset of your choice."),
-    "offsets": Verb("rmqctl.commands.offsets:offsets", "change", "Offsets of groups: show, lint, set, reset, copy, merge."),
+    "offsets": Verb("rmqctl.commands.offsets:offsets", "change", "Offsets of groups: show, reset, merge …"),
     "undo": Verb("rmqctl.commands.undo:undo", "change", "Put a store back to before its last change."),
     "resume": Verb("rmqctl.commands.resume:resume", "change", "Finish a change that was interrupted."),
     "log": Verb("rmqctl.commands.log:log", "change", "The changes made to a store, and what they keep."),
@@ -137,6 +137,14 @@ class VerbGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def actions_of(command: click.Command) -> list[click.Command]:
+    """The commands that a verb is: itself, or those of its actions."""
+    if not isinstance(command, VerbGroup):
+        return [command]
+    found = (command.get_command(click.Context(command), name) for name in command.verbs)
+    return [action for action in found if action is not None]
 
 
 def _refuse_repeated(parent: click.Context, command: click.Command, arguments: list[str]) -> None:

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from rmqctl.formats.errors import CorruptError
     from rmqctl.store.answers.redrive import DeadChoice, Redrive
     from rmqctl.store.journal.plan import Agree
-    from rmqctl.store.offsets.change import Decide, OffsetsReport
+    from rmqctl.store.offsets.change import Decision, OffsetsReport
     from rmqctl.store.offsets.decide import Preference, ResetTo
     from rmqctl.store.offsets.lint import OffsetProblem
     from rmqctl.store.offsets.show import KeptOffset
 
 
 class OffsetStore(ChangeableStore):
-    """What config/consumerOffset.json says of groups. `tell` takes sentences that belong to an answer as a whole; damage
-    is told to `on_damage` and passed, without it the first is raised.
+    """What config/consumerOffset.json says of groups. `tell` takes sentences that belong to an answer as a whole;
+    damage is told to `on_damage` and passed, without it the first is raised.
 
     The changes are made as ChangeableStore has it. `agree` is called with the Loss where unread messages are passed
     over (`skipped`). `new_group`: also for a group that nobody knows yet, else NotFoundError. Clients of the group that
@@ -148,7 +148,7 @@ class OffsetStore(ChangeableStore):
 
     def _change_offsets(
         self,
-        decide: Decide,
+        decide: Decision,
         dry_run: bool,
         arguments: list[str] | None,
         journal_in: Path | None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,7 +11,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.confirm import agrees, require_agreed_file
-from rmqctl.formats.errors import NotFoundError, UsageError
+from rmqctl.formats.errors import NotFoundError, StoreInUseError, UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.options import (
     OFFSET,
@@ -29,7 +31,17 @@ if TYPE_CHECKING:
     from rmqctl.store.answers.redrive import DeadChoice, Redrive
     from rmqctl.store.write.result import PutResult
 
-_COLUMNS = ("queue_offset", "state", "topic", "queue_id", "stored_offset", "earlier_offset", "keys", "unique_key", "detail")
+_COLUMNS = (
+    "queue_offset",
+    "state",
+    "topic",
+    "queue_id",
+    "stored_offset",
+    "earlier_offset",
+    "keys",
+    "unique_key",
+    "detail",
+)
 _DROPPABLE = ("detail", "unique_key", "keys", "earlier_offset", "queue_id")
 _TOLD = {
     "redriven": "redriven before: left out (--again takes them all the same)",
@@ -150,6 +162,17 @@ def _asked(ready: list[Redrive]) -> str:
     return f"stores {counted(len(ready), 'dead letter')} once more, in {', '.join(topics)}"
 
 
+@contextlib.contextmanager
+def _naming_live(group: str) -> Iterator[None]:
+    """Where a broker has the store: what goes through it."""
+    try:
+        yield
+    except StoreInUseError as error:
+        lines = f"`rmqctl dlq redrive -g {group} -o - | rmqctl produce --from -` sends them through the broker"
+        error.hint = "; ".join(filter(None, [error.hint, lines]))
+        raise
+
+
 def _store(
     location: StoreLocation, group: str, choice: DeadChoice, into: Literal["retry", "origin"], again: bool
 ) -> tuple[list[Redrive], list[PutResult]]:
@@ -159,9 +182,10 @@ def _store(
     from rmqctl.store.message_store import MessageStore
 
     listen()
-    with MessageStore.open(location.path, "rw", broker_config(location), allocate_ahead=False) as opened:
+    config = broker_config(location)
+    with _naming_live(group), MessageStore.open(location.path, "rw", config, allocate_ahead=False) as opened:
         found = list(opened.redrive(group, choice, into, again=again, on_damage=lambda error: None))
-        results = opened.put_many([row.message for row in found if row.message is not None])
+        results = list(opened.put_many([row.message for row in found if row.message is not None]))
         opened.flush()
         for result in results:
             result.raise_failure()

@@ -113,8 +113,9 @@ offsets = VerbGroup(
     "offsets",
     verbs=_VERBS,
     subcommand_metavar="ACTION [ARGS]...",
-    help="Offsets of consumer groups: look at them, and change them with the broker stopped.\n\nEvery change is planned "
-    "and journalled: --dry-run shows it, and `rmqctl undo` gives the old files back byte for byte.",
+    help="Offsets of consumer groups: look at them, and change them with the broker stopped.\n\n"
+    "Every change is planned and journalled: --dry-run shows it, and `rmqctl undo` gives the old files back, byte for "
+    "byte.",
     epilog="""\b
 Examples:
   rmqctl offsets show -s DIR -g GROUP

@@ -6,15 +6,16 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from rmqctl import exit_codes
 from rmqctl.confirm import agree_to_loss
-from rmqctl.formats.errors import StoreInUseError, UsageError
+from rmqctl.formats.errors import StoreInUseError
 from rmqctl.formats.wording import counted
 from rmqctl.options import (
+    PLACE,
     StoreLocation,
     dry_run_option,
     group_option,
@@ -33,39 +34,10 @@ if TYPE_CHECKING:
     from rmqctl.store.offsets.change import OffsetsReport
     from rmqctl.store.offsets.decide import Preference, ResetTo
 
-    _ResetParameter = click.ParamType[ResetTo]
-else:
-    _ResetParameter = click.ParamType
-
 _COLUMNS = ("group", "topic", "queue_id", "before", "after", "skipped", "again", "max_offset", "detail")
 _DROPPABLE = ("detail", "max_offset")
-# RocketMQ's first release was in 2012; no queue holds so many messages
-_SMALLEST_TIME = 10**12
 
 new_group_option = click.option("--new-group", is_flag=True, help="The group need not be known yet.")
-
-
-class ResetType(_ResetParameter):
-    """Where a group is set to: a time, an offset, or one of the ends."""
-
-    name = "place"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ResetTo:
-        """Digits are an offset, as far as they are not a time in ms of after 2001."""
-        from rmqctl.output.times import parse_time
-        from rmqctl.store.offsets.decide import ResetTo
-
-        if isinstance(value, ResetTo):
-            return value
-        text = str(value).strip().lower()
-        if text == "earliest" or text == "latest":
-            return ResetTo(text)
-        if text.isascii() and text.isdigit() and int(text[:20]) < _SMALLEST_TIME:
-            return ResetTo("offset", int(text))
-        try:
-            return ResetTo("time", parse_time(value))
-        except UsageError as error:
-            self.fail(f"{error.message}: {error.hint}, or an offset, earliest, latest", param, ctx)
 
 
 def change_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -144,7 +116,7 @@ While the broker runs:
 @queue_option
 @click.option(
     "--to",
-    type=ResetType(),
+    type=PLACE,
     required=True,
     metavar="TIME|OFFSET|earliest|latest",
     help="Where to: a time as -b of other verbs takes it, an offset, the first message that is left, or the end.",

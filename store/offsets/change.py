@@ -11,7 +11,7 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.store.config.config_files import backup_of, next_backup
 from rmqctl.store.journal.frame import PlannedChange, Terms, changing
 from rmqctl.store.journal.plan import install_config
-from rmqctl.store.offsets.offset_file import OffsetFile, Offsets, content_with, offset_file_of
+from rmqctl.store.offsets.offset_file import OffsetFile, QueueOffsets, content_with, offset_file_of
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -80,10 +80,10 @@ class Deciding(NamedTuple):
         return queue.min_offset(self.reader.files.log.min_offset), queue.max_offset
 
 
-Decide = Callable[[Deciding], list[OffsetChange]]
+Decision = Callable[[Deciding], list[OffsetChange]]
 
 
-def change_offsets(files: StoreFiles, decide: Decide, terms: Terms) -> OffsetsReport:
+def change_offsets(files: StoreFiles, decide: Decision, terms: Terms) -> OffsetsReport:
     """Change offsets in the store opened as `files`, as `decide` says. What the file held goes to its backup, as a
     broker does it (MixAll#string2File), and both as they were into the journal.
 
@@ -102,7 +102,7 @@ def change_offsets(files: StoreFiles, decide: Decide, terms: Terms) -> OffsetsRe
 
 
 def _plan(change: PlannedChange, file: OffsetFile, report: OffsetsReport) -> None:
-    changed: dict[tuple[str, str], Offsets] = {}
+    changed: dict[tuple[str, str], QueueOffsets] = {}
     for row in report.rows:
         if row.is_change and row.after is not None:
             changed.setdefault((row.group, row.topic), {})[row.queue_id] = row.after

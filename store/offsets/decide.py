@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
-from rmqctl.store.offsets.change import Decide, Deciding, OffsetChange
+from rmqctl.store.offsets.change import Deciding, Decision, OffsetChange
 from rmqctl.store.offsets.offset_file import known_groups, read_offset_file
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 
@@ -28,7 +28,7 @@ class ResetTo(NamedTuple):
 
 def set_offset(
     group: str, topic: str, queue_id: int, offset: int, *, new_group: bool = False, anywhere: bool = False
-) -> Decide:
+) -> Decision:
     """One queue to `offset`. RefusedError outside of the queue unless `anywhere`; NotFoundError for an unknown group
     unless `new_group`."""
 
@@ -42,7 +42,9 @@ def set_offset(
     return decide
 
 
-def reset_offsets(group: str, topic: str, to: ResetTo, queue_id: int | None = None, *, new_group: bool = False) -> Decide:
+def reset_offsets(
+    group: str, topic: str, to: ResetTo, queue_id: int | None = None, *, new_group: bool = False
+) -> Decision:
     """All queues of a topic that have files, or one. A time gives the first message stored at or after it, the end
     where there is none (ConsumeQueue#getOffsetInQueueByTime).
 
@@ -74,7 +76,7 @@ def reset_offsets(group: str, topic: str, to: ResetTo, queue_id: int | None = No
     return decide
 
 
-def copy_offsets(source: str, target: str, topic: str | None = None, *, new_group: bool = False) -> Decide:
+def copy_offsets(source: str, target: str, topic: str | None = None, *, new_group: bool = False) -> Decision:
     """The offsets of the group `source` for the group `target`, in all topics of `source` or in one. Its retry topic
     is its own and is left out. NotFoundError where there is nothing to copy."""
 
@@ -109,7 +111,7 @@ def merge_offsets(
     topic: str | None = None,
     *,
     only_shown: bool = False,
-) -> Decide:
+) -> Decision:
     """The offsets of another file of the same kind: those that are missing here, and those that differ by `prefer`:
     the larger, the smaller, or that of the file. Without it RefusedError where any differ, with the first of them; or
     those stay, where the plan is `only_shown`.
@@ -178,7 +180,9 @@ def _require_inside(row: OffsetChange) -> None:
     if row.max_offset is None or row.min_offset is None:
         raise RefusedError(f"the end {place} is not known: it has no files", hint=hint)
     if row.after is not None and not row.min_offset <= row.after <= row.max_offset:
-        raise RefusedError(f"{row.after} lies outside {place}, which is {row.min_offset} to {row.max_offset}", hint=hint)
+        raise RefusedError(
+            f"{row.after} lies outside {place}, which is {row.min_offset} to {row.max_offset}", hint=hint
+        )
 
 
 def _require_group(deciding: Deciding, group: str, new_group: bool) -> None:

@@ -234,7 +234,7 @@ def _against_backup(path: Path, table: Mapping[Any, Any], older: Mapping[Any, An
         for number, (offset, was) in rows.items():
             if not isinstance(was, int) or (isinstance(offset, int) and offset >= was):
                 continue
-            queue_id = int(number) if is_queue_id(str(number)) else at.queue_id
+            queue_id = int(str(number)) if is_queue_id(str(number)) else at.queue_id
             missing = "only the backup has it" if offset is None else "smaller than in the backup: it went back"
             found = offset if isinstance(offset, int | str) else None
             yield at._replace(queue_id=queue_id, found=found, expected=was, detail=missing)

@@ -26,7 +26,7 @@ _VERSION = "dataVersion"
 _TOPICS_BY_GROUP = "groupTopicMap"
 _IN_ROCKSDB = ("consumerOffsets", "rocksdb")
 
-Offsets = dict[int, int]
+QueueOffsets = dict[int, int]
 """Offsets by queue id."""
 
 
@@ -43,14 +43,14 @@ class OffsetFile(NamedTuple):
         table = self.content.get(OFFSET_TABLE)
         return table if isinstance(table, dict) else {}
 
-    def owners(self) -> Iterator[tuple[OffsetKey, Offsets]]:
+    def owners(self) -> Iterator[tuple[OffsetKey, QueueOffsets]]:
         """Whose offsets there are, and the offsets; what is malformed is left out."""
         for key, queues in self.table.items():
             owner = offset_key(key)
             if owner is not None and isinstance(queues, dict):
                 yield owner, offsets_of(queues)
 
-    def offsets(self, group: str, topic: str) -> Offsets:
+    def offsets(self, group: str, topic: str) -> QueueOffsets:
         """The offsets of a group in a topic by queue id. Negative ones are none."""
         queues = self.table.get(f"{topic}@{group}")
         found = offsets_of(queues) if isinstance(queues, dict) else {}
@@ -97,7 +97,7 @@ def known_groups(layout: StoreLayout) -> set[str]:
     return set(map(str, table)) if isinstance(table, dict) else set()
 
 
-def content_with(file: OffsetFile, changed: Mapping[tuple[str, str], Offsets], now: int) -> bytes:
+def content_with(file: OffsetFile, changed: Mapping[tuple[str, str], QueueOffsets], now: int) -> bytes:
     """What the file is to hold with the `changed` offsets, by (group, topic), at `now` (ms).
 
     As ConsumerOffsetManager#encode writes it. The version of the data goes on where there is one (4.x has none): a

@@ -27,8 +27,8 @@ DELAY = "delay"
 
 
 class KeptOffset(NamedTuple):
-    """One offset as config/ keeps it. `kind`: of a consumer group, of the clients of a broadcasting one (the smallest of
-    theirs), or of a delay level (the next message to be delivered; `queue_id` is the level - 1, `group` None).
+    """One offset as config/ keeps it. `kind`: of a consumer group, of the clients of a broadcasting one (the smallest
+    of theirs), or of a delay level (the next message to be delivered; `queue_id` is the level - 1, `group` None).
 
     `offset` stands in the file, `backup_offset` in its backup; None where it does not. `min_offset` and `max_offset`
     are those of the queue, None where it has no files.

@@ -245,7 +245,9 @@ def test_a_store_without_offsets_gets_a_file_and_loses_it_again(golden_store: Go
     store = golden_store("clean")
     topic = "TopicTest"
     _change("reset", "-s", store, "-g", "first", "-t", topic, "--to", "earliest", "--new-group")
-    assert _content(store / FILE) == {"offsetTable": {f"{topic}@first": dict.fromkeys(_offsets(store, "first", topic), 0)}}
+    assert _content(store / FILE) == {
+        "offsetTable": {f"{topic}@first": dict.fromkeys(_offsets(store, "first", topic), 0)}
+    }
     assert not (store / (FILE + ".bak")).exists()
     assert run("undo", "-s", store).code == exit_codes.OK
     assert not (store / FILE).exists()
