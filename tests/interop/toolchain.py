@@ -75,6 +75,16 @@ def clients(version: str) -> Toolchain:
     return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
 
 
+def broker(version: str) -> Toolchain:
+    """The whole broker and name server of `version` with our program that runs them."""
+    label = f"broker-{version}"
+    java = _java()
+    with _locked(cache_folder()) as cache:
+        jars = _jars(label, cache)
+        classes = _compiled(f"classes-{label}", list((SOURCES / "broker").rglob("*.java")), cache, jars, java)
+    return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
+
+
 def cache_folder() -> Path:
     """Where jars and classes are kept: RMQCTL_INTEROP_CACHE, else .interop in the repository, which git ignores."""
     given = os.environ.get("RMQCTL_INTEROP_CACHE")
