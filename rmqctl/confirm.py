@@ -1,9 +1,9 @@
 """The one place that asks. What takes something away says how much, asks on a terminal, and elsewhere needs --yes.
 
-Something is: good messages that the store does not have afterwards, whether they are kept or not; anything that nothing
-is kept of (a change without a journal, files that `clean` removes, what a change kept, a file that is replaced); messages
-that a group has not read and is set behind. What is moved into a journal is not gone; nor are damaged bytes, of which
-nobody knows how many messages they were.
+Something is: good messages that the store does not have afterwards, whether they are kept or not; anything that
+nothing is kept of (a change without a journal, files that `clean` removes, what a change kept, a file that is
+replaced); messages that a group has not read and is set behind. What is moved into a journal is not gone; nor are
+damaged bytes, of which nobody knows how many messages they were.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _TOLD = 20
 _COLUMNS = ("kind", "file", "size", "modified_timestamp", "expires_timestamp", "goes_timestamp", "because", "detail")
 _DROPPABLE = ("detail", "kind", "modified_timestamp", "expires_timestamp", "size")
-_LEVELS = ("setting", "percent", "effect", "bytes_left", "reached_timestamp")
+_LEVELS = ("percent", "effect", "reached_timestamp", "bytes_left", "setting")
+_LEVELS_DROPPABLE = ("setting", "bytes_left")
 
 
 class ToldUnread:
@@ -79,7 +80,7 @@ def print_forecast(found: Forecast, output: Output, root: Path) -> None:
     percents = ", ".join("unknown" if one is None else f"{one} %" for one in found.usage.commitlog)
     if output.format == "table":
         output.text(f"The commitlog's disk is used to {percents}:")
-        output.rows(_LEVELS, levels)
+        output.rows(_LEVELS, levels, droppable=_LEVELS_DROPPABLE)
         output.text("")
         output.text("As things stand, a broker that runs removes:")
     listed = [file for file in found.files if output.format == "csv" or _is_listed(file)]

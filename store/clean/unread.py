@@ -9,12 +9,15 @@ from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.store.answers.config_offsets import (
     CONSUMER_FILE,
     DELAY_FILE,
+    GROUP_TABLE,
     OFFSET_TABLE,
     Say,
+    is_own_group,
     offset_key,
     offsets_of,
     table_in,
 )
+from rmqctl.store.answers.groups import GROUP_FILE
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
@@ -23,10 +26,6 @@ from rmqctl.store.store_files import StoreFiles
 
 LOST = "lost"
 UNKNOWN = "unknown"
-_GROUP_FILE = "subscriptionGroup.json"
-_GROUP_TABLE = "subscriptionGroupTable"
-# a broker makes these for itself and its tools (SubscriptionGroupManager#init)
-_OWN_GROUPS = ("CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP")
 
 
 class Unread(NamedTuple):
@@ -70,9 +69,9 @@ def unread_before(files: StoreFiles, min_offset: int, tell: Say, on_damage: OnDa
         levels = offsets_of(table_in(config / DELAY_FILE, OFFSET_TABLE, tell, on_damage) or {})
         delayed = {queue.queue_id: levels.get(queue.queue_id + 1, 0) for queue, _, _ in losing[SCHEDULE_TOPIC]}
         rows += _of_group(reader, None, SCHEDULE_TOPIC, losing[SCHEDULE_TOPIC], delayed)
-    configured = table_in(config / _GROUP_FILE, _GROUP_TABLE, tell, on_damage) or {}
+    configured = table_in(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
     for name in sorted(map(str, configured)):
-        if table is not None and name not in with_offsets and not name.startswith(_OWN_GROUPS):
+        if table is not None and name not in with_offsets and not is_own_group(name):
             tell(f"no offset of group {name} is kept: whether it loses anything is not known")
     return sorted(rows, key=lambda row: (row.group or "", row.topic, row.state))
 

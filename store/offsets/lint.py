@@ -13,6 +13,7 @@ from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     OFFSET_TABLE,
     Say,
+    is_own_group,
     is_queue_id,
     offset_key,
 )
@@ -25,8 +26,6 @@ from rmqctl.store.store_files import StoreFiles
 
 Names = TypeVar("Names", set[str], dict[str, int])
 Weight = Literal["error", "warning", "notice"]
-# what a broker and its tools consume with, whether subscriptionGroup.json names it or not
-_OWN_GROUPS = ("CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP")
 _DAY_MS = 86_400_000
 
 
@@ -159,7 +158,7 @@ class _Lint:
             if groups is not None and owner not in groups:
                 detail = f"there is no group {owner!r}"
                 yield here._replace(weight="warning", problem="retry-without-group", detail=detail)
-        if groups is not None and group not in groups and not group.startswith(_OWN_GROUPS):
+        if groups is not None and group not in groups and not is_own_group(group):
             detail = "subscriptionGroup.json does not name the group"
             yield here._replace(weight="notice", problem="unknown-group", detail=detail)
         if topics is not None and topic not in topics and not self._has_queues(topic):
@@ -235,9 +234,12 @@ def _against_backup(path: Path, table: Mapping[Any, Any], older: Mapping[Any, An
             if not isinstance(was, int) or (isinstance(offset, int) and offset >= was):
                 continue
             queue_id = int(str(number)) if is_queue_id(str(number)) else at.queue_id
-            missing = "only the backup has it" if offset is None else "smaller than in the backup: it went back"
             found = offset if isinstance(offset, int | str) else None
-            yield at._replace(queue_id=queue_id, found=found, expected=was, detail=missing)
+            row = at._replace(queue_id=queue_id, found=found, expected=was)
+            if offset is None:
+                yield row._replace(detail="only the backup has it")
+            else:
+                yield row._replace(weight="notice", detail="smaller than in the backup: reset, or it went back")
 
 
 def _named(read: Callable[[], Names]) -> Names | None:

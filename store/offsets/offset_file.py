@@ -10,17 +10,17 @@ from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.store.answers.config_offsets import (
     CONSUMER_FILE,
+    GROUP_TABLE,
     OFFSET_TABLE,
     OffsetKey,
     is_queue_id,
     offset_key,
     offsets_of,
 )
+from rmqctl.store.answers.groups import GROUP_FILE
 from rmqctl.store.config.config_files import load_config, next_version, read_config
 from rmqctl.store.files.layout import StoreLayout
 
-GROUP_FILE = "subscriptionGroup.json"
-GROUP_TABLE = "subscriptionGroupTable"
 _VERSION = "dataVersion"
 # what 5.x derives from the table and writes beside it
 _TOPICS_BY_GROUP = "groupTopicMap"

@@ -34,9 +34,10 @@ def running(version: str, store: Path, properties: Mapping[str, str]) -> Iterato
     home = [f"-Duser.home={store.parent}", f"-Djava.io.tmpdir={store.parent}"]
     modules = [
         word
-        for name in ("java.nio", "sun.nio.ch", "java.lang")
+        for name in ("java.nio", "sun.nio.ch", "java.lang", "java.util")
         for word in ("--add-opens", f"java.base/{name}=ALL-UNNAMED")
     ]
+    modules += ["--add-exports", "java.base/jdk.internal.ref=ALL-UNNAMED"]  # with which 4.x unmaps files
     command = [str(tools.java), *_OPTIONS, *modules, *home, "-cp", tools.classpath, "rmqctl.broker.Broker"]
     command += [str(store), str(given), str(namesrv), str(port)]
     with (

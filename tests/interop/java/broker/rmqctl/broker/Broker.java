@@ -16,7 +16,19 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 /** A whole broker over a store, with a name server of its own, on loopback, until its standard input ends. */
 public final class Broker {
     /** DIR PROPS NAMESRV_PORT PORT: properties store.* and broker.*; says `ready` when clients may come. */
-    public static void main(String[] args) throws Exception {
+    public static void main(String[] args) {
+        int status = 1;
+        try {
+            run(args);
+            status = 0;
+        } catch (Throwable problem) {
+            problem.printStackTrace();
+        }
+        // the threads of a broker that failed half-way would keep the process alive
+        Runtime.getRuntime().halt(status);
+    }
+
+    private static void run(String[] args) throws Exception {
         // as BrokerStartup does it: a name server takes the topics of no broker without a version
         System.setProperty("rocketmq.remoting.version", Integer.toString(MQVersion.CURRENT_VERSION));
         String dir = args[0];
@@ -65,7 +77,6 @@ public final class Broker {
         // the name server keeps nothing
         System.out.println("ended");
         System.out.flush();
-        Runtime.getRuntime().halt(0);
     }
 
     private static Properties of(Properties given, String prefix) {
