@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.interop.toolchain import broker, clients, run
+from tests.interop.toolchain import Toolchain, broker, clients, run
 from tests.processes import start
 
 BROKERS = ("5.3.3", "4.9.7")
@@ -55,21 +55,24 @@ def running(version: str, store: Path, properties: Mapping[str, str]) -> Iterato
         assert told.endswith("ended\n"), log.read_text()[-2000:]
 
 
-def mqadmin(folder: Path, *lines: str) -> str:
-    """What mqadmin says to some command lines."""
-    return _java(folder, "Admin", *lines)
+def mqadmin(version: str, folder: Path, *lines: str) -> str:
+    """What the mqadmin of that version says to some command lines: a newer one asks what an older broker does not
+    know."""
+    conf = folder / "conf"
+    conf.mkdir(exist_ok=True)
+    (conf / "logback_tools.xml").write_text("<configuration/>", encoding="ascii")  # without which 4.x does nothing
+    return _java(broker(version), folder, "Admin", *lines)
 
 
 def consumed(folder: Path, namesrv: str, topic: str, group: str, count: int) -> list[tuple[int, str]]:
     """Physical offset and SHA-256 of the body of `count` messages that a push consumer of `group` gets."""
-    told = _java(folder, "Consume", namesrv, "push", topic, group, "*", str(count))
+    told = _java(clients(CLIENTS), folder, "Consume", namesrv, "push", topic, group, "*", str(count))
     rows = [line.split("\t") for line in told.splitlines() if line.startswith("message\t")]
     return [(int(row[3]), row[4]) for row in rows]
 
 
-def _java(folder: Path, main: str, *arguments: str) -> str:
-    tools = clients(CLIENTS)
-    options = [*_OPTIONS, f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
+def _java(tools: Toolchain, folder: Path, main: str, *arguments: str) -> str:
+    options = [*_OPTIONS, f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}", f"-Drocketmq.home.dir={folder}"]
     done = run([tools.java, *options, "-cp", tools.classpath, f"rmqctl.clients.{main}", *arguments], SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

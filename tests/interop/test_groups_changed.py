@@ -49,7 +49,7 @@ def test_a_broker_goes_by_the_offsets_that_were_set(version: str, tmp_path: Path
     wanted = {row["queue_id"]: row["after"] for row in json.loads(done.out)["rows"]}
     assert len(set(wanted.values())) > 1
     with brokers.running(version, store, properties(NAME)) as namesrv:
-        told = brokers.mqadmin(tmp_path, PROGRESS.format(namesrv, GROUP))
+        told = brokers.mqadmin(version, tmp_path, PROGRESS.format(namesrv, GROUP))
     assert _progress(told) == wanted, told
     kept = parse_config_json((store / FILE).read_text(encoding="utf-8"))["offsetTable"][f"{TOPIC}@{GROUP}"]
     assert kept == wanted

@@ -76,12 +76,14 @@ def clients(version: str) -> Toolchain:
 
 
 def broker(version: str) -> Toolchain:
-    """The whole broker and name server of `version` with our program that runs them."""
+    """The whole broker, name server and mqadmin of `version` with our programs that run them."""
     label = f"broker-{version}"
     java = _java()
     with _locked(cache_folder()) as cache:
         jars = _jars(label, cache)
-        classes = _compiled(f"classes-{label}", list((SOURCES / "broker").rglob("*.java")), cache, jars, java)
+        folders = [SOURCES / "broker", SOURCES / "clients" / "v5"]
+        sources = [source for folder in folders for source in folder.rglob("*.java")]
+        classes = _compiled(f"classes-{label}", sources, cache, jars, java)
     return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
 
 
