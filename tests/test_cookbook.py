@@ -72,6 +72,7 @@ def test_every_command_of_an_incident(
         assert done.out or done.err, words
 
 
+@pytest.mark.thorough
 def test_a_recipe_does_what_it_says(golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the recipe for the DLQ every dead letter waits for the group, and each once."""
     store = golden_store("broker-real")

@@ -121,6 +121,7 @@ def test_a_dry_run_and_lines_change_nothing(store: Path) -> None:
         assert run("dlq", "redrive", "-s", store, "-g", GROUP, *wrong).code == exit_codes.USAGE
 
 
+@pytest.mark.thorough
 def test_lines_are_what_append_reads(store: Path, golden_store: GoldenStore) -> None:
     """Appended, they are the messages that the redrive itself would have stored."""
     lines = store.parent / "again.jsonl"
