@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rmqctl.network.remoting.fastjson import bean, integer_of, text_of
+from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 
 PERM_READ = 4
 PERM_WRITE = 2
 PERM_INHERIT = 1
-RETRY_PREFIX = "%RETRY%"
 _SINGLE_TAG = "SINGLE_TAG"
 _DEFAULT_QUEUES = 16
 

@@ -1,8 +1,9 @@
 """The one place that asks. What takes something away says how much, asks on a terminal, and elsewhere needs --yes.
 
-Something is: good messages that the store does not have afterwards, whether they are kept or not; anything that nothing
-is kept of (a change without a journal, files that `clean` removes, what a change kept, a file that is replaced). What
-is moved into a journal is not gone; nor are damaged bytes, of which nobody knows how many messages they were.
+Something is: good messages that the store does not have afterwards, whether they are kept or not; anything that
+nothing is kept of (a change without a journal, files that `clean` removes, what a change kept, a file that is
+replaced); messages that a group has not read and is set behind. What is moved into a journal is not gone; nor are
+damaged bytes, of which nobody knows how many messages they were.
 """
 
 from __future__ import annotations
@@ -52,12 +53,15 @@ def agree_to_loss(yes: bool) -> Agree:
 def _told(loss: Loss) -> str:
     from rmqctl.output.cells import human_size
 
-    messages = f"takes {counted(loss.messages, 'message')} away"
-    if not loss.files:
-        return messages
-    size = f"{human_size(loss.bytes)} in {counted(loss.files, 'file')}"
-    removed = f"removes or overwrites {size} and keeps nothing of it"
-    return f"{messages}, {removed}" if loss.messages else removed
+    told = []
+    if loss.messages:
+        told.append(f"takes {counted(loss.messages, 'message')} away")
+    if loss.skipped:
+        told.append(f"passes over {counted(loss.skipped, 'message')} that the group has not read")
+    if loss.files:
+        size = f"{human_size(loss.bytes)} in {counted(loss.files, 'file')}"
+        told.append(f"removes or overwrites {size} and keeps nothing of it")
+    return ", ".join(told)
 
 
 def require_agreed_file(path: Path, overwrite: bool, yes: bool) -> None:

@@ -46,7 +46,7 @@ VERBS: dict[str, Verb] = {
     "groups": Verb("rmqctl.commands.groups:groups", "look", "How far consumer groups have come, and how late."),
     "delays": Verb("rmqctl.commands.delays:delays", "look", "Delayed messages that wait, level by level."),
     "halves": Verb("rmqctl.commands.halves:halves", "look", "Transactional messages without an end."),
-    "dlq": Verb("rmqctl.commands.dlq:dlq", "look", "Messages that consumer groups gave up."),
+    "dlq": Verb("rmqctl.commands.dlq:dlq", "look", "Messages that groups gave up: list, redrive."),
     "predict": Verb("rmqctl.commands.predict:predict", "look", "What the next start of a broker will do."),
     "check": Verb("rmqctl.commands.check:check", "look", "Find everything that is wrong with a store."),
     "append": Verb("rmqctl.commands.append:append", "change", "Store one message, or many from a file."),
@@ -55,6 +55,7 @@ VERBS: dict[str, Verb] = {
     "clean": Verb("rmqctl.commands.clean:clean", "change", "Remove expired files, as the broker would."),
     "repair": Verb("rmqctl.commands.repair:repair", "change", "Fix what `check` finds."),
     "truncate": Verb("rmqctl.commands.truncate:truncate", "change", "End the commitlog at an offset of your choice."),
+    "offsets": Verb("rmqctl.commands.offsets:offsets", "change", "Offsets of groups: show, reset, merge …"),
     "undo": Verb("rmqctl.commands.undo:undo", "change", "Put a store back to before its last change."),
     "resume": Verb("rmqctl.commands.resume:resume", "change", "Finish a change that was interrupted."),
     "log": Verb("rmqctl.commands.log:log", "change", "The changes made to a store, and what they keep."),
@@ -137,6 +138,14 @@ class VerbGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def actions_of(command: click.Command) -> list[click.Command]:
+    """The commands that a verb is: itself, or those of its actions."""
+    if not isinstance(command, VerbGroup):
+        return [command]
+    found = (command.get_command(click.Context(command), name) for name in command.verbs)
+    return [action for action in found if action is not None]
 
 
 def _refuse_repeated(parent: click.Context, command: click.Command, arguments: list[str]) -> None:

@@ -20,12 +20,18 @@ from rmqctl.output.output import FORMATS, Output
 from rmqctl.output.times import parse_time
 
 if TYPE_CHECKING:
+    from rmqctl.store.offsets.decide import ResetTo
+
     _TimeParameter = click.ParamType[int]
     _TextParameter = click.ParamType[str]
+    _PlaceParameter = click.ParamType[ResetTo]
 else:
-    _TimeParameter = _TextParameter = click.ParamType  # older releases of click cannot be subscripted
+    _TimeParameter = _TextParameter = _PlaceParameter = click.ParamType  # older releases of click cannot be subscripted
 
 __all__ = ["STORE_VARIABLE", "StoreLocation", "locate_store"]  # for those who have the flags from here
+
+# in ms of 2001; no queue holds so many messages
+_SMALLEST_TIME = 10**12
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -103,7 +109,32 @@ class QueueFileSize(_TimeParameter):
         return -(-int(size) // UNIT_SIZE) * UNIT_SIZE
 
 
+class ResetPlace(_PlaceParameter):
+    """Where a group is set to: a time, an offset, or one of the ends."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ResetTo:
+        """Digits are an offset, as far as they are not a time in ms after 2001."""
+        from rmqctl.store.offsets.decide import ResetTo
+
+        if isinstance(value, ResetTo):
+            return value
+        text = str(value).strip().lower()
+        if text == "earliest":
+            return ResetTo("earliest")
+        if text == "latest":
+            return ResetTo("latest")
+        if text.isascii() and text.isdigit() and int(text[:20]) < _SMALLEST_TIME:
+            return ResetTo("offset", int(text))
+        try:
+            return ResetTo("time", parse_time(value))
+        except UsageError as error:
+            self.fail(f"{error.message}: {error.hint}, or an offset, earliest, latest", param, ctx)
+
+
 TIME = TimeType()
+PLACE = ResetPlace()
 OFFSET = click.IntRange(min=0)
 
 topic_option = Flag("-t", "--topic", metavar="TOPIC", help="Only this topic.")

@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     )
     from rmqctl.formats.hosts import Host
     from rmqctl.formats.message import Message, StoredMessage
-    from rmqctl.store.clean import CleanOptions, CleanReport
+    from rmqctl.store.answers.redrive import DeadChoice, Redrive
+    from rmqctl.store.clean import CleanOptions, CleanReport, Forecast, Unread
     from rmqctl.store.config.config import StoreConfig, read_broker_conf
     from rmqctl.store.export.export import ExportReport, Target
     from rmqctl.store.journal.log import Change
     from rmqctl.store.journal.plan import Loss
     from rmqctl.store.message_store import MessageStore
+    from rmqctl.store.offsets.change import OffsetsReport
+    from rmqctl.store.offsets.decide import ResetTo
     from rmqctl.store.predict import Prediction
     from rmqctl.store.read.get import GetResult
     from rmqctl.store.read.key_query import NotIndexedError, QueryResult
@@ -57,6 +60,8 @@ __all__ = [
     "Criteria",
     "Target",
     "CleanOptions",
+    "ResetTo",
+    "DeadChoice",
     # answers
     "PutResult",
     "PutStatus",
@@ -70,6 +75,10 @@ __all__ = [
     "RepairReport",
     "RebuildReport",
     "CleanReport",
+    "Forecast",
+    "Unread",
+    "OffsetsReport",
+    "Redrive",
     "ExportReport",
     "SnapshotReport",
     "VerifyReport",
@@ -102,6 +111,12 @@ _HOMES = {
     "Criteria": "rmqctl.store.read.message_filter",
     "Target": "rmqctl.store.export.export",
     "CleanOptions": "rmqctl.store.clean",
+    "ResetTo": "rmqctl.store.offsets.decide",
+    "DeadChoice": "rmqctl.store.answers.redrive",
+    "Redrive": "rmqctl.store.answers.redrive",
+    "OffsetsReport": "rmqctl.store.offsets.change",
+    "Forecast": "rmqctl.store.clean",
+    "Unread": "rmqctl.store.clean",
     "PutResult": "rmqctl.store.write.result",
     "PutStatus": "rmqctl.store.status",
     "GetResult": "rmqctl.store.read.get",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.formats.errors import RmqctlError, UsageError
+from rmqctl.formats.errors import CorruptError, RmqctlError, UsageError
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.readable_store import ReadableStore
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
-    from rmqctl.store.clean import CleanOptions, CleanReport
+    from rmqctl.store.clean import CleanOptions, CleanReport, Forecast, Unread
     from rmqctl.store.commitlog.walk import Progress
     from rmqctl.store.journal.log import Change
     from rmqctl.store.journal.plan import Agree
@@ -241,3 +242,24 @@ class ChangeableStore(ReadableStore):
         from rmqctl.store.clean import clean
 
         return clean(self.files, options, now=now, dry_run=dry_run, arguments=arguments)
+
+    def forecast_clean(self, options: CleanOptions | None = None, *, now: int | None = None) -> Forecast:
+        """When each file is going to be removed by a broker, by its age and by how full the disk is; `now` in ms.
+        Nothing is changed. RefusedError where it cannot be known what is deleted."""
+        from rmqctl.store.clean import forecast_clean, options_from_config
+
+        now = time.time_ns() // 1_000_000 if now is None else now
+        return forecast_clean(self.files, options or options_from_config(self.files.config), now)
+
+    def unread_before(
+        self,
+        min_offset: int,
+        *,
+        tell: Callable[[str], None] = lambda sentence: None,
+        on_damage: Callable[[CorruptError], None] = lambda error: None,
+    ) -> list[Unread]:
+        """What groups have not read and lose if the commitlog begins at physical offset `min_offset`, as a dry run of
+        `clean` says it will. `tell` takes what is not known."""
+        from rmqctl.store.clean import unread_before
+
+        return unread_before(self.files, min_offset, tell, on_damage)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from rmqctl.formats.errors import RefusedError, UsageError
-from rmqctl.store.changeable_store import ChangeableStore
+from rmqctl.store.offset_store import OffsetStore
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Mode = Literal["r", "rw"]
 
 
-class MessageStore(ChangeableStore):
+class MessageStore(OffsetStore):
     """One RocketMQ store, open for reading (`r`) or for reading and writing (`rw`). A context manager.
 
     `r` opens any store, broken, crashed or in use by a broker, and takes no lock. All looks work on it, and so do the

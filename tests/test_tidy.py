@@ -45,7 +45,7 @@ HOUSE = tuple(
     rmqctl.store.answers rmqctl.store.answers.where rmqctl.store.scan rmqctl.store.export rmqctl.store.dump
     rmqctl.store.survey
     rmqctl.store.journal.plan rmqctl.store.journal.kept rmqctl.store.journal.use rmqctl.store.journal
-    rmqctl.store.info rmqctl.store.clean
+    rmqctl.store.info rmqctl.store.clean rmqctl.store.offsets
     rmqctl.store.recover.mend rmqctl.store.recover
     rmqctl.store.check.catalogue rmqctl.store.check.cross rmqctl.store.check.log rmqctl.store.check.state
     rmqctl.store.check.queues rmqctl.store.check.index rmqctl.store.check rmqctl.store.predict
@@ -56,7 +56,7 @@ HOUSE = tuple(
     rmqctl.store.write.bulk rmqctl.store.write.opening rmqctl.store.write
     rmqctl.store.recover.bridge rmqctl.store.repair rmqctl.store.salvage rmqctl.store.snapshot
     rmqctl.store.answering_store rmqctl.store.readable_store rmqctl.store.changeable_store
-    rmqctl.store.message_store rmqctl.store
+    rmqctl.store.offset_store rmqctl.store.message_store rmqctl.store
     rmqctl.network.remoting rmqctl.network.topic_config rmqctl.network.unique_ids rmqctl.network.nameserver
     rmqctl.network.broker.tables rmqctl.network.broker.broker rmqctl.network.broker.writable_broker
     rmqctl.network.broker.transactions rmqctl.network.broker.send rmqctl.network.broker.delay rmqctl.network.broker

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,9 +19,13 @@ from rmqctl.output.cells import human_size
 from rmqctl.output.output import Output
 from rmqctl.output.span import SPAN
 from rmqctl.output.times import format_time, now_ms
+from rmqctl.reports.clean_output import ToldUnread, print_forecast
 from rmqctl.store.clean import CleanReport, options_from_config
 from rmqctl.store.clean.decision import Because, FileDecision
 from rmqctl.store.clean.plan import messages_before
+
+if TYPE_CHECKING:
+    from rmqctl.store.message_store import MessageStore
 
 # what a narrow terminal goes without, first first
 _DROPPABLE = ("detail", "kind", "modified_timestamp")
@@ -76,7 +80,8 @@ _KEPT = {
     is_flag=True,
     help="Even of a store that was not closed cleanly: then only expired commitlog files that `recover` does not need.",
 )
-@click.option("--now", "at", type=TIME, metavar="TIME", help="With --dry-run: as if it were this time.")
+@click.option("--now", "at", type=TIME, metavar="TIME", help="With --dry-run, --forecast: as if it were this time.")
+@click.option("--forecast", is_flag=True, help="Say when each file goes, by age and by the disk; change nothing.")
 @dry_run_option
 @yes_option
 def clean(
@@ -93,6 +98,7 @@ def clean(
     accept_gaps: bool,
     crashed: bool,
     at: int | None,
+    forecast: bool,
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -100,17 +106,16 @@ def clean(
 
     Commitlog files are removed by age, the oldest first, up to the first that is young or --batch-max; the last one is
     always kept. Then queue and index files that only point before the commitlog's new beginning are removed as well.
-    It says how many messages that takes away and asks, on a terminal; elsewhere it needs --yes. Defaults are those of
-    -c broker.conf, else the broker's. Without --scheduled neither the hour nor the disks matter.
+    It says how many messages that takes away, which groups have not read them, and asks, on a terminal; elsewhere it
+    needs --yes. Defaults are those of -c broker.conf, else the broker's. Without --scheduled neither the hour nor the
+    disks matter.
+
+    --forecast says when a broker would remove each file: by age, at its hour, and by how full the disk is.
 
     A store that was not closed cleanly has to be recovered first. Where its disk is too full for that, --crashed frees
     space without needing any: queues and index are kept, and a later `rmqctl clean` takes their files.
     """
-    if not scheduled and (delete_when is not None or disk_ratio is not None):
-        raise UsageError("--delete-when and --disk-ratio belong to the broker's own rule", hint="add --scheduled")
-    if at is not None and not dry_run:
-        raise UsageError("--now is for --dry-run only", hint="choose what is removed by --older-than")
-    config = broker_config(store)
+    _require_sense(scheduled, forecast, delete_when, disk_ratio, at, at_once=at_once, crashed=crashed, dry_run=dry_run)
     given: dict[str, Any] = {
         "reserved_time": older_than,
         "batch_maximum": batch_max,
@@ -119,29 +124,77 @@ def clean(
         "forced_after": interval_forcibly,
     }
     options = replace(
-        options_from_config(config),
+        options_from_config(broker_config(store)),
         at_once=at_once,
-        scheduled=scheduled,
+        scheduled=scheduled or forecast,
         accept_gaps=accept_gaps,
         crashed=crashed,
         **{name: value for name, value in given.items() if value is not None},
     )
     now = now_ms() if at is None else at
+    if forecast:
+        with open_store(store) as opened:
+            print_forecast(opened.forecast_clean(options, now=now), output, store.path)
+        return
     with open_store(store) as opened:
         plan = opened.clean(options, now=now, dry_run=True)
-        messages = messages_before(opened.files, plan.min_offset)
+        loss = _loss(opened, plan)
     if dry_run or not plan.removed:
-        _show(store.path, plan._replace(dry_run=dry_run), output, messages)
+        _show(store.path, plan._replace(dry_run=dry_run), output, loss)
         return
     if not yes:
-        _summarise(plan, output, messages)
-    if not agrees(f"removes {_what(plan, messages)} for good", yes=yes):
+        _summarise(plan, output, loss)
+    if not agrees(_asked(plan, loss), yes=yes):
         output.talk("nothing was removed")
         return
     # opened anew: under the lock the plan is made again from what is there then
     with open_store(store) as opened:
         report = opened.clean(options, now=now, arguments=sys.argv[1:])
-    _show(store.path, report, output, messages)
+    _show(store.path, report, output, loss)
+
+
+class _Loss(NamedTuple):
+    """What a cleaning takes: messages that consume queues lead to, None if not known; and what of it is unread."""
+
+    messages: int | None
+    unread: ToldUnread
+
+
+def _loss(opened: MessageStore, plan: CleanReport) -> _Loss:
+    unread = ToldUnread()
+    if plan.removed:
+        say = unread.unknown.append
+        unread.rows = opened.unread_before(plan.min_offset, tell=say, on_damage=lambda error: say(str(error)))
+    return _Loss(messages_before(opened.files, plan.min_offset), unread)
+
+
+def _require_sense(
+    scheduled: bool,
+    forecast: bool,
+    delete_when: str | None,
+    disk_ratio: int | None,
+    at: int | None,
+    *,
+    at_once: bool,
+    crashed: bool,
+    dry_run: bool,
+) -> None:
+    """UsageError for flags that contradict each other."""
+    if forecast and (at_once or crashed or dry_run):
+        raise UsageError(
+            "--forecast says what a broker would do, and changes nothing",
+            hint="leave out --at-once, --crashed and --dry-run",
+        )
+    if not (scheduled or forecast) and (delete_when is not None or disk_ratio is not None):
+        raise UsageError("--delete-when and --disk-ratio belong to the broker's own rule", hint="add --scheduled")
+    if at is not None and not (dry_run or forecast):
+        raise UsageError("--now is for --dry-run only", hint="choose what is removed by --older-than")
+
+
+def _asked(report: CleanReport, loss: _Loss) -> str:
+    """The question, which a person is asked."""
+    unread = f", {loss.unread.lost} of them unread by some group" if loss.unread.lost else ""
+    return f"removes {_what(report, loss.messages)} for good{unread}"
 
 
 def _what(report: CleanReport, messages: int | None) -> str:
@@ -150,7 +203,7 @@ def _what(report: CleanReport, messages: int | None) -> str:
     return files if messages is None else f"{counted(messages, 'message')} in {files}"
 
 
-def _summarise(report: CleanReport, output: Output, messages: int | None) -> None:
+def _summarise(report: CleanReport, output: Output, loss: _Loss) -> None:
     """Say on stderr what is removed and what is kept."""
     for note in report.notes:
         output.talk(f"note: {note}")
@@ -160,8 +213,9 @@ def _summarise(report: CleanReport, output: Output, messages: int | None) -> Non
         would = "would be" if report.dry_run else "was" if sum(gone.values()) == 1 else "were"
         sizes = human_size(report.bytes_freed)
         output.talk(f"{counted(sum(gone.values()), 'file')} {would} removed ({listed}), {sizes}")
-        if messages is not None:
-            output.talk(f"with them {counted(messages, 'message')} that consume queues lead to")
+        if loss.messages is not None:
+            output.talk(f"with them {counted(loss.messages, 'message')} that consume queues lead to")
+        loss.unread.tell(output)
         begins = "would begin" if report.dry_run else "begins"
         output.talk(f"the commitlog {begins} at {report.min_offset} instead of {report.min_offset_before}")
     else:
@@ -175,11 +229,11 @@ def _summarise(report: CleanReport, output: Output, messages: int | None) -> Non
         output.talk(f"{counted(count, _FILES[kind])} {is_kept}: {_KEPT[because]}")
 
 
-def _show(root: Path, report: CleanReport, output: Output, messages: int | None) -> None:
+def _show(root: Path, report: CleanReport, output: Output, loss: _Loss) -> None:
     if output.is_json:
-        output.record(_record(root, report))
+        output.record({**_record(root, report), "unread": loss.unread.records(), "unknown": loss.unread.unknown})
         return
-    _summarise(report, output, messages)
+    _summarise(report, output, loss)
     listed = [decision for decision in report.decisions if decision.goes or decision.kind in _ALWAYS_LISTED]
     output.rows(COLUMNS, [_row(root, decision, report.dry_run) for decision in listed], droppable=_DROPPABLE)
 

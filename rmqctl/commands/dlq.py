@@ -1,4 +1,4 @@
-"""`rmqctl dlq`: messages that consumer groups gave up."""
+"""`rmqctl dlq`: messages that consumer groups gave up, listed and given to them once more."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqctl.main import Verb, VerbGroup
 from rmqctl.options import StoreLocation, group_option, output_options, store_options, topic_option
 
 if TYPE_CHECKING:
@@ -27,20 +28,20 @@ _DROPPABLE = ("detail", "unique_key", "keys", "state")
 
 
 @click.command(
+    "list",
     epilog="""\b
 Examples:
   rmqctl dlq list -s DIR
   rmqctl dlq list -s DIR -g orders-consumer -t Orders
   rmqctl dlq list -s DIR --json | jq -r .origin_id | xargs -n 1 rmqctl query -s DIR -i
 
-Exit code 1: no dead letter matched, or damage is in the way, which is named."""
+Exit code 1: no dead letter matched, or damage is in the way, which is named.""",
 )
-@click.argument("action", metavar="list", type=click.Choice(["list"]))
 @store_options
 @group_option
 @topic_option.but(help="Only messages that came from this topic.")
 @output_options
-def dlq(store: StoreLocation, output: Output, action: str, group: str | None, topic: str | None) -> int:
+def list_letters(store: StoreLocation, output: Output, group: str | None, topic: str | None) -> int:
     """List the messages that consumer groups gave up (topics %DLQ%GROUP).
 
     Each with the topic and the id of the message that it was first, how often it was consumed in vain, and when it
@@ -60,3 +61,14 @@ def dlq(store: StoreLocation, output: Output, action: str, group: str | None, to
             otherwise,
             _DROPPABLE,
         )
+
+
+dlq = VerbGroup(
+    "dlq",
+    verbs={
+        "list": Verb("rmqctl.commands.dlq:list_letters", "look", "What was given up, and what it was first."),
+        "redrive": Verb("rmqctl.commands.dlq_redrive:redrive", "change", "Give it to its group once more."),
+    },
+    subcommand_metavar="ACTION [ARGS]...",
+    help="Messages that consumer groups gave up (topics %DLQ%GROUP).",
+)

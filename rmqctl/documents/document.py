@@ -13,7 +13,7 @@ from rmqctl.documents.findings import findings_document
 from rmqctl.documents.network import network_document
 from rmqctl.exit_codes import MEANINGS, exit_code_of
 from rmqctl.formats.errors import RmqctlError
-from rmqctl.main import GROUPS, PROGRAM, VERBS, cli
+from rmqctl.main import GROUPS, PROGRAM, VERBS, actions_of, cli
 from rmqctl.store.config.config_keys import config_document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +43,10 @@ def commands_document() -> str:
             if command is None:
                 raise AssertionError(f"{name} stands in the table of verbs but cannot be loaded")
             lines += ["", f"### {name}", "", "```", _help(command, f"{PROGRAM} {name}"), "```"]
+            for action in actions_of(command):
+                if action is not command:
+                    path = f"{name} {action.name}"
+                    lines += ["", f"#### {path}", "", "```", _help(action, f"{PROGRAM} {path}"), "```"]
     return "\n".join([*lines, ""])
 
 

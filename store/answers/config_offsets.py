@@ -14,6 +14,10 @@ from rmqctl.store.read.selection import OnDamage
 CONSUMER_FILE = "consumerOffset.json"
 DELAY_FILE = "delayOffset.json"
 OFFSET_TABLE = "offsetTable"
+GROUP_TABLE = "subscriptionGroupTable"
+"""In subscriptionGroup.json: the groups that a broker knows."""
+# what a broker and its tools consume with (SubscriptionGroupManager#init)
+_OWN_GROUPS = ("CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP")
 _SEPARATOR = "@"
 _BROADCAST_PARTS = 3
 _LARGEST_ID = 0x7FFFFFFF
@@ -57,6 +61,11 @@ def is_queue_id(text: str) -> bool:
 def whole_number(text: str) -> int | None:
     """The number of a queue or of a level, as is_queue_id has it, or a small count; None for any other text."""
     return int(text) if is_queue_id(text) else None
+
+
+def is_own_group(name: str) -> bool:
+    """Whether a group is one of the broker's own, or of its tools."""
+    return name.startswith(_OWN_GROUPS)
 
 
 def in_one(*details: str | None) -> str:

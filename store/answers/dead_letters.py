@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
@@ -14,11 +14,12 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
 DLQ_PREFIX = "%DLQ%"
+RETRY_PREFIX = "%RETRY%"
 DEAD = "dead"
 DAMAGED = "damaged"
 # the second of each pair is what the gRPC proxy writes
-_ORIGIN_TOPIC = ("RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
-_ORIGIN_ID = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
+ORIGIN_TOPIC = ("RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
+ORIGIN_ID = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 
 
 class DeadLetter(NamedTuple):
@@ -71,11 +72,6 @@ def _letters(view: QueueView, queue: AnyConsumeQueue, group: str, on_damage: OnD
         yield _letter(message, group, unit.queue_offset)
 
 
-def origin_id_of(properties: Mapping[str, str]) -> str | None:
-    """The id of the message that a retry or a dead letter was first; None where it does not say."""
-    return next((properties[name] for name in _ORIGIN_ID if name in properties), None)
-
-
 def _letter(message: StoredMessage, group: str, queue_offset: int) -> DeadLetter:
     properties = message.properties()
     return DeadLetter(
@@ -83,8 +79,8 @@ def _letter(message: StoredMessage, group: str, queue_offset: int) -> DeadLetter
         message.queue_id,
         queue_offset,
         DEAD,
-        next((properties[name] for name in _ORIGIN_TOPIC if name in properties), None),
-        origin_id_of(properties),
+        said_first(properties, ORIGIN_TOPIC),
+        said_first(properties, ORIGIN_ID),
         properties.get(names.UNIQUE_KEY),
         properties.get(names.KEYS),
         message.reconsume_times,
@@ -92,3 +88,8 @@ def _letter(message: StoredMessage, group: str, queue_offset: int) -> DeadLetter
         message.store_timestamp,
         message.physical_offset,
     )
+
+
+def said_first(properties: Mapping[str, str], either: Sequence[str]) -> str | None:
+    """What the first of these properties says that is there."""
+    return next((properties[name] for name in either if name in properties), None)

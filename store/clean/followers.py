@@ -35,7 +35,6 @@ def judge_queue(queue: AnyConsumeQueue, min_offset: int) -> Iterator[FileDecisio
     (MappedFileQueue#deleteExpiredFileByOffset)
     """
     kind = "consumequeue" if isinstance(queue, ConsumeQueue) else "batchconsumequeue"
-    unit_size = UNIT_SIZE if isinstance(queue, ConsumeQueue) else BATCH_UNIT_SIZE
     last = last_position(queue.files)
     stop: Because | None = None
     for position, file in enumerate(queue.files.files):
@@ -45,23 +44,30 @@ def judge_queue(queue: AnyConsumeQueue, min_offset: int) -> Iterator[FileDecisio
         if stop is not None:
             yield decision_on(kind, file, stop)
             continue
-        because, detail = _judge_units(queue, file, unit_size, min_offset)
+        because, detail = _judge_units(queue, file, min_offset)
         stop = None if because is Because.STALE else Because.BEHIND
         yield decision_on(kind, file, because, detail)
 
 
-def _judge_units(queue: AnyConsumeQueue, file: MappedFile, unit_size: int, min_offset: int) -> tuple[Because, str]:
+def _judge_units(queue: AnyConsumeQueue, file: MappedFile, min_offset: int) -> tuple[Because, str]:
     if file.size != queue.files.file_size:
         return Because.DAMAGED, f"{counted(file.size, 'byte')} instead of {queue.files.file_size}"
-    # both kinds of units begin with the physical offset and the size
-    head = file.read((file.size // unit_size - 1) * unit_size, 12)
-    physical_offset = int.from_bytes(head[:8], "big", signed=True)
-    size = int.from_bytes(head[8:], "big", signed=True)
-    if len(head) < 12 or size <= 0 or physical_offset < 0:
+    physical_offset = last_physical_offset(queue, file)
+    if physical_offset is None:
         return Because.DAMAGED, "its last unit is empty"
     if physical_offset < min_offset:
         return Because.STALE, f"its last unit points to {physical_offset}, before {min_offset}"
     return Because.STILL_USED, f"its last unit points to {physical_offset}"
+
+
+def last_physical_offset(queue: AnyConsumeQueue, file: MappedFile) -> int | None:
+    """Where the last unit of a full file of `queue` points to; None where it points to nothing."""
+    unit_size = UNIT_SIZE if isinstance(queue, ConsumeQueue) else BATCH_UNIT_SIZE
+    # both kinds of units begin with the physical offset and the size
+    head = file.read((file.size // unit_size - 1) * unit_size, 12)
+    physical_offset = int.from_bytes(head[:8], "big", signed=True)
+    size = int.from_bytes(head[8:], "big", signed=True)
+    return None if len(head) < 12 or size <= 0 or physical_offset < 0 else physical_offset
 
 
 def ext_of(files: StoreFiles, queue: ConsumeQueue) -> ConsumeQueueExt:

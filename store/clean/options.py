@@ -143,11 +143,18 @@ class DiskVerdict(NamedTuple):
     disk_full: bool
 
 
+def clamped_ratios(options: CleanOptions) -> tuple[int, int, int]:
+    """The ratios for the warning level, for forced cleaning and for cleaning at any hour, in percent, as they count."""
+    return (
+        _clamped(options.warning_ratio, _WARNING_RANGE),
+        _clamped(options.forcibly_ratio, _FORCIBLY_RANGE),
+        _clamped(options.maximum_ratio, _MAXIMUM_RANGE),
+    )
+
+
 def judge_disks(usage: DiskUsage, options: CleanOptions) -> DiskVerdict:
     """What the disks ask for (CleanCommitLogService#isSpaceToDelete, in its order)."""
-    warning = _clamped(options.warning_ratio, _WARNING_RANGE)
-    forcibly = _clamped(options.forcibly_ratio, _FORCIBLY_RANGE)
-    maximum = _clamped(options.maximum_ratio, _MAXIMUM_RANGE)
+    warning, forcibly, maximum = clamped_ratios(options)
     for percent in (usage.emptiest_commitlog, usage.consumequeue):
         if percent is not None and (percent > warning or percent > forcibly):
             return DiskVerdict(True, True, percent > warning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ def load_config(path: Path) -> ConfigFile | None:
     damage: CorruptError | None = None
     for candidate in (path, backup_of(path)):
         try:
-            loaded = _parsed(candidate)
+            loaded = parse_config_file(candidate)
         except CorruptError as error:
             damage = error
             continue
@@ -45,8 +46,8 @@ def load_config(path: Path) -> ConfigFile | None:
     return None
 
 
-def _parsed(path: Path) -> ConfigFile | None:
-    """One file; None if it is missing or empty."""
+def parse_config_file(path: Path) -> ConfigFile | None:
+    """One file alone; None if it is missing or empty. CorruptError, UnreadableError."""
     try:
         # one more than can be parsed: what is larger is refused there
         data = read_small_file(path, MAXIMUM_SIZE + 1)
@@ -76,13 +77,30 @@ def write_config(path: Path, content: Any) -> None:
     """
     text = format_config_json(content)
     io.make_directories(path.parent, flushed=True)
-    try:
-        old = _parsed(path)
-    except CorruptError:
-        old = None
+    old = next_backup(path)
     if old is not None:
-        io.write_whole(backup_of(path), path.read_bytes())
+        io.write_whole(backup_of(path), old)
     io.write_whole(path, text.encode("utf-8"))
+
+
+def next_backup(path: Path) -> bytes | None:
+    """What the backup of a config file is to hold once the file is replaced: what it holds now; None where that is of
+    no use. UnreadableError."""
+    try:
+        old = parse_config_file(path)
+    except CorruptError:
+        return None
+    return None if old is None else path.read_bytes()
+
+
+def next_version(version: Mapping[Any, Any], now: int) -> dict[str, Any]:
+    """The `dataVersion` of data that has changed at `now`, ms (DataVersion#nextVersion)."""
+    counter, state = version.get("counter"), version.get("stateVersion")
+    return {
+        "counter": (counter if isinstance(counter, int) else 0) + 1,
+        "stateVersion": state if isinstance(state, int) else 0,
+        "timestamp": now,
+    }
 
 
 def topic_type(entry: object) -> str | None:

@@ -71,23 +71,26 @@ class PlannedChange:
 
 
 @contextmanager
-def changing(files: StoreFiles, verb: str, terms: Terms, ends: Ends = lambda head: True) -> Iterator[PlannedChange]:
+def changing(
+    files: StoreFiles, verb: str, terms: Terms, ends: Ends = lambda head: True, *, mends: bool = True
+) -> Iterator[PlannedChange]:
     """A change of the store of `files` (which is stale afterwards) by the command `verb`.
 
     The block plans, by what it gets: the store opened anew under its lock, and a plan to fill. Nothing of the store is
     touched in it, and where it fails nothing is left. After it the plan is carried out, and interrupted changes of
     which `ends` says so are over: the store has been mended. A plan of nothing leaves no journal. In a dry run nothing
-    is locked, and nothing follows.
+    is locked, and nothing follows. `mends`: the change makes the store whole, whatever an earlier one left of it.
 
     StoreInUseError; RefusedError where another change waits for undo or resume; and as Journal.apply.
     """
     if terms.dry_run:
         with named(files.root):
-            refuse_unfinished(files.layout, mends=True)
-            keep_interrupted_sizes(files)
+            refuse_unfinished(files.layout, mends=mends)
+            if mends:
+                keep_interrupted_sizes(files)
             yield PlannedChange(files)
         return
-    with taken(files, mends=True) as store:
+    with taken(files, mends=mends) as store:
         journal = Journal(
             store.layout,
             verb,

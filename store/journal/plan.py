@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmqctl.store.files import io
 from rmqctl.store.files.blob import Spilled
 
 
@@ -70,11 +71,13 @@ Operation = WriteRange | ClearRange | Resize | CreateFile | MoveAway | Install
 
 class Loss(NamedTuple):
     """What a change takes away: good messages that the log does not have afterwards; and where nothing is kept, files
-    that are removed or overwritten, with the bytes of them that are gone for good."""
+    that are removed or overwritten, with the bytes of them that are gone for good. `skipped`: messages that groups have
+    not read and are set behind."""
 
     messages: int = 0
     files: int = 0
     bytes: int = 0
+    skipped: int = 0
 
 
 Agree = Callable[[Loss], None]
@@ -87,13 +90,15 @@ class Plan:
 
     What changes carries the time of the change, but for the files in `times` (mtime in ns): a broker deletes commitlog
     files by their age, the oldest first, so one that looks young would keep all behind it on the disk.
-    `messages_gone`: that it takes out of the log; `messages_made`: that are good ones only by it, fillers included.
+    `messages_gone`: that it takes out of the log; `messages_made`: that are good ones only by it, fillers included;
+    `messages_skipped`: that groups have not read and are set behind.
     """
 
     operations: list[Operation] = field(default_factory=list)
     times: dict[Path, int] = field(default_factory=dict)
     messages_gone: int = 0
     messages_made: int = 0
+    messages_skipped: int = 0
 
     def add(self, operation: Operation) -> None:
         """Add one operation at the end."""
@@ -105,6 +110,7 @@ class Plan:
         self.times |= other.times
         self.messages_gone += other.messages_gone
         self.messages_made += other.messages_made
+        self.messages_skipped += other.messages_skipped
 
     def __bool__(self) -> bool:
         return bool(self.operations)
@@ -126,10 +132,24 @@ class Plan:
     def loss(self, *, keeps: bool) -> Loss:
         """What it takes away, before it is carried out; `keeps`: a journal keeps what goes."""
         if keeps:
-            return Loss(self.messages_gone)
+            return Loss(self.messages_gone, skipped=self.messages_skipped)
         gone = [(operation.path, _gone_bytes(operation)) for operation in self.operations]
         files = {file for path, _ in gone for file in _files_at(path)}
-        return Loss(self.messages_gone, len(files), sum(size for _, size in gone))
+        return Loss(self.messages_gone, len(files), sum(size for _, size in gone), self.messages_skipped)
+
+
+Staging = Callable[[], Path] | None
+"""What gives the folder where new files are made; None to plan only."""
+
+
+def install_config(plan: Plan, staging: Staging, path: Path, data: bytes) -> None:
+    """Plan that the config file `path` is to hold `data`, which is written beside the store at once."""
+    staged = path
+    if staging is not None:
+        staged = staging() / "config" / path.name
+        io.make_directories(staged.parent)
+        io.write_whole(staged, data)
+    plan.add(Install(staged, path, len(data)))
 
 
 def _gone_bytes(operation: Operation) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc, property_crc_text
@@ -14,8 +12,7 @@ from rmqctl.formats.message import FrameDamage
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.commitlog.one_message import frame_without_crc
 from rmqctl.store.config.config_files import backup_of, load_config
-from rmqctl.store.files import io
-from rmqctl.store.journal.plan import Install, Plan, Resize, WriteRange
+from rmqctl.store.journal.plan import Plan, Resize, Staging, WriteRange, install_config
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.store_files import StoreFiles
 
@@ -59,10 +56,6 @@ def mend_checksum(files: StoreFiles, finding: Finding, plan: Plan) -> None:
     plan.times[file.path] = file.path.stat().st_mtime_ns
 
 
-Staging = Callable[[], Path] | None
-"""Where new files are made; None to plan only."""
-
-
 def mend_config(finding: Finding, plan: Plan, staging: Staging) -> None:
     """Plan the mend of one damaged or missing config file."""
     path = finding.file
@@ -71,7 +64,7 @@ def mend_config(finding: Finding, plan: Plan, staging: Staging) -> None:
         assert isinstance(finding.expected, int)
         plan.add(Resize(path, finding.expected))
     else:
-        _install(plan, staging, path, backup_of(path).read_bytes())
+        install_config(plan, staging, path, backup_of(path).read_bytes())
 
 
 def mend_offsets(files: StoreFiles, codes: set[str], plan: Plan, staging: Staging) -> None:
@@ -82,7 +75,7 @@ def mend_offsets(files: StoreFiles, codes: set[str], plan: Plan, staging: Stagin
         loaded = load_config(path)
         table = loaded.content.get("offsetTable") if loaded is not None and isinstance(loaded.content, dict) else None
         if loaded is not None and isinstance(table, dict) and judge(files, table, codes):
-            _install(plan, staging, path, format_config_json(loaded.content).encode("utf-8"))
+            install_config(plan, staging, path, format_config_json(loaded.content).encode("utf-8"))
 
 
 def _consumer(files: StoreFiles, table: dict[Any, Any], codes: set[str]) -> bool:
@@ -117,12 +110,3 @@ def _wanted(files: StoreFiles, topic: str, queue_id: int, offset: Any, codes: se
     if behind not in codes or (queue is None and topic != SCHEDULE_TOPIC):
         return offset
     return min(offset, end)
-
-
-def _install(plan: Plan, staging: Staging, path: Path, data: bytes) -> None:
-    staged = path
-    if staging is not None:
-        staged = staging() / "config" / path.name
-        io.make_directories(staged.parent)
-        io.write_whole(staged, data)
-    plan.add(Install(staged, path, len(data)))

@@ -45,7 +45,11 @@ LOOKS: tuple[tuple[str, ...], ...] = (
     ("groups", "-t", "T", "--json"),
     ("delays", "--json"),
     ("halves", "--json"),
-    ("dlq", "list", "--json"),
+    ("dlq list", "--json"),
+    ("dlq redrive", "-g", "T", "--dry-run"),
+    ("offsets show", "--json"),
+    ("offsets lint",),
+    ("clean", "--forecast", "--json"),
     ("query", "-t", "T", "-q", "0", "-o", "0"),
     ("query", "-o", "0", "--json"),
     ("query", "-o", "9223372036854775807"),
@@ -69,6 +73,8 @@ CHANGES: tuple[tuple[str, ...], ...] = (
     ("recover", "--full", "--cut", "--yes"),
     ("rebuild",),
     ("append", "-t", "T", "--body", "x"),
+    ("offsets set", "-g", "G", "-t", "T", "-q", "0", "-o", "1", "--new-group", "--anywhere", "--yes"),
+    ("offsets reset", "-g", "G", "-t", "T", "--to", "earliest", "--new-group", "--yes"),
     ("repair", "--yes"),
     ("salvage", "STORE", "--to", "OUT/new"),
     ("salvage", "STORE", "--to", "OUT/new", "--offsets", "renumber", "--stale", "--json"),
@@ -129,8 +135,9 @@ def _dumps(store: Path) -> list[tuple[str, ...]]:
 def _run(command: tuple[str, ...], store: Path) -> dict[str, Any]:
     out = store.parent
     given = [part.replace("STORE", str(store)).replace("OUT", str(out)) for part in command]
+    given[:1] = verb = given[0].split()
     if command[0] not in ("dump", "salvage"):
-        given[1:1] = ["-s", str(store)]
+        given[len(verb) : len(verb)] = ["-s", str(store)]
     used = _used(out)
     reset_peak()
     before, began = peak(), time.process_time()

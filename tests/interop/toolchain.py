@@ -75,6 +75,18 @@ def clients(version: str) -> Toolchain:
     return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
 
 
+def broker(version: str) -> Toolchain:
+    """The whole broker, name server and mqadmin of `version` with our programs that run them."""
+    label = f"broker-{version}"
+    java = _java()
+    with _locked(cache_folder()) as cache:
+        jars = _jars(label, cache)
+        folders = [SOURCES / "broker", SOURCES / "clients" / "v5"]
+        sources = [source for folder in folders for source in folder.rglob("*.java")]
+        classes = _compiled(f"classes-{label}", sources, cache, jars, java)
+    return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
+
+
 def cache_folder() -> Path:
     """Where jars and classes are kept: RMQCTL_INTEROP_CACHE, else .interop in the repository, which git ignores."""
     given = os.environ.get("RMQCTL_INTEROP_CACHE")

@@ -43,8 +43,17 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["delays", "--json"],
         ["halves"],
         ["halves", "--json"],
-        ["dlq", "list"],
-        ["dlq", "list", "--json"],
+        ["dlq list"],
+        ["dlq list", "--json"],
+        ["dlq redrive", "-g", "g-retry", "--dry-run"],
+        ["dlq redrive", "-g", "GroupA", "-o", "-"],
+        ["offsets show"],
+        ["offsets show", "--json"],
+        ["offsets lint"],
+        ["offsets lint", "--json"],
+        ["offsets reset", "-g", "g-retry", "-t", topic, "--to", "latest", "--dry-run"],
+        ["clean", "--forecast"],
+        ["clean", "--forecast", "--json"],
         ["query", "-o", row["phyOffset"]],
         ["query", "-o", row["phyOffset"] + 1, "--json"],
         ["query", "-i", row["msgId"], "--json"],
@@ -55,7 +64,7 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["query", "-t", topic, "-q", queue, "-o", row["queueOffset"]],
         ["query", "-t", topic, "--at", row["storeTimestamp"]],
     ]
-    looks = [[one[0], *where, *one[1:]] for one in wanted]
+    looks = [[*str(one[0]).split(), *where, *one[1:]] for one in wanted]
     return looks + [["dump", path, *more] for path in _files_to_dump(store) for more in ([], ["--hex", "-n", 40])]
 
 

@@ -28,7 +28,7 @@ from rmqctl.formats.errors import (
     UsageError,
     WriteFailedError,
 )
-from rmqctl.main import GROUPS, VERBS, Verb, VerbGroup, cli, main
+from rmqctl.main import GROUPS, VERBS, Verb, VerbGroup, actions_of, cli, main
 from rmqctl.reports.outcome import concluded
 from rmqctl.store.installed import how_to_add
 from tests import processes
@@ -239,13 +239,19 @@ def test_every_verb_of_the_table_exists_and_explains_itself(name: str, capsys: p
     assert main([name, "--help"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(f"Usage: rmqctl {name} ")
-    for parameter in command.params:
-        assert not isinstance(parameter, click.Option) or parameter.help, f"{parameter.name} has no help"
+    for action in actions_of(command):
+        for parameter in action.params:
+            assert not isinstance(parameter, click.Option) or parameter.help, f"{parameter.name} has no help"
+    for one in command.verbs if isinstance(command, VerbGroup) else ():
+        assert main([name, one, "--help"]) == 0
+        assert capsys.readouterr().out.startswith(f"Usage: rmqctl {name} {one} ")
 
 
 def test_every_command_module_is_in_the_table() -> None:
     modules = {path.stem for path in (ROOT / "rmqctl" / "commands").glob("*.py")} - {"__init__"}
-    assert {verb.target.split(":")[0].rpartition(".")[2] for verb in VERBS.values()} >= {
+    commands = [cli.get_command(click.Context(cli), name) for name in VERBS]
+    verbs = [*VERBS.values(), *(one for each in commands if isinstance(each, VerbGroup) for one in each.verbs.values())]
+    assert {verb.target.split(":")[0].rpartition(".")[2] for verb in verbs} >= {
         module for module in modules if not module.startswith("_")
     }
 

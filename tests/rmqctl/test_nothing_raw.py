@@ -110,6 +110,7 @@ def _on_the_wire(namesrv: str, more: list[str]) -> Iterator[list[object]]:
 
 
 def _questions(last: int) -> Iterator[list[object]]:
+    """The same of where a message is, and how far groups have come."""
     yield ["where", KEY]
     yield ["where", KEY, "-t", f"None{NASTY}", "-g", NASTY]
     yield ["where", NASTY, "-g", NASTY, "--tag", NASTY]
@@ -122,10 +123,30 @@ def _questions(last: int) -> Iterator[list[object]]:
     yield ["groups", "-g", NASTY, "--tag", NASTY]
 
 
-def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]:
-    at: list[object] = ["-s", store]
-    yield from ([look[0], *at, *look[1:], *more] for look in _questions(last))
-    for look in (
+def _of_groups(store: Path) -> tuple[list[object], ...]:
+    """The same of what belongs to groups."""
+    return (
+        ["dlq list"],
+        ["dlq redrive", "-g", GROUP, "--dry-run"],
+        ["dlq redrive", "-g", GROUP, "--dry-run", "--into", "origin"],
+        ["dlq redrive", "-g", NASTY, "--dry-run"],
+        ["offsets show"],
+        ["offsets show", "-g", NASTY],
+        ["offsets lint"],
+        ["offsets set", "-g", GROUP, "-t", TOPIC, "-q", 0, "-o", 10**9, "--dry-run", "--anywhere"],
+        ["offsets set", "-g", NASTY, "-t", TOPIC, "-q", 0, "-o", 1, "--dry-run"],
+        ["offsets reset", "-g", GROUP, "-t", TOPIC, "--to", "earliest", "--dry-run"],
+        ["offsets reset", "-g", GROUP, "-t", NASTY, "--to", NASTY, "--dry-run"],
+        ["offsets copy", "-g", GROUP, "--to", NASTY, "--new-group", "--dry-run"],
+        ["offsets merge", store / "config" / "consumerOffset.json", "--dry-run"],
+        ["offsets merge", store.parent / f"bad{NASTY}.jsonl", "--dry-run"],
+        ["clean", "--forecast"],
+    )
+
+
+def _looks(store: Path, last: int) -> tuple[list[object], ...]:
+    """What is asked of the store, and changes that are only planned."""
+    return (
         ["info"],
         ["info", "--quick"],
         ["ls"],
@@ -141,7 +162,6 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         ["predict", "--broker", "4.9.8"],
         ["delays"],
         ["halves"],
-        ["dlq", "list"],
         ["query", "-o", last],
         ["query", "-o", 4000],
         ["query", "-t", TOPIC, "-k", KEY],
@@ -169,8 +189,13 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         ["undo", f"20{NASTY}", "--dry-run"],
         ["resume", "--dry-run"],
         ["log", "--prune", NASTY],
-    ):
-        yield [look[0], *at, *look[1:], *more]
+    )
+
+
+def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]:
+    at: list[object] = ["-s", store]
+    for look in (*_looks(store, last), *_of_groups(store), *_questions(last)):
+        yield [*str(look[0]).split(" "), *at, *look[1:], *more]
     if more:
         return
     yield ["export", *at, "-", "--format", "jsonl"]

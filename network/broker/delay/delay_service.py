@@ -7,10 +7,11 @@ from typing import Any
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, WriteFailedError
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.network.broker.tables.config_table import config_table, next_version
+from rmqctl.network.broker.tables.config_table import config_table
 from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, offsets_of
 from rmqctl.store.answers.half_topics import HALF_TOPIC
+from rmqctl.store.config.config_files import next_version
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.unit import QueueUnit
 

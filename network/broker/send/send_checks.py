@@ -9,7 +9,8 @@ from rmqctl.network.broker.tables.topics import DEFAULT_TOPIC, topic_problem
 from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import RequestError
-from rmqctl.network.topic_config import PERM_INHERIT, PERM_WRITE, RETRY_PREFIX, TopicConfig
+from rmqctl.network.topic_config import PERM_INHERIT, PERM_WRITE, TopicConfig
+from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 
 _NOT_ALLOWED = frozenset(
     "SCHEDULE_TOPIC_XXXX RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC "

@@ -19,9 +19,9 @@ from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, Reply, RequestError, Service
-from rmqctl.network.topic_config import RETRY_PREFIX, TopicConfig
+from rmqctl.network.topic_config import TopicConfig
 from rmqctl.network.unique_ids import UniqueIds
-from rmqctl.store.answers.dead_letters import DLQ_PREFIX
+from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
 from rmqctl.store.write.result import PutResult
 
 _MULTI_TAGS_FLAG = 2

@@ -40,13 +40,3 @@ def config_table(
     rows, version = content.get(table), content.get("dataVersion")
     rows = rows if isinstance(rows, dict) else {}
     return ConfigTable(rows, version if isinstance(version, dict) else NO_VERSION, content)
-
-
-def next_version(version: Mapping[Any, Any], now: int) -> dict[str, Any]:
-    """The version of data that has changed at `now`, ms (DataVersion#nextVersion)."""
-    counter, state = version.get("counter"), version.get("stateVersion")
-    return {
-        "counter": (counter if isinstance(counter, int) else 0) + 1,
-        "stateVersion": state if isinstance(state, int) else 0,
-        "timestamp": now,
-    }

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rmqctl.network.broker.tables.config_table import config_table, next_version
+from rmqctl.network.broker.tables.config_table import config_table
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import RequestError, Tell
 from rmqctl.store.answers.config_offsets import CONSUMER_FILE, OFFSET_TABLE, offset_key, offsets_of
+from rmqctl.store.config.config_files import next_version
 from rmqctl.store.store_files import StoreFiles
 
 _SEPARATOR = "@"

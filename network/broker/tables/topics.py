@@ -7,10 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from rmqctl.network.broker.tables.config_table import config_table, next_version
+from rmqctl.network.broker.tables.config_table import config_table
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import RequestError, Tell
-from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, RETRY_PREFIX, TopicConfig, retry_topic, topic_from_bean
+from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, TopicConfig, retry_topic, topic_from_bean
+from rmqctl.store.answers.dead_letters import RETRY_PREFIX
+from rmqctl.store.config.config_files import next_version
 from rmqctl.store.store_files import StoreFiles
 
 _SYSTEM_TOPICS = frozenset(

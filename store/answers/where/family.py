@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.answers.dead_letters import DLQ_PREFIX, origin_id_of
+from rmqctl.store.answers.dead_letters import DLQ_PREFIX, ORIGIN_ID, said_first
 from rmqctl.store.answers.half_topics import GIVEN_UP_TOPIC, HALF_TOPIC
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 
@@ -50,7 +50,7 @@ def role_of(message: StoredMessage) -> Role:
 def _was_consumed(message: StoredMessage) -> bool:
     """Whether it is a copy that a broker made when a group could not consume it, not one sent to its topic as it is."""
     properties = message.properties()
-    return message.reconsume_times > 0 or "RETRY_TOPIC" in properties or origin_id_of(properties) is not None
+    return message.reconsume_times > 0 or "RETRY_TOPIC" in properties or said_first(properties, ORIGIN_ID) is not None
 
 
 def group_of_hop(message: StoredMessage) -> str:
@@ -122,7 +122,7 @@ def families(messages: Iterable[StoredMessage]) -> list[Family]:
 
 def _first_id(message: StoredMessage) -> str:
     """What stands in for a unique key: the id that the message had when it was consumed first."""
-    return origin_id_of(message.properties()) or message.message_id
+    return said_first(message.properties(), ORIGIN_ID) or message.message_id
 
 
 def _families_of(same: list[StoredMessage]) -> list[Family]:
@@ -139,7 +139,7 @@ def _families_of(same: list[StoredMessage]) -> list[Family]:
     found = [Family(key, [one], again=[other for other in sent if other is not one]) for one in sent]
     left: dict[str | None, Family] = {}
     for hop in hops:
-        origin = origin_id_of(hop.properties())
+        origin = said_first(hop.properties(), ORIGIN_ID)
         owners = [family for family in found if family.sent[0].message_id == origin]
         # a client that could not send it back names the unique key instead (DefaultMQPushConsumerImpl#sendMessageBack)
         owner = owners[0] if owners else found[0] if len(found) == 1 and origin in (key, None) else None

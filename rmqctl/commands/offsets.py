@@ -1,0 +1,127 @@
+"""`rmqctl offsets`: what config/ says of the groups' offsets, what is wrong with it, and the verbs that change it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.main import Verb, VerbGroup
+from rmqctl.options import (
+    StoreLocation,
+    group_option,
+    output_options,
+    queue_option,
+    store_options,
+    topic_option,
+)
+
+if TYPE_CHECKING:
+    from rmqctl.output.output import Output
+
+_SHOWN = (
+    "kind",
+    "group",
+    "topic",
+    "queue_id",
+    "offset",
+    "backup_offset",
+    "min_offset",
+    "max_offset",
+    "detail",
+)
+_SHOWN_DROPPABLE = ("kind", "min_offset", "detail")
+_PROBLEMS = ("weight", "problem", "file", "group", "topic", "queue_id", "found", "expected", "detail")
+_PROBLEMS_DROPPABLE = ("file", "expected")
+_CHANGES = "rmqctl.commands.offsets_change"
+_VERBS = {
+    "show": Verb("rmqctl.commands.offsets:show", "look", "What is kept, beside its backup."),
+    "lint": Verb("rmqctl.commands.offsets:lint", "look", "What is wrong with what is kept."),
+    "set": Verb(f"{_CHANGES}:set_one", "change", "One queue of a group to an offset."),
+    "reset": Verb(f"{_CHANGES}:reset", "change", "A group to a time, an offset or an end."),
+    "copy": Verb(f"{_CHANGES}:copy", "change", "The offsets of a group for another one."),
+    "merge": Verb(f"{_CHANGES}:merge", "change", "Offsets of another consumerOffset.json."),
+}
+
+
+@click.command("show")
+@store_options
+@group_option
+@topic_option
+@queue_option
+@output_options
+def show(store: StoreLocation, output: Output, group: str | None, topic: str | None, queue_id: int | None) -> int:
+    """Show what config/consumerOffset.json says, what its backup says, and delayOffset.json with its own.
+
+    `offset` is that of the next message to be consumed; of a delay level that of the next one to be delivered. How far
+    behind a group is with it says `rmqctl groups`.
+    """
+    from rmqctl.formats.errors import NotFoundError
+    from rmqctl.opening import open_store
+    from rmqctl.reports.answer import tell_answer
+
+    with open_store(store) as opened:
+        is_all = group is None and topic is None and queue_id is None
+        config = opened.files.layout.config
+        return tell_answer(
+            output,
+            _SHOWN,
+            lambda tell, on_damage: opened.offsets(group, topic, queue_id, tell=tell, on_damage=on_damage),
+            NotFoundError("no offset is kept" if is_all else "no offset matched", hint=f"they are kept in {config}"),
+            _SHOWN_DROPPABLE,
+        )
+
+
+@click.command(
+    "lint",
+    epilog="""\b
+Problems:
+  damaged, missing     a file as a whole: what a broker does with it
+  data-version         the version of the data, which a master that comes back goes by
+  malformed-key, malformed-entry, malformed-offset, queue-twice, negative
+  unknown-topic, unknown-queue, unknown-group, unknown-level
+  retry-without-group, retry-of-another
+  before-beginning, past-end
+  backup-differs       the backup, which is older, is further
+
+Exit code 1: there are errors or warnings. Notices alone are no reason to do anything.""",
+)
+@store_options
+@output_options
+def lint(store: StoreLocation, output: Output) -> int:
+    """Say what is wrong with the files of offsets, or odd about them: the offsets of groups, those of delay levels, and
+    the backups of both."""
+    from rmqctl.opening import open_store
+
+    worst = exit_codes.OK
+    with open_store(store) as opened:
+        rows = []
+        for problem in opened.lint_offsets(tell=output.talk):
+            if problem.weight != "notice":
+                worst = exit_codes.DAMAGE_OR_NOTHING
+            is_inside = problem.file.is_relative_to(store.path)
+            place = problem.file.relative_to(store.path) if is_inside else problem.file
+            rows.append({**problem._asdict(), "file": str(place)})
+    count = output.rows(_PROBLEMS, rows, droppable=_PROBLEMS_DROPPABLE)
+    if not count:
+        output.talk("nothing is wrong with the offsets")
+    return worst
+
+
+offsets = VerbGroup(
+    "offsets",
+    verbs=_VERBS,
+    subcommand_metavar="ACTION [ARGS]...",
+    help="Offsets of consumer groups: look at them, and change them with the broker stopped.\n\n"
+    "Every change is planned and journalled: --dry-run shows it, and `rmqctl undo` gives the old files back, byte for "
+    "byte.",
+    epilog="""\b
+Examples:
+  rmqctl offsets show -s DIR -g GROUP
+  rmqctl offsets reset -s DIR -g GROUP -t TOPIC --to '2h ago' --dry-run
+  rmqctl offsets merge -s DIR /backup/config/consumerOffset.json --take larger
+
+Stop the clients of a group, or restart them, before the broker starts again: they
+commit the offsets that they remember over those that are set here.""",
+)

@@ -1,0 +1,325 @@
+"""`rmqctl offsets set | reset | copy | merge`: changes of the groups' offsets."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.confirm import agree_to_loss
+from rmqctl.formats.errors import StoreInUseError
+from rmqctl.formats.wording import counted
+from rmqctl.options import (
+    PLACE,
+    StoreLocation,
+    dry_run_option,
+    group_option,
+    journal_option,
+    offset_option,
+    output_options,
+    queue_option,
+    store_options,
+    topic_option,
+    yes_option,
+)
+
+if TYPE_CHECKING:
+    from rmqctl.output.output import Output
+    from rmqctl.store.message_store import MessageStore
+    from rmqctl.store.offsets.change import OffsetsReport
+    from rmqctl.store.offsets.decide import Preference, ResetTo
+
+_COLUMNS = ("group", "topic", "queue_id", "before", "after", "skipped", "again", "max_offset", "detail")
+_DROPPABLE = ("detail", "max_offset")
+
+new_group_option = click.option("--new-group", is_flag=True, help="The group need not be known yet.")
+
+
+def change_options(command: Callable[..., int]) -> Callable[..., int]:
+    """What every change of offsets takes."""
+    return dry_run_option(journal_option(yes_option(output_options(command))))
+
+
+@click.command(
+    "set",
+    epilog="""\b
+Example:
+  rmqctl offsets set -s DIR -g orders -t Orders -q 3 -o 1200
+
+While the broker runs:
+  mqadmin resetOffsetByTime -n NAMESRV -g GROUP -t TOPIC -b BROKER -q N -o OFFSET -s now""",
+)
+@store_options
+@group_option.but(required=True, help="The consumer group.")
+@topic_option.but(required=True, help="The topic.")
+@queue_option.but(required=True, help="The queue.")
+@offset_option.but(required=True, help="The next message that the group is to get.")
+@click.option("--anywhere", is_flag=True, help="Also outside of the queue, or of one that has no files.")
+@new_group_option
+@change_options
+def set_one(
+    store: StoreLocation,
+    output: Output,
+    *,
+    group: str,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    anywhere: bool,
+    new_group: bool,
+    dry_run: bool,
+    journal_in: Path | None,
+    yes: bool,
+) -> int:
+    """Set a group to an offset in one queue."""
+    live = f"mqadmin resetOffsetByTime -g {group} -t {topic} -b BROKER -q {queue_id} -o {offset} -s now"
+    return _changed(
+        store,
+        output,
+        live,
+        lambda opened: opened.set_offset(
+            group,
+            topic,
+            queue_id,
+            offset,
+            new_group=new_group,
+            anywhere=anywhere,
+            dry_run=dry_run,
+            arguments=sys.argv[1:],
+            journal_in=journal_in,
+            agree=agree_to_loss(yes),
+        ),
+        dry_run,
+    )
+
+
+@click.command(
+    "reset",
+    epilog="""\b
+Examples:
+  rmqctl offsets reset -s DIR -g orders -t Orders --to 2026-11-20T09:00 --dry-run
+  rmqctl offsets reset -s DIR -g orders -t Orders --to '2h ago'
+  rmqctl offsets reset -s DIR -g orders -t Orders --to latest --yes
+  rmqctl offsets reset -s DIR -g orders -t Orders -q 3 --to 1200
+
+While the broker runs:
+  mqadmin resetOffsetByTime -n NAMESRV -g GROUP -t TOPIC -s MS_SINCE_1970""",
+)
+@store_options
+@group_option.but(required=True, help="The consumer group.")
+@topic_option.but(required=True, help="The topic.")
+@queue_option
+@click.option(
+    "--to",
+    type=PLACE,
+    required=True,
+    metavar="TIME|OFFSET|earliest|latest",
+    help="Where to: a time as -b of other verbs takes it, an offset, the first message that is left, or the end.",
+)
+@new_group_option
+@change_options
+def reset(
+    store: StoreLocation,
+    output: Output,
+    *,
+    group: str,
+    topic: str,
+    queue_id: int | None,
+    to: ResetTo,
+    new_group: bool,
+    dry_run: bool,
+    journal_in: Path | None,
+    yes: bool,
+) -> int:
+    """Set a group in all queues of a topic, or in one, to a time, an offset, or either end.
+
+    A time means the first message stored at or after it, as for `rmqctl query --at`. Where that passes over messages
+    that the group has not read, it says how many and asks. The group's retry topic is another one: its messages wait
+    for it as before.
+    """
+    return _changed(
+        store,
+        output,
+        _live_reset(group, topic, to),
+        lambda opened: opened.reset_offsets(
+            group,
+            topic,
+            to,
+            queue_id,
+            new_group=new_group,
+            dry_run=dry_run,
+            arguments=sys.argv[1:],
+            journal_in=journal_in,
+            agree=agree_to_loss(yes),
+        ),
+        dry_run,
+    )
+
+
+@click.command(
+    "copy",
+    epilog="""\b
+Example:
+  rmqctl offsets copy -s DIR -g orders --to orders-blue --new-group
+
+While the broker runs:
+  mqadmin cloneGroupOffset -n NAMESRV -s GROUP -d OTHER -t TOPIC""",
+)
+@store_options
+@group_option.but(required=True, help="The group whose offsets are copied.")
+@click.option("--to", "target", required=True, metavar="OTHER", help="The group that gets them.")
+@topic_option
+@new_group_option
+@change_options
+def copy(
+    store: StoreLocation,
+    output: Output,
+    *,
+    group: str,
+    target: str,
+    topic: str | None,
+    new_group: bool,
+    dry_run: bool,
+    journal_in: Path | None,
+    yes: bool,
+) -> int:
+    """Give a group the offsets of another one, in all of its topics or in one. Its retry topic is left out."""
+    return _changed(
+        store,
+        output,
+        f"mqadmin cloneGroupOffset -s {group} -d {target} -t {topic or 'TOPIC'}",
+        lambda opened: opened.copy_offsets(
+            group,
+            target,
+            topic,
+            new_group=new_group,
+            dry_run=dry_run,
+            arguments=sys.argv[1:],
+            journal_in=journal_in,
+            agree=agree_to_loss(yes),
+        ),
+        dry_run,
+    )
+
+
+@click.command(
+    "merge",
+    epilog="""\b
+Examples:
+  rmqctl offsets merge -s DIR /backup/config/consumerOffset.json --take larger --dry-run
+  rmqctl offsets merge -s DIR DIR/config/consumerOffset.json.bak --take replace -g orders""",
+)
+@store_options
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--take",
+    "prefer",
+    type=click.Choice(["larger", "smaller", "replace"]),
+    help="Of offsets that differ: the larger, the smaller, or that of FILE. Needed where any differ.",
+)
+@group_option
+@topic_option
+@change_options
+def merge(
+    store: StoreLocation,
+    output: Output,
+    *,
+    file: Path,
+    prefer: Preference | None,
+    group: str | None,
+    topic: str | None,
+    dry_run: bool,
+    journal_in: Path | None,
+    yes: bool,
+) -> int:
+    """Take over the offsets of FILE, another consumerOffset.json: what is missing here, and what differs as you say.
+
+    Offsets that only this store has stay. Conflicts are those that differ: the column `detail` shows both.
+    """
+    return _changed(
+        store,
+        output,
+        None,
+        lambda opened: opened.merge_offsets(
+            file,
+            prefer,
+            group,
+            topic,
+            dry_run=dry_run,
+            arguments=sys.argv[1:],
+            journal_in=journal_in,
+            agree=agree_to_loss(yes),
+        ),
+        dry_run,
+    )
+
+
+def _live_reset(group: str, topic: str, to: ResetTo) -> str:
+    if to.kind == "latest":
+        return f"mqadmin skipAccumulatedMessage -g {group} -t {topic}"
+    if to.kind == "offset":
+        return f"mqadmin resetOffsetByTime -g {group} -t {topic} -b BROKER -q QUEUE -o {to.value} -s now"
+    return f"mqadmin resetOffsetByTime -g {group} -t {topic} -s {to.value}"
+
+
+@contextlib.contextmanager
+def _naming_live(live: str | None) -> Iterator[None]:
+    """Where a broker has the store: what does the same through it."""
+    try:
+        yield
+    except StoreInUseError as error:
+        through = f"`{live}` does it through the broker" if live else "no command of mqadmin does it through the broker"
+        error.hint = "; ".join(filter(None, [error.hint, through]))
+        raise
+
+
+def _changed(
+    store: StoreLocation,
+    output: Output,
+    live: str | None,
+    change: Callable[[MessageStore], OffsetsReport],
+    dry_run: bool,
+) -> int:
+    """Make a change, and print it."""
+    from rmqctl.opening import open_store, tell_if_open
+
+    with _naming_live(live), open_store(store) as opened:
+        if dry_run:
+            tell_if_open(opened)
+        report = change(opened)
+    _print(report, output, store)
+    return exit_codes.OK
+
+
+def _print(report: OffsetsReport, output: Output, store: StoreLocation) -> None:
+    from rmqctl.reports.recover_output import print_operations, undo_advice
+
+    for note in report.notes:
+        output.talk(f"note: {note}")
+    rows = [row._asdict() for row in report.rows]
+    if output.is_json:
+        output.record({**{name: getattr(report, name) for name in report.__slots__}, "rows": rows})
+        return
+    shown = [row for row, change in zip(rows, report.rows, strict=True) if change.is_change or change.detail]
+    output.rows(_COLUMNS, shown, droppable=_DROPPABLE)
+    if report.dry_run:
+        print_operations(report.operations, output)
+    would = "would be" if report.dry_run else "is" if report.changed == 1 else "are"
+    if not report.changed:
+        if not shown:
+            output.talk("nothing has to be changed: the offsets are so already")
+        return
+    said = [f"{counted(report.changed, 'offset')} {would} changed"]
+    if report.skipped:
+        said.append(f"{counted(report.skipped, 'message')} passed over unread")
+    if report.again:
+        said.append(f"{counted(report.again, 'message')} consumed again")
+    output.talk(", ".join(said))
+    if report.journal:
+        output.talk(f"what the files held is kept in {report.journal}; {undo_advice(store)} brings it back")
+        output.talk("clients of the group that still run commit what they remember: stop or restart them as well")

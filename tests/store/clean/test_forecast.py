@@ -1,0 +1,129 @@
+"""When files go: a forecast is what cleanings at the foreseen times then do."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from rmqctl import exit_codes
+from rmqctl.formats.errors import RefusedError
+from rmqctl.store.clean import CleanOptions, Forecast, clean, forecast_clean
+from rmqctl.store.clean.options import DiskUsage
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.store_files import StoreFiles
+from tests.goldens import GoldenStore, tree_state
+from tests.rmqctl.looking import run
+from tests.store.clean.cleaning import HOUR, IDLE, NOW, SIZE, age, log_files
+
+BROKER = CleanOptions(scheduled=True, pause=0)
+MINUTE = 60_000
+
+
+@pytest.fixture
+def store(golden_store: GoldenStore) -> Path:
+    """Nine commitlog files, the first one 150 hours old at NOW, each of the others 20 hours younger."""
+    store = golden_store("clean")
+    for place, path in enumerate(log_files(store)):
+        age(path, (150 - place * 20) * HOUR)
+    return store
+
+
+def _forecast(store: Path, options: CleanOptions = BROKER, usage: DiskUsage = IDLE) -> Forecast:
+    with StoreFiles(store) as files:
+        return forecast_clean(files, options, NOW, usage)
+
+
+def test_by_age_at_the_hour_and_cleanings_then_do_just_that(store: Path) -> None:
+    found = _forecast(store)
+    log = [one for one in found.files if one.kind == "commitlog"]
+    for place, one in enumerate(log[:-1]):
+        assert one.expires_timestamp == NOW - (150 - place * 20) * HOUR + 72 * HOUR
+        assert one.goes_timestamp is not None
+        assert one.goes_timestamp >= max(one.expires_timestamp, NOW)
+        assert time.localtime(one.goes_timestamp / 1000).tm_hour == 4
+        # not a day later than it has to be
+        assert one.goes_timestamp < max(one.expires_timestamp, NOW) + 25 * HOUR
+        assert one.because == "age"
+    assert (log[-1].goes_timestamp, log[-1].because) == (None, "stays")
+    times = sorted({one.goes_timestamp for one in found.files if one.goes_timestamp is not None})
+    assert len(times) > 2
+    for moment in times:
+        expected = {one.path for one in found.files if one.goes_timestamp == moment}
+        for now, gone in ((moment - MINUTE, set()), (moment, expected)):
+            with StoreFiles(store) as files:
+                report = clean(files, BROKER, now=now, usage=IDLE)
+            assert {decision.path for decision in report.removed} == gone
+
+
+def test_a_disk_above_75_does_not_wait_for_the_hour(store: Path) -> None:
+    usage = DiskUsage((80,), 80)
+    found = _forecast(store, usage=usage)
+    log = [one for one in found.files if one.kind == "commitlog"]
+    assert [one.goes_timestamp for one in log[:-1]] == [max(NOW, one.expires_timestamp or 0) for one in log[:-1]]
+    assert {one.because for one in log[:-1]} == {"disk"}
+    with StoreFiles(store) as files:
+        report = clean(files, BROKER, now=NOW, usage=usage)
+    assert {decision.path for decision in report.removed} == {
+        one.path for one in found.files if one.goes_timestamp == NOW
+    }
+
+
+def test_a_disk_above_85_does_not_wait_for_the_age(store: Path) -> None:
+    usage = DiskUsage((86,), 50)
+    found = _forecast(store, usage=usage)
+    assert {one.goes_timestamp for one in found.files if one.because in ("disk", "follows")} == {NOW}
+    with StoreFiles(store) as files:
+        report = clean(files, BROKER, now=NOW, usage=usage)
+    assert {decision.path for decision in report.removed} == {
+        one.path for one in found.files if one.goes_timestamp == NOW
+    }
+
+
+def test_what_is_removed_makes_room(store: Path) -> None:
+    """After a batch the disks are looked at anew: a file of 20 % of the disk takes it below 85."""
+    found = _forecast(
+        store, CleanOptions(scheduled=True, batch_maximum=1), DiskUsage((86,), 50, partition_bytes=5 * SIZE)
+    )
+    log = [one for one in found.files if one.kind == "commitlog"]
+    assert [one.because for one in log] == ["disk", *["age"] * 7, "stays"]
+
+
+def test_the_ratios_are_bounded_as_a_broker_bounds_them(store: Path) -> None:
+    found = _forecast(store, CleanOptions(scheduled=True, warning_ratio=99, forcibly_ratio=99, maximum_ratio=99))
+    assert [level.percent for level in found.levels] == [95, 85, 90]
+    assert [level.percent for level in _forecast(store).levels] == [75, 85, 90]
+
+
+def test_where_it_cannot_be_known(store: Path) -> None:
+    log_files(store)[3].unlink()
+    with pytest.raises(RefusedError):
+        _forecast(store)
+    with StoreFiles(store) as files:
+        one_file = files.log.files[-1].path
+    for path in log_files(store):
+        if path != one_file:
+            path.unlink()
+    found = _forecast(store)
+    assert (found.bytes_per_day, [level.reached_timestamp for level in found.levels if level.bytes_left]) == (
+        None,
+        [None] * sum(bool(level.bytes_left) for level in found.levels),
+    )
+
+
+def test_the_command(store: Path) -> None:
+    before = tree_state(store)
+    done = run("clean", "-s", store, "--forecast", "--now", NOW, "--json")
+    assert done.code == exit_codes.OK, done.err
+    record = json.loads(done.out)
+    with StoreFiles(store, StoreConfig()) as files:
+        assert len([one for one in record["files"] if one["kind"] == "commitlog"]) == len(files.log.files)
+    table = run("clean", "-s", store, "--forecast", "--now", NOW)
+    assert "diskSpaceWarningLevelRatio" in table.out
+    assert "commitlog/00000000000000000000" in table.out
+    assert run("clean", "-s", store, "--forecast", "--older-than", "1d", "--delete-when", "05").code == exit_codes.OK
+    for wrong in ("--at-once", "--crashed", "--dry-run"):
+        assert run("clean", "-s", store, "--forecast", wrong).code == exit_codes.USAGE
+    assert tree_state(store) == before
