@@ -20,6 +20,8 @@ from rmqctl.output.output import FORMATS, Output
 from rmqctl.output.times import parse_time
 
 if TYPE_CHECKING:
+    from rmqctl.store.read.topic_filter import TopicFilter
+
     _TimeParameter = click.ParamType[int]
     _TextParameter = click.ParamType[str]
 else:
@@ -107,6 +109,20 @@ TIME = TimeType()
 OFFSET = click.IntRange(min=0)
 
 topic_option = Flag("-t", "--topic", metavar="TOPIC", help="Only this topic.")
+topics_option = Flag(
+    "-t",
+    "--topic",
+    "topics",
+    metavar="TOPIC",
+    multiple=True,
+    help="Only this topic, or those of a pattern such as 'Order*'; may be repeated.",
+)
+no_system_topics_option = Flag(
+    "--no-system-topics", is_flag=True, help="Without the topics that a broker has for itself (rmq_sys_… and the like)."
+)
+columns_option = Flag(
+    "--columns", metavar="NAME,…", help="Only these columns, in this order; the names are those of `cat --json`."
+)
 group_option = Flag("-g", "--group", metavar="GROUP", help="Only this consumer group.")
 queue_option = Flag("-q", "--queue", "queue_id", type=OFFSET, metavar="N", help="Only this queue of the topic.")
 offset_option = Flag("-o", "--offset", type=OFFSET, metavar="OFFSET", help="An offset.")
@@ -114,6 +130,9 @@ key_option = Flag("-k", "--key", metavar="KEY", help="Only messages with this ke
 id_option = Flag("-i", "--id", "message_id", metavar="ID", help="A message id: offset id or unique key.")
 tag_option = Flag("--tag", metavar="TAG", help="Only messages with this tag.")
 limit_option = Flag("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N.", show_default=True)
+first_or_last_option = Flag(
+    "-n", "--limit", type=int, metavar="N", help="Stop after N; -N: only the last N, without reading all before them."
+)
 begin_option = Flag(
     "-b", "--begin", type=TIME, metavar="TIME", help="From this time on: ms, ISO 8601 (UTC), or '2h ago'."
 )
@@ -210,21 +229,59 @@ def message_options(command: Command) -> Command:
 
 
 def selection_options(offset_help: str, to_help: str) -> Callable[[Command], Command]:
-    """Add what chooses messages of a log: -t, -q, --tag, -k, -o, --to, -b and -e. The command gets `topic`,
-    `queue_id`, `tag`, `key`, `offset`, `to_offset`, and `begin` and `end` as of `time_options`."""
+    """Add what chooses messages of a log: -t, --no-system-topics, -q, --tag, -k, --grep, -o, --to, -b and -e. The
+    command gets all of it as its argument `selection: Selection`; what is malformed is said before it begins."""
     flags = (
-        topic_option,
         queue_option,
         tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'."),
         key_option,
+        Flag(
+            "--grep",
+            metavar="REGEX",
+            help="Only messages with this in the body or in a property (NAME=VALUE).",
+        ),
         offset_option.but(help=offset_help),
         Flag("--to", "to_offset", type=OFFSET, metavar="OFFSET", help=to_help),
     )
 
     def added(command: Command) -> Command:
-        return functools.reduce(lambda made, flag: flag(made), reversed(flags), time_options(command))
+        @functools.wraps(command)
+        def chosen(
+            *args: Any,
+            topics: TopicFilter,
+            queue_id: int | None,
+            tag: str | None,
+            key: str | None,
+            grep: str | None,
+            offset: int | None,
+            to_offset: int | None,
+            begin: int | None,
+            end: int | None,
+            **options: Any,
+        ) -> Any:
+            from rmqctl.store.read.message_filter import Criteria
+            from rmqctl.store.read.selection import Selection
+
+            criteria = Criteria(None, queue_id, tag, key, begin, end, topics=topics, grep=grep)
+            _ = criteria.tag_filter
+            return command(*args, selection=Selection(criteria, offset or 0, to_offset), **options)
+
+        with_flags = functools.reduce(lambda made, flag: flag(made), reversed(flags), time_options(chosen))
+        return topics_options(with_flags)  # type: ignore[return-value]
 
     return added
+
+
+def topics_options(command: Command) -> Command:
+    """Add -t/--topic, which may be repeated, and --no-system-topics; the command gets `topics: TopicFilter`."""
+
+    @functools.wraps(command)
+    def filtered(*args: Any, topics: tuple[str, ...], no_system_topics: bool, **options: Any) -> Any:
+        from rmqctl.store.read.topic_filter import TopicFilter
+
+        return command(*args, topics=TopicFilter(topics, system_topics=not no_system_topics), **options)
+
+    return topics_option(no_system_topics_option(filtered))  # type: ignore[return-value]
 
 
 def output_options(command: Command) -> Command:

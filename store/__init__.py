@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.get import GetResult
     from rmqctl.store.read.key_query import NotIndexedError, QueryResult
     from rmqctl.store.read.message_filter import Criteria
+    from rmqctl.store.read.topic_filter import TopicFilter
     from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
     from rmqctl.store.repair.repair import RepairReport
@@ -55,6 +56,7 @@ __all__ = [
     "StoredMessage",
     "Host",
     "Criteria",
+    "TopicFilter",
     "Target",
     "CleanOptions",
     # answers
@@ -100,6 +102,7 @@ _HOMES = {
     "StoredMessage": "rmqctl.formats.message",
     "Host": "rmqctl.formats.hosts",
     "Criteria": "rmqctl.store.read.message_filter",
+    "TopicFilter": "rmqctl.store.read.topic_filter",
     "Target": "rmqctl.store.export.export",
     "CleanOptions": "rmqctl.store.clean",
     "PutResult": "rmqctl.store.write.result",

@@ -72,7 +72,7 @@ def consume(
 
     A table shows the start of each body; --json prints whole messages, one a line, as they come.
     """
-    from rmqctl.messages.listing import print_messages
+    from rmqctl.messages.listing import Listing, print_messages
     from rmqctl.network.clients.consumer import Consumer
 
     if commit and group is None:
@@ -83,7 +83,7 @@ def consume(
         Consumer(namesrv, name, topic, tag or "*", begin=begin, commit=commits, joins=group is not None) as consumer,
         contextlib.closing(consumer.messages(to_the_end=not follow)) as messages,
     ):
-        count = print_messages(output, _flushed(itertools.islice(messages, limit), output), False)
+        count = print_messages(Listing(output), _flushed(itertools.islice(messages, limit), output))
     if not count:
         raise NotFoundError(f"topic {topic!r} has no message for {f'group {group!r}' if group else 'this'}")
     return exit_codes.OK

@@ -20,7 +20,7 @@ from rmqctl.output.cells import GAP, cell, listed, padded, shortened, shown, wid
 from rmqctl.output.lines import Row, csv_lines, json_line
 from rmqctl.output.progress import aside
 from rmqctl.output.sanitise import visible
-from rmqctl.output.table import table_layout
+from rmqctl.output.table import TableLayout, table_layout
 
 if TYPE_CHECKING:
     from rmqctl.store.files.layout import StoreLayout
@@ -72,16 +72,50 @@ class Output:
             return self._csv(all_columns or columns, rows)
         return self._table(columns, rows, droppable)
 
+    def batches(
+        self,
+        columns: Sequence[str],
+        batches: Iterable[Sequence[Row]],
+        *,
+        all_columns: Sequence[str] | None = None,
+        droppable: Sequence[str] = (),
+    ) -> int:
+        """Print a list that comes in parts, each at once; how many rows it had. As `rows`, with the first part for the
+        widths of a table's columns."""
+        count = 0
+        layout: TableLayout | None = None
+        names = all_columns or columns
+        line_of = csv_lines(names)
+        if self.format == "csv":
+            self._write(line_of(None))
+        for rows in batches:
+            count += len(rows)
+            if self.format == "json":
+                self._json_lines(rows)
+            elif self.format == "csv":
+                for row in rows:
+                    self._write(line_of(row))
+            else:
+                layout = layout or self._layout(columns, rows, droppable)
+                for row in rows:
+                    self._write(layout.line(row) + "\n")
+            self.flush()
+        return count
+
+    def raw(self, data: bytes) -> None:
+        """Print bytes as they are, which is for programs: on a terminal they have to be sanitised before."""
+        self.lines(memoryview(data))
+
     def lines(self, text: memoryview) -> None:
         """Print further lines of a list: JSON or CSV in UTF-8 that is sanitised already (message_lines)."""
         stream = self._stream or sys.stdout
         if stream is None or not hasattr(stream, "buffer"):
-            self._write(str(text, "utf-8"))
+            self._write(str(text, "utf-8", "backslashreplace"))
             return
         with self._alone():
             _guarded(stream.flush)
             _guarded(lambda: stream.buffer.write(text))
-            if self._is_terminal():
+            if self.is_terminal:
                 _guarded(stream.flush)
 
     def record(self, record: Row) -> None:
@@ -95,7 +129,7 @@ class Output:
             flat = _flattened(record)
             self._csv(list(flat), [flat])
         else:
-            for line in _listing(record, "", LONGEST_SHOWN if self._is_terminal() else None):
+            for line in _listing(record, "", LONGEST_SHOWN if self.is_terminal else None):
                 self._write(line + "\n")
 
     def text(self, line: str, *, keep_newlines: bool = False) -> None:
@@ -104,7 +138,7 @@ class Output:
             self._json_lines([{"text": line}])
         else:
             text = visible(line, keep_newlines=keep_newlines)
-            if self._is_terminal() and not keep_newlines:
+            if self.is_terminal and not keep_newlines:
                 text = shortened(text, LONGEST_SHOWN)
             self._write(text + "\n")
 
@@ -134,7 +168,7 @@ class Output:
 
     def _alone(self) -> contextlib.AbstractContextManager[None]:
         """While a line is written: no bar beside it, where both are on a terminal."""
-        return aside() if self._is_terminal() else contextlib.nullcontext()
+        return aside() if self.is_terminal else contextlib.nullcontext()
 
     def _json_lines(self, rows: Iterable[Row]) -> int:
         count = 0
@@ -157,17 +191,22 @@ class Output:
         page = list(itertools.islice(remaining, FIRST_PAGE))
         if not page:
             return 0
-        layout = table_layout(columns, page, self._terminal_width() if self._is_terminal() else None, droppable)
-        for line in layout.header():
-            self._header(line)
+        layout = self._layout(columns, page, droppable)
         count = 0
         for row in itertools.chain(page, remaining):
             self._write(layout.line(row) + "\n")
             count += 1
         return count
 
+    def _layout(self, columns: Sequence[str], page: Sequence[Row], droppable: Sequence[str]) -> TableLayout:
+        """The layout of a table with these first rows; its header is printed."""
+        layout = table_layout(columns, page, self._terminal_width() if self.is_terminal else None, droppable)
+        for line in layout.header():
+            self._header(line)
+        return layout
+
     def _header(self, line: str) -> None:
-        if not self._is_terminal():
+        if not self.is_terminal:
             self._write(line + "\n")
             return
         from rich.console import Console
@@ -178,7 +217,9 @@ class Output:
         with self._alone():
             _guarded(lambda: console.print(Text(line, style="bold"), soft_wrap=True))
 
-    def _is_terminal(self) -> bool:
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the data goes to a terminal."""
         stream = self._stream or sys.stdout
         return stream is not None and stream.isatty()
 
