@@ -39,6 +39,7 @@ _SHORTEST_GUESSED = 3
 VERBS: dict[str, Verb] = {
     "info": Verb("rmqctl.commands.info:info", "look", "What a store holds, and what state it is in."),
     "ls": Verb("rmqctl.commands.ls:ls", "look", "List topics, queues or files."),
+    "du": Verb("rmqctl.commands.du:du", "look", "What takes up the room: topics, log, queues, index."),
     "cat": Verb("rmqctl.commands.cat:cat", "look", "Print messages, in commitlog or queue order."),
     "dump": Verb("rmqctl.commands.dump:dump", "look", "Any store file, field by field, with byte offsets."),
     "query": Verb("rmqctl.commands.query:query", "look", "Find messages by key, id, offset or time."),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.store.dump.items import DumpItem
     from rmqctl.store.dump.recognise import FileKind
     from rmqctl.store.files.sparse_copy import Sharing
+    from rmqctl.store.info.usage import DiskUsage
     from rmqctl.store.journal.log import Change
     from rmqctl.store.predict import Prediction
     from rmqctl.store.snapshot.snapshot import SnapshotReport, VerifyReport
@@ -68,6 +69,13 @@ class ReadableStore(ReadableMessages):
         from rmqctl.store.info.summary import file_rows
 
         return file_rows(self._files_at_rest())
+
+    def disk_usage(self, *, quick: bool = False, progress: Progress | None = None) -> DiskUsage:
+        """Topics by size, and the files of log, queues, index and the rest, as `rmqctl du` shows them. With `quick` the
+        log is not read: sizes by the units of the queues, UnsupportedError where they are in a RocksDB."""
+        from rmqctl.store.info.usage import disk_usage
+
+        return disk_usage(self.reader, quick=quick, progress=progress)
 
     def check(
         self,

@@ -71,6 +71,7 @@ CASES = {
 NOTHING = {
     "info": "looks",
     "ls": "looks",
+    "du": "looks",
     "cat": "looks",
     "dump": "looks",
     "query": "looks",
