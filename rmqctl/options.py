@@ -17,7 +17,7 @@ import click
 from rmqctl.formats.errors import UsageError
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
-from rmqctl.output.times import parse_time
+from rmqctl.output.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqctl.store.read.topic_filter import TopicFilter
@@ -59,7 +59,8 @@ class TimeType(_TimeParameter):
         if isinstance(value, int):
             return value
         try:
-            return parse_time(value)
+            zone = None if ctx is None else ctx.meta.get(_ZONE)
+            return parse_time(value) if zone is None else parse_time(value, zone=zone)
         except UsageError as error:
             self.fail(f"{error.message}: {error.hint}", param, ctx)
 
@@ -105,7 +106,17 @@ class QueueFileSize(_TimeParameter):
         return -(-int(size) // UNIT_SIZE) * UNIT_SIZE
 
 
+def _keep_zone(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Before any time is looked at: the option is eager."""
+    if value is not None:
+        try:
+            ctx.meta[_ZONE] = parse_zone(value)
+        except UsageError as error:
+            raise click.BadParameter(f"{error.message}: {error.hint}", ctx, param) from error
+
+
 TIME = TimeType()
+_ZONE = "rmqctl.zone"
 OFFSET = click.IntRange(min=0)
 
 topic_option = Flag("-t", "--topic", metavar="TOPIC", help="Only this topic.")
@@ -134,7 +145,19 @@ first_or_last_option = Flag(
     "-n", "--limit", type=int, metavar="N", help="Stop after N; -N: only the last N, without reading all before them."
 )
 begin_option = Flag(
-    "-b", "--begin", type=TIME, metavar="TIME", help="From this time on: ms, ISO 8601 (UTC), or '2h ago'."
+    "-b",
+    "--begin",
+    type=TIME,
+    metavar="TIME",
+    help="From this time on: ISO 8601, 'today 9:00', yesterday, '2h ago', -2h, ms or seconds.",
+)
+zone_option = Flag(
+    "--tz",
+    metavar="ZONE",
+    is_eager=True,
+    expose_value=False,
+    callback=_keep_zone,
+    help="Zone of times that name none: Europe/Berlin, +08:00, local.  [default: UTC]",
 )
 end_option = Flag("-e", "--end", type=TIME, metavar="TIME", help="Up to this time.")
 yes_option = Flag("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -314,7 +337,7 @@ def summary_options(command: Command) -> Command:
 
 
 def time_options(command: Command) -> Command:
-    """Add -b/--begin and -e/--end; the command gets `begin` and `end`, each milliseconds or None, begin <= end."""
+    """Add -b/--begin, -e/--end and --tz; the command gets `begin` and `end`, milliseconds or None, begin <= end."""
 
     @functools.wraps(command)
     def ordered(*args: Any, begin: int | None, end: int | None, **options: Any) -> Any:
@@ -322,4 +345,4 @@ def time_options(command: Command) -> Command:
             raise click.BadParameter("it lies before --begin", param_hint="'-e' / '--end'")
         return command(*args, begin=begin, end=end, **options)
 
-    return begin_option(end_option(ordered))  # type: ignore[return-value]
+    return begin_option(end_option(zone_option(ordered)))  # type: ignore[return-value]

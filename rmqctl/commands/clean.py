@@ -14,7 +14,7 @@ from rmqctl.confirm import agrees
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.opening import broker_config, open_store
-from rmqctl.options import TIME, StoreLocation, dry_run_option, output_options, store_options, yes_option
+from rmqctl.options import TIME, StoreLocation, dry_run_option, output_options, store_options, yes_option, zone_option
 from rmqctl.output.cells import human_size
 from rmqctl.output.output import Output
 from rmqctl.output.span import SPAN
@@ -77,6 +77,7 @@ _KEPT = {
     help="Even of a store that was not closed cleanly: then only expired commitlog files that `recover` does not need.",
 )
 @click.option("--now", "at", type=TIME, metavar="TIME", help="With --dry-run: as if it were this time.")
+@zone_option
 @dry_run_option
 @yes_option
 def clean(
