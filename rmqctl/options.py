@@ -228,6 +228,9 @@ _format_option = Flag(
 )
 
 
+_bytes_option = Flag("--bytes", "digits", is_flag=True, help="Sizes in tables as numbers of bytes, not as 1.2 GiB.")
+
+
 def store_options(command: Command) -> Command:
     """Add -s/--store and -c/--config; the command gets them resolved as its argument `store: StoreLocation`."""
 
@@ -308,19 +311,20 @@ def topics_options(command: Command) -> Command:
 
 
 def output_options(command: Command) -> Command:
-    """Add --json and --format; the command gets them as its argument `output: Output`, which is flushed after it."""
+    """Add --json, --format and --bytes; the command gets them as its argument `output: Output`, which is flushed after
+    it."""
 
     @functools.wraps(command)
-    def printing(*args: Any, as_json: bool, output_format: Any, **options: Any) -> Any:
+    def printing(*args: Any, as_json: bool, output_format: Any, digits: bool, **options: Any) -> Any:
         source = click.get_current_context().get_parameter_source("output_format")
         if as_json and output_format != "json" and source is click.core.ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--json and --format {output_format} contradict each other: give one of them")
-        output = Output(as_json, output_format)
+        output = Output(as_json, output_format, digits=digits)
         result = command(*args, output=output, **options)
         output.flush()
         return result
 
-    return _json_option(_format_option(printing))  # type: ignore[return-value]
+    return _json_option(_format_option(_bytes_option(printing)))  # type: ignore[return-value]
 
 
 def summary_options(command: Command) -> Command:

@@ -20,6 +20,7 @@ from rmqctl.output.cells import GAP, cell, listed, padded, shortened, shown, wid
 from rmqctl.output.lines import Row, csv_lines, json_line
 from rmqctl.output.progress import aside
 from rmqctl.output.sanitise import visible
+from rmqctl.output.style import HEADING
 from rmqctl.output.table import TableLayout, table_layout
 
 if TYPE_CHECKING:
@@ -37,8 +38,16 @@ FIRST_PAGE = 200
 class Output:
     """Prints the results of one command in the format that the user chose."""
 
-    def __init__(self, json: bool = False, format: OutputFormat = "table", *, stream: IO[str] | None = None) -> None:
-        """`json` wins over `format`; `stream` stands in for stdout."""
+    def __init__(
+        self,
+        json: bool = False,
+        format: OutputFormat = "table",
+        *,
+        digits: bool = False,
+        stream: IO[str] | None = None,
+    ) -> None:
+        """`json` wins over `format`; `digits`: sizes in tables as numbers of bytes; `stream` stands in for stdout."""
+        self.digits = digits
         self.format: OutputFormat = "json" if json else format
         self._stream = stream
         if stream is None and self.format != "table" and hasattr(sys.stdout, "reconfigure"):
@@ -132,15 +141,16 @@ class Output:
             for line in _listing(record, "", LONGEST_SHOWN if self.is_terminal else None):
                 self._write(line + "\n")
 
-    def text(self, line: str, *, keep_newlines: bool = False) -> None:
-        """Print a line that is neither a list nor a record (a hex dump, a script); JSON wraps it as `{"text": …}`."""
+    def text(self, line: str, *, keep_newlines: bool = False, style: str | None = None) -> None:
+        """Print a line that is neither a list nor a record (a hex dump, a script), on a terminal in a style; JSON wraps
+        it as `{"text": …}`."""
         if self.format == "json":
             self._json_lines([{"text": line}])
         else:
             text = visible(line, keep_newlines=keep_newlines)
             if self.is_terminal and not keep_newlines:
                 text = shortened(text, LONGEST_SHOWN)
-            self._write(text + "\n")
+            self._styled(text, style)
 
     def heading(self, line: str) -> None:
         """Say what the list that follows is: above its table, wherever that goes; for CSV and JSON on stderr."""
@@ -200,13 +210,14 @@ class Output:
 
     def _layout(self, columns: Sequence[str], page: Sequence[Row], droppable: Sequence[str]) -> TableLayout:
         """The layout of a table with these first rows; its header is printed."""
-        layout = table_layout(columns, page, self._terminal_width() if self.is_terminal else None, droppable)
+        available = self._terminal_width() if self.is_terminal else None
+        layout = table_layout(columns, page, available, droppable, digits=self.digits)
         for line in layout.header():
-            self._header(line)
+            self._styled(line, HEADING)
         return layout
 
-    def _header(self, line: str) -> None:
-        if not self.is_terminal:
+    def _styled(self, line: str, style: str | None) -> None:
+        if style is None or not self.is_terminal:
             self._write(line + "\n")
             return
         from rich.console import Console
@@ -215,7 +226,7 @@ class Output:
         # rich knows NO_COLOR, TERM=dumb and the like; the text is ours and sanitised, and is not parsed as markup
         console = Console(file=self._stream or sys.stdout, markup=False, emoji=False, highlight=False)
         with self._alone():
-            _guarded(lambda: console.print(Text(line, style="bold"), soft_wrap=True))
+            _guarded(lambda: console.print(Text(line, style=style), soft_wrap=True))
 
     @property
     def is_terminal(self) -> bool:

@@ -26,10 +26,11 @@ class Column(NamedTuple):
     right: bool
     may_cut: bool
     short_time: bool
+    digits: bool
 
     def text(self, row: Mapping[str, Any]) -> str:
         """The cell of `row`, cut to the column's width if it may be."""
-        found = cell(row.get(self.name), self.name)
+        found = cell(row.get(self.name), self.name, digits=self.digits)
         if self.short_time and found.endswith("Z"):
             # 2026-11-20T23:29:34.393Z as 2026-11-20 23:29:34
             found = found[:19].replace("T", " ")
@@ -68,14 +69,19 @@ class TableLayout:
 
 
 def table_layout(
-    names: Sequence[str], page: Sequence[Mapping[str, Any]], available: int | None, droppable: Sequence[str] = ()
+    names: Sequence[str],
+    page: Sequence[Mapping[str, Any]],
+    available: int | None,
+    droppable: Sequence[str] = (),
+    *,
+    digits: bool = False,
 ) -> TableLayout:
     """Columns for a terminal of `available` columns, or for a pipe if None.
 
     What is done until it fits, in this order: titles on several lines, times to the second, texts cut, the `droppable`
-    columns left out.
+    columns left out. Sizes are `digits`, or as people say them.
     """
-    columns = [_column(name, page) for name in names]
+    columns = [_column(name, page, digits) for name in names]
     if available is None:
         return TableLayout([column._replace(width=min(column.width, WIDEST_PIPED)) for column in columns])
     shown = [column._replace(may_cut=_may_cut(column)) for column in columns]
@@ -93,10 +99,10 @@ def _may_cut(column: Column) -> bool:
     return not column.right and not column.name.endswith("_timestamp") and column.name not in _WHOLE
 
 
-def _column(name: str, page: Sequence[Mapping[str, Any]]) -> Column:
+def _column(name: str, page: Sequence[Mapping[str, Any]], digits: bool) -> Column:
     title = name.removesuffix("_timestamp").replace("_", " ")
-    width = max(width_of(title), *(width_of(cell(row.get(name), name)) for row in page))
-    return Column(name, title, width, _is_numeric(name, page), False, False)
+    width = max(width_of(title), *(width_of(cell(row.get(name), name, digits=digits)) for row in page))
+    return Column(name, title, width, _is_numeric(name, page), False, False, digits)
 
 
 def _fitted(columns: Sequence[Column], page: Sequence[Mapping[str, Any]], available: int) -> TableLayout:

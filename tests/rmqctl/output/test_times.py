@@ -239,7 +239,7 @@ def test_a_time_of_day_alone_is_taken_for_a_slip() -> None:
     assert caught.value.hint == "did you mean 'today 9:00'?"
 
 
-_WORDS = st.sampled_from("today yesterday ago now @ - + # T : . h ms 2024-03-31 02:30 0 99".split() + [" "])
+_WORDS = st.sampled_from([*"today yesterday ago now @ - + # T : . h ms 2024-03-31 02:30 0 99".split(), " "])
 
 
 @given(st.lists(_WORDS, max_size=6).map("".join), st.sampled_from([UTC, BERLIN]))
