@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import click
@@ -14,7 +15,7 @@ from rmqctl.quick import COMPLETION_VARIABLE
 from rmqctl.reports.outcome import PROGRAM, concluded
 from rmqctl.store.installed import version
 
-__all__ = ["COMPLETION_VARIABLE", "GROUPS", "PROGRAM", "VERBS", "Verb", "VerbGroup", "cli", "main"]
+__all__ = ["COMPLETION_VARIABLE", "GROUPS", "PROGRAM", "VERBS", "Verb", "VerbGroup", "cli", "main", "no_such_verb"]
 
 
 class Verb(NamedTuple):
@@ -67,6 +68,7 @@ VERBS: dict[str, Verb] = {
     "serve": Verb("rmqctl.commands.serve:serve", "wire", "Name server and broker over a store."),
     "produce": Verb("rmqctl.commands.produce:produce", "wire", "Send messages to a broker."),
     "consume": Verb("rmqctl.commands.consume:consume", "wire", "Take messages from a broker."),
+    "help": Verb("rmqctl.commands.help:help", "more", "Explain a verb; write manual pages."),
     "completion": Verb("rmqctl.commands.completion:completion", "more", "Print a completion script for your shell."),
 }
 
@@ -111,12 +113,7 @@ class VerbGroup(click.Group):
             if found[1] is not None and not ctx.resilient_parsing:
                 _refuse_repeated(ctx, found[1], found[2])
             return found
-        from difflib import get_close_matches
-
-        is_long = len(name) >= _SHORTEST_GUESSED
-        nearest = get_close_matches(name.lower(), self.verbs, n=1, cutoff=0.5) if is_long else []
-        advice = f" Did you mean '{nearest[0]}'?" if nearest else ""
-        raise click.UsageError(f"there is no verb '{name}'.{advice}", ctx)
+        raise no_such_verb(name, self.verbs, ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The verbs under the headings of their groups."""
@@ -137,6 +134,16 @@ class VerbGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def no_such_verb(name: str, verbs: Iterable[str], context: click.Context) -> click.UsageError:
+    """What to say of a verb that there is not, with the nearest one."""
+    from difflib import get_close_matches
+
+    is_long = len(name) >= _SHORTEST_GUESSED
+    nearest = get_close_matches(name.lower(), verbs, n=1, cutoff=0.5) if is_long else []
+    advice = f" Did you mean '{nearest[0]}'?" if nearest else ""
+    return click.UsageError(f"there is no verb '{name}'.{advice}", context)
 
 
 def _refuse_repeated(parent: click.Context, command: click.Command, arguments: list[str]) -> None:

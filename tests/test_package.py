@@ -39,6 +39,8 @@ class Call(NamedTuple):
 CALLS = [
     Call("info -s STORE"),
     Call("ls -s STORE --queues"),
+    Call("help du"),
+    Call("help --man NEW/man"),
     Call("du -s STORE"),
     Call("cat -s STORE -n 3 --json"),
     Call("cat -s STORE -n -3"),

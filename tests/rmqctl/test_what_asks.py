@@ -89,6 +89,7 @@ NOTHING = {
     "serve": "looks; with --writable clients change what they may change at any broker",
     "produce": "adds",
     "consume": "looks, and commits where it is asked to",
+    "help": "prints",
     "completion": "prints",
 }
 """The verbs that ask nothing, and why."""
