@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rmqctl import completing
 from rmqctl.formats.errors import UsageError
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
@@ -119,13 +120,14 @@ TIME = TimeType()
 _ZONE = "rmqctl.zone"
 OFFSET = click.IntRange(min=0)
 
-topic_option = Flag("-t", "--topic", metavar="TOPIC", help="Only this topic.")
+topic_option = Flag("-t", "--topic", metavar="TOPIC", help="Only this topic.", shell_complete=completing.topics)
 topics_option = Flag(
     "-t",
     "--topic",
     "topics",
     metavar="TOPIC",
     multiple=True,
+    shell_complete=completing.topics,
     help="Only this topic, or those of a pattern such as 'Order*'; may be repeated.",
 )
 no_system_topics_option = Flag(
@@ -134,7 +136,9 @@ no_system_topics_option = Flag(
 columns_option = Flag(
     "--columns", metavar="NAME,…", help="Only these columns, in this order; the names are those of `cat --json`."
 )
-group_option = Flag("-g", "--group", metavar="GROUP", help="Only this consumer group.")
+group_option = Flag(
+    "-g", "--group", metavar="GROUP", help="Only this consumer group.", shell_complete=completing.groups
+)
 queue_option = Flag("-q", "--queue", "queue_id", type=OFFSET, metavar="N", help="Only this queue of the topic.")
 offset_option = Flag("-o", "--offset", type=OFFSET, metavar="OFFSET", help="An offset.")
 key_option = Flag("-k", "--key", metavar="KEY", help="Only messages with this key.")

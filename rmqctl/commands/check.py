@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl import exit_codes
+from rmqctl import completing, exit_codes
 from rmqctl.options import StoreLocation, output_options, store_options
 from rmqctl.spark_options import SparkChoice, spark_options
 
@@ -60,7 +60,9 @@ Exit code 0: nothing, or notices only. 1: errors or warnings. A store may be che
 @click.option("--all", "shows_all", is_flag=True, help="Show every finding as it comes, not the first 5 of each code.")
 @click.option("--summary", is_flag=True, help="Also print what was covered, as one object at the end.")
 @spark_options
-@click.option("--explain", metavar="CODE", help="Say what a code means, and look at no store.")
+@click.option(
+    "--explain", metavar="CODE", shell_complete=completing.codes, help="Say what a code means, and look at no store."
+)
 @output_options
 def check(
     store: StoreLocation,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqctl import completing
 from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.options import StoreLocation, output_options, store_options, yes_option
@@ -42,7 +43,7 @@ States:
   mended     given up, and the store has been made whole since; what it took out is kept"""
 )
 @store_options
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=completing.changes)
 @click.option("--prune", is_flag=True, help="Remove what these changes kept (all without ID): no undo from then on.")
 @click.option("--older-than", type=SPAN, metavar="SPAN", help="With --prune: only changes of this age, as 30d.")
 @yes_option

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import StoredMessage
@@ -41,7 +42,7 @@ def last_in_log_order(
                 return
             for begin, end, start in _spans(file, max(reach, file.start_offset + 1), selection):
                 span = replace(selection, begin=begin, end=end)
-                yield lambda tell, span=span, start=start: in_log_order(log, span, tell, start=start)
+                yield partial(in_log_order, log, span, start=start)
 
     return _last(parts(), count, on_damage)
 
@@ -55,7 +56,7 @@ def last_in_queue_order(
         for view in views:
             for begin, end in _slots(view, selection):
                 span = replace(selection, begin=begin, end=end)
-                yield lambda tell, view=view, span=span: in_queue_order(iter((view,)), span, tell)
+                yield partial(in_queue_order, iter((view,)), span)
 
     return _last(parts(), count, on_damage)
 

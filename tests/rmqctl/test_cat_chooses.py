@@ -118,7 +118,7 @@ def test_columns() -> None:
 
 def raw(*arguments: str, name: str = "clean") -> bytes:
     """What a pipe gets."""
-    command = [sys.executable, "-m", "rmqctl", "cat", "-s", store_path(name), *arguments]
+    command: list[str | Path] = [sys.executable, "-m", "rmqctl", "cat", "-s", store_path(name), *arguments]
     process = processes.start(command, stdout=subprocess.PIPE)
     data: bytes = process.communicate()[0]
     return data
@@ -177,7 +177,18 @@ def test_a_template_shows_nothing_raw_on_a_terminal(golden_store: GoldenStore) -
 def test_follow_prints_each_message_as_it_comes_and_ends_by_ctrl_c(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.put_many(30)
-    command = [sys.executable, "-m", "rmqctl", "cat", "-s", tmp_path, "-n", "-2", "--follow", "--json"]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "rmqctl",
+        "cat",
+        "-s",
+        tmp_path,
+        "-n",
+        "-2",
+        "--follow",
+        "--json",
+    ]
     process = processes.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     got = [json.loads(process.stdout.readline()) for _ in range(2)]

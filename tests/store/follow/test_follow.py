@@ -82,7 +82,11 @@ def test_a_frame_that_still_changes_is_left_for_later(tmp_path: Path) -> None:
     path.write_bytes(whole[:at] + bytes(8) + whole[at + 8 :])
     following = Following(tmp_path)
     followed: list[int] = []
-    messages = following.follower.new(lambda _: path.write_bytes(whole) and None)
+
+    def go_on(_: float) -> None:
+        path.write_bytes(whole)
+
+    messages = following.follower.new(go_on)
     followed += [message.physical_offset for message in messages or []]
     assert followed == writer.offsets[:1]
     assert following.new() == writer.offsets[1:]
