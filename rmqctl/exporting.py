@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.columns import known_columns
+from rmqctl.messages.columns import known_columns
 from rmqctl.store.export.selected import TABLES
 from rmqctl.store.installed import FAST
 from rmqctl.store.read.selection import PLAIN_BYTES, walked_bytes

@@ -18,6 +18,7 @@ from rmqctl import completing
 from rmqctl.formats.errors import UsageError
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
+from rmqctl.output.span import QUEUE_FILE_SIZE
 from rmqctl.output.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
@@ -92,21 +93,6 @@ class TextType(_TextParameter):
 TEXT = TextType()
 
 
-class QueueFileSize(_TimeParameter):
-    """Bytes of a consume queue file, or `default` for RocketMQ's own."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """What was written as a number of bytes, at least one unit."""
-        from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
-
-        if value == "default":
-            return DEFAULT_FILE_SIZE
-        size = click.IntRange(UNIT_SIZE, 0x7FFFFFFF).convert(value, param, ctx)
-        return -(-int(size) // UNIT_SIZE) * UNIT_SIZE
-
-
 def _keep_zone(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     """Before any time is looked at: the option is eager."""
     if value is not None:
@@ -170,7 +156,7 @@ no_journal_option = Flag(
 )
 queue_file_size_option = Flag(
     "--queue-file-size",
-    type=QueueFileSize(),
+    type=QUEUE_FILE_SIZE,
     metavar="BYTES",
     help="Of new consume queue files (mappedFileSizeConsumeQueue), or `default`: RocketMQ's own. Needed where no queue "
     "file is left and -c does not say it.",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.store.dump.items import DumpItem
     from rmqctl.store.dump.recognise import FileKind
     from rmqctl.store.files.sparse_copy import Sharing
-    from rmqctl.store.info.usage import DiskUsage
+    from rmqctl.store.info.usage import StoreUsage
     from rmqctl.store.journal.log import Change
     from rmqctl.store.predict import Prediction
     from rmqctl.store.snapshot.snapshot import SnapshotReport, VerifyReport
@@ -70,7 +70,7 @@ class ReadableStore(ReadableMessages):
 
         return file_rows(self._files_at_rest())
 
-    def disk_usage(self, *, quick: bool = False, progress: Progress | None = None) -> DiskUsage:
+    def disk_usage(self, *, quick: bool = False, progress: Progress | None = None) -> StoreUsage:
         """Topics by size, and the files of log, queues, index and the rest, as `rmqctl du` shows them. With `quick` the
         log is not read: sizes by the units of the queues, UnsupportedError where they are in a RocksDB."""
         from rmqctl.store.info.usage import disk_usage

@@ -65,7 +65,7 @@ HOUSE = tuple(
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
     rmqctl.pipeline.sql rmqctl.pipeline
     rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.warm_up rmqctl.opening rmqctl.reports rmqctl.sql rmqctl
-    rmqctl.commands rmqctl.documents
+    rmqctl.documents rmqctl.commands
     """.split()
 )
 

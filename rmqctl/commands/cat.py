@@ -95,7 +95,7 @@ def cat(
 
     A table shows the start of each body; --json prints whole messages, one a line, as they are read.
     """
-    from rmqctl.columns import column_list, known_columns
+    from rmqctl.messages.columns import column_list, known_columns
     from rmqctl.messages.format_string import FormatString
     from rmqctl.messages.listing import Listing
     from rmqctl.opening import open_store

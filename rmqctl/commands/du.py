@@ -14,7 +14,7 @@ from rmqctl.options import StoreLocation, limit_option, output_options, store_op
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.store.info.usage import DiskUsage
+    from rmqctl.store.info.usage import StoreUsage
     from rmqctl.store.read.topic_filter import TopicFilter
 
 _TOPIC_COLUMNS = ("topic", "messages", "bytes", "share", "queue_files", "queue_bytes", "queue_on_disk_bytes")
@@ -66,7 +66,7 @@ def du(store: StoreLocation, output: Output, topics: TopicFilter, quick: bool, l
     return exit_codes.DAMAGE_OR_NOTHING if usage.damaged_bytes else exit_codes.OK
 
 
-def _print(usage: DiskUsage, more: int, output: Output) -> None:
+def _print(usage: StoreUsage, more: int, output: Output) -> None:
     record = asdict(usage)
     if output.is_json:
         output.record(record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqctl.store.export.export import ExportReport, Format, Target
     from rmqctl.store.read.selection import Selection
 
-_FORMATS = ("parquet", "arrow", "csv", "jsonl")
+_FORMATS = ("parquet", "arrow", "csv", "json", "jsonl")
 
 
 @click.command(
@@ -45,7 +45,12 @@ Parquet and Arrow need pyarrow, which the extra `fast` brings."""
 )
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
 @store_options
-@click.option("--format", "file_format", type=click.Choice(_FORMATS), help="Format; else what the name of FILE says.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(_FORMATS),
+    help="Format; else what the name of FILE says. `json` is JSON Lines, as everywhere.",
+)
 @columns_option
 @click.option("--partition", is_flag=True, help="FILE becomes a directory of files by topic and day (UTC).")
 @click.option("--compression", type=click.Choice(["zstd", "lz4", "none"]), help="Of Parquet and Arrow; zstd.")
@@ -58,7 +63,7 @@ def export(
     target: Path,
     store: StoreLocation,
     output: Output,
-    file_format: Format | None,
+    file_format: Format | Literal["json"] | None,
     columns: str | None,
     partition: bool,
     compression: Any,
@@ -72,14 +77,15 @@ def export(
     Everything of a message is written, so that `append --from` makes the same messages of a Parquet, Arrow or JSON
     Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones also stand there as stored.
     """
-    from rmqctl.columns import column_list
     from rmqctl.confirm import require_agreed_file
     from rmqctl.exporting import export_here, export_on_spark
+    from rmqctl.messages.columns import column_list
     from rmqctl.opening import open_store
     from rmqctl.store.export.export import Target
     from rmqctl.store.export.selected import TABLES, require_target
 
-    to = Target(target, _format(target, file_format, partition or spark.master is not None), partition, overwrite)
+    chosen_format: Format | None = "jsonl" if file_format == "json" else file_format
+    to = Target(target, _format(target, chosen_format, partition or spark.master is not None), partition, overwrite)
     is_table = to.format in TABLES
     if compression is not None and not is_table:
         raise click.UsageError(f"--compression goes with parquet and arrow, not with {to.format}")

@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 
 from rmqctl.documents.findings import findings_document
+from rmqctl.documents.manual import manual_pages
 from rmqctl.documents.network import network_document
 from rmqctl.exit_codes import MEANINGS, exit_code_of
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.main import GROUPS, PROGRAM, VERBS, cli
-from rmqctl.manual import manual_pages
 from rmqctl.store.config.config_keys import config_document
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -44,7 +44,7 @@ class PartUsage:
 
 
 @dataclass(slots=True)
-class DiskUsage:
+class StoreUsage:
     """`counted_from`: commitlog or consumequeue. `damaged_bytes`: of the log, of no topic; None where nobody looked."""
 
     path: str
@@ -57,14 +57,14 @@ class DiskUsage:
     total: PartUsage = field(default_factory=lambda: PartUsage("total"))
 
 
-def disk_usage(reader: StoreReader, *, quick: bool = False, progress: Progress | None = None) -> DiskUsage:
+def disk_usage(reader: StoreReader, *, quick: bool = False, progress: Progress | None = None) -> StoreUsage:
     """Count the messages of each topic by a walk over the log, or `quick` by the units of the queues, and the files.
 
     Units say how large their messages are; a message in several queues counts in each of them then, and one that no
     queue has in none. UnsupportedError for `quick` where queues are in a RocksDB; UnreadableError.
     """
     layout = reader.files.layout
-    usage = DiskUsage(str(layout.root), QUEUES if quick else LOG)
+    usage = StoreUsage(str(layout.root), QUEUES if quick else LOG)
     topics: dict[str, TopicUsage] = {}
     if quick:
         _count_queues(reader, topics)
@@ -91,7 +91,7 @@ def _count_queues(reader: StoreReader, topics: dict[str, TopicUsage]) -> None:
         topic.bytes += numbers.bytes
 
 
-def _count_files(reader: StoreReader, usage: DiskUsage, topics: dict[str, TopicUsage]) -> None:
+def _count_files(reader: StoreReader, usage: StoreUsage, topics: dict[str, TopicUsage]) -> None:
     layout = reader.files.layout
     log, queues, index, rest = (PartUsage(part) for part in (LOG, QUEUES, INDEX, REST))
     of_queues = (layout.consumequeue, layout.batchconsumequeue, layout.consumequeue_ext)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl import exit_codes
+from rmqctl.documents.manual import manual_pages
 from rmqctl.main import VERBS
-from rmqctl.manual import manual_pages
 from tests import processes
 from tests.rmqctl.looking import run
 

@@ -111,29 +111,20 @@ def _on_the_wire(namesrv: str, more: list[str]) -> Iterator[list[object]]:
 
 def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]:
     at: list[object] = ["-s", store]
-    for look in (
-        ["info"],
-        ["info", "--quick"],
-        ["ls"],
+    looks: list[list[object]] = [
+        *([verb] for verb in ("info", "ls", "du", "cat", "check", "predict", "groups", "delays", "halves")),
+        *([verb, "--quick"] for verb in ("info", "du", "check")),
         ["ls", "--queues"],
         ["ls", "--files"],
-        ["du"],
-        ["du", "--quick"],
         ["cat", "--columns", "topic,tags,keys,properties,body"],
         ["cat", "-n", -5],
-        ["cat"],
         ["cat", "--order", "queue"],
         ["cat", "-t", TOPIC, "-k", KEY],
         ["cat", "-t", f"None{NASTY}"],
-        ["check"],
-        ["check", "--quick"],
-        ["predict"],
+        ["cat", "--grep", NASTY],
         ["predict", "--broker", "4.9.8"],
-        ["groups"],
         ["groups", "-g", GROUP, "-t", TOPIC],
         ["groups", "-g", NASTY],
-        ["delays"],
-        ["halves"],
         ["dlq", "list"],
         ["query", "-o", last],
         ["query", "-o", 4000],
@@ -162,7 +153,8 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         ["undo", f"20{NASTY}", "--dry-run"],
         ["resume", "--dry-run"],
         ["log", "--prune", NASTY],
-    ):
+    ]
+    for look in looks:
         yield [look[0], *at, *look[1:], *more]
     if more:
         return
