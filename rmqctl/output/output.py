@@ -48,6 +48,8 @@ class Output:
     ) -> None:
         """`json` wins over `format`; `digits`: sizes in tables as numbers of bytes; `stream` stands in for stdout."""
         self.digits = digits
+        self.keeps_all = False
+        """Whether a table has all columns even where a terminal is too narrow for them."""
         self.format: OutputFormat = "json" if json else format
         self._stream = stream
         if stream is None and self.format != "table" and hasattr(sys.stdout, "reconfigure"):
@@ -211,7 +213,7 @@ class Output:
     def _layout(self, columns: Sequence[str], page: Sequence[Row], droppable: Sequence[str]) -> TableLayout:
         """The layout of a table with these first rows; its header is printed."""
         available = self._terminal_width() if self.is_terminal else None
-        layout = table_layout(columns, page, available, droppable, digits=self.digits)
+        layout = table_layout(columns, page, available, droppable, digits=self.digits, keeps_all=self.keeps_all)
         for line in layout.header():
             self._styled(line, HEADING)
         return layout
