@@ -11,6 +11,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.output.output import output_failed, talk
+from rmqctl.output.pager import NO_PAGER, paged
 from rmqctl.quick import COMPLETION_VARIABLE
 from rmqctl.reports.outcome import PROGRAM, concluded
 from rmqctl.store.installed import version
@@ -180,7 +181,9 @@ cli = VerbGroup(
         click.Option(
             ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
             help="Print the version and exit.",
-        )
+        ),
+        # understood before anything is parsed, wherever it stands
+        click.Option([NO_PAGER], is_flag=True, expose_value=False, help="Print long texts on a terminal as they are."),
     ],
 )  # fmt: skip
 
@@ -190,7 +193,19 @@ def main(arguments: list[str] | None = None, commands: click.Group = cli) -> int
 
     `arguments` are by default those of the process; `commands` is for tests.
     """
-    return concluded(lambda: _run(sys.argv[1:] if arguments is None else arguments, commands))
+    given = sys.argv[1:] if arguments is None else arguments
+    with paged(_is_long(given)):
+        return concluded(lambda: _run(given, commands))
+
+
+def _is_long(arguments: list[str]) -> bool:
+    """Whether a command line asks for a text that may be long: a look that nobody sits beside and watches."""
+    if NO_PAGER in arguments or {"-f", "--follow"} & set(arguments) or os.environ.get(COMPLETION_VARIABLE):
+        return False
+    verb = next((VERBS[one] for one in arguments if one in VERBS), None)
+    if verb is None or {"-h", "--help"} & set(arguments):
+        return True
+    return verb.group == "look" or verb in (VERBS["log"], VERBS["stats"], VERBS["diff"], VERBS["help"])
 
 
 def _run(arguments: list[str], commands: click.Group) -> int:

@@ -18,6 +18,7 @@ from rmqctl import completing
 from rmqctl.formats.errors import UsageError
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
+from rmqctl.output.pager import NO_PAGER
 from rmqctl.output.span import QUEUE_FILE_SIZE
 from rmqctl.output.times import parse_time, parse_zone
 
@@ -218,6 +219,7 @@ _format_option = Flag(
 )
 
 
+_no_pager_option = Flag(NO_PAGER, is_flag=True, expose_value=False, help="On a terminal: all at once, not by $PAGER.")
 _bytes_option = Flag("--bytes", "digits", is_flag=True, help="Sizes in tables as numbers of bytes, not as 1.2 GiB.")
 
 
@@ -314,7 +316,7 @@ def output_options(command: Command) -> Command:
         output.flush()
         return result
 
-    return _json_option(_format_option(_bytes_option(printing)))  # type: ignore[return-value]
+    return _json_option(_format_option(_bytes_option(_no_pager_option(printing))))  # type: ignore[return-value]
 
 
 def summary_options(command: Command) -> Command:

@@ -7,6 +7,7 @@ columns. On a terminal texts are cut to fit the screen; piped it is aligned plai
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import os
 import stat
@@ -18,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.output.cells import GAP, cell, listed, padded, shortened, shown, width_of
 from rmqctl.output.lines import Row, csv_lines, json_line
+from rmqctl.output.pager import running
 from rmqctl.output.progress import aside
 from rmqctl.output.sanitise import visible
 from rmqctl.output.style import HEADING
@@ -225,10 +227,12 @@ class Output:
         from rich.console import Console
         from rich.text import Text
 
-        # rich knows NO_COLOR, TERM=dumb and the like; the text is ours and sanitised, and is not parsed as markup
-        console = Console(file=self._stream or sys.stdout, markup=False, emoji=False, highlight=False)
-        with self._alone():
-            _guarded(lambda: console.print(Text(line, style=style), soft_wrap=True))
+        # rich knows NO_COLOR, TERM=dumb and the like; the text is ours and sanitised, and is not parsed as markup. It
+        # writes into a text of ours, because it would flush a terminal, which is no end of anything
+        made = io.StringIO()
+        console = Console(file=made, force_terminal=True, markup=False, emoji=False, highlight=False)
+        console.print(Text(line, style=style), soft_wrap=True)
+        self._write(made.getvalue())
 
     @property
     def is_terminal(self) -> bool:
@@ -261,6 +265,10 @@ def refuse_place(read: StoreLayout | None = None) -> None:
 def talk(line: str, *, keep_newlines: bool = False) -> None:
     """One sanitised line on stderr; where that cannot be written there is nobody left to be told."""
     if sys.stderr is None:
+        return
+    pager = running()
+    if pager is not None:
+        pager.say_later(visible(line, keep_newlines=keep_newlines) + "\n")
         return
     try:
         with aside():

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from rmqctl import exit_codes
 from tests.goldens import GoldenStore
 from tests.opened import store_path
 from tests.rmqctl.looking import run
+from tests.terminal import on_a_terminal, rmqctl_on_a_terminal
 
 
 def told(verb: str, name: str) -> tuple[str, str | None]:
@@ -91,3 +93,16 @@ def test_a_broker_conf_is_part_of_the_command(golden_store: GoldenStore, tmp_pat
     conf.write_text(f"storePathRootDir={store}\n")
     lines = run("info", "-c", conf).out.splitlines()
     assert lines[1] == f"next: rmqctl predict -s {store} -c '{conf}'"
+
+
+def test_severities_have_colours_on_a_terminal_alone() -> None:
+    check = ["check", "-s", str(store_path("gap"))]
+    shown = rmqctl_on_a_terminal(*check)
+    assert "\x1b[1;31mSomething is wrong" in shown.sent
+    assert "\x1b[1;31merror " in shown.sent
+    assert "\x1b[33mwarning " in shown.sent
+    assert "\x1b[32mClosed cleanly" in rmqctl_on_a_terminal("info", "-s", store_path("clean")).sent
+    plain = on_a_terminal(["env", "NO_COLOR=1", sys.executable, "-m", "rmqctl", *check])
+    assert "31m" not in plain.sent
+    assert plain.screen == shown.screen
+    assert "\x1b" not in run(*check).out
