@@ -146,7 +146,7 @@ def paged(wanted: bool) -> Iterator[None]:
         yield
         return
     pager = Pager(terminal, command)
-    sys.stdout = pager  # type: ignore[assignment]
+    sys.stdout = pager
     try:
         yield
     finally:

@@ -112,8 +112,6 @@ def _on_the_wire(namesrv: str, more: list[str]) -> Iterator[list[object]]:
 def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]:
     at: list[object] = ["-s", store]
     looks: list[list[object]] = [
-        *([verb] for verb in ("info", "ls", "du", "cat", "check", "predict", "groups", "delays", "halves")),
-        *([verb, "--quick"] for verb in ("info", "du", "check")),
         ["ls", "--queues"],
         ["ls", "--files"],
         ["cat", "--columns", "topic,tags,keys,properties,body"],
@@ -154,6 +152,8 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         ["resume", "--dry-run"],
         ["log", "--prune", NASTY],
     ]
+    looks += [[verb] for verb in ("info", "ls", "du", "cat", "check", "predict", "groups", "delays", "halves")]
+    looks += [[verb, "--quick"] for verb in ("info", "du", "check")]
     for look in looks:
         yield [look[0], *at, *look[1:], *more]
     if more:
