@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rmqctl.output.progress import hush
+
+if TYPE_CHECKING:
+    import subprocess
 
 NO_PAGER = "--no-pager"
 _LESS = {"LESS": "FRX", "LESSCHARSET": "utf-8"}
@@ -29,6 +30,8 @@ class Pager(io.TextIOBase):
     def __init__(self, terminal: TextIO, command: str) -> None:
         self._terminal = terminal
         self._command = command
+        import shutil
+
         size = shutil.get_terminal_size()
         self._columns, self._left = max(size.columns, 1), size.lines - 1
         self._kept: list[str] = []
@@ -110,6 +113,8 @@ class Pager(io.TextIOBase):
         return self._process.stdin  # type: ignore[return-value]
 
     def _start(self) -> None:
+        import subprocess
+
         environment = _LESS | os.environ
         try:
             self._process = subprocess.Popen(
@@ -131,6 +136,8 @@ class Pager(io.TextIOBase):
 
 def pager_command() -> str | None:
     """$PAGER, else less where it is there; None where nobody wants any."""
+    import shutil
+
     named = os.environ.get("PAGER")
     if named is None:
         return "less" if shutil.which("less") else None

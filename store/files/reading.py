@@ -118,17 +118,12 @@ class Descriptors:
         if path not in self._pins:
             self.forget(path)
 
-    def forget_replaced(self) -> None:
-        """Close the descriptors of files that another process removed or replaced by others of the same names, as a
-        broker does with files that it made ahead when it starts."""
+    def let_go(self) -> None:
+        """Close the descriptors of all files that are not held. Who goes along a store for long must not keep them: a
+        writer does not start while they are open, and a broker may put other files in their places."""
         with self._lock:
-            for path, descriptor in [*self._open.items()]:
-                try:
-                    is_same = os.path.samestat(os.fstat(descriptor), path.stat())
-                except OSError:
-                    is_same = False
-                if not is_same and path not in self._pins:
-                    os.close(self._open.pop(path))
+            for path in [path for path in self._open if path not in self._pins]:
+                os.close(self._open.pop(path))
 
     def close(self) -> None:
         """Close all descriptors."""

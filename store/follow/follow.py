@@ -65,16 +65,23 @@ class LogFollower:
 
         NotAStoreError where all of the log's directories are gone; UnreadableError.
         """
+        # nothing stays open in between: see Descriptors.let_go
+        self._log.descriptors.let_go()
+        try:
+            return self._new(pause)
+        except RemovedError:
+            return None  # since the directory was listed: the next look knows
+        finally:
+            self._log.descriptors.let_go()
+
+    def _new(self, pause: Callable[[float], None]) -> list[StoredMessage] | None:
         log = self._log
         self._look_again()
         if not log.files:
             return None
         begin = self.position
-        try:
-            self._find_place()
-            read = self._whole_frames(pause)
-        except RemovedError:
-            return None  # since the directory was listed: the next look knows
+        self._find_place()
+        read = self._whole_frames(pause)
         for message in read:
             self._marks.add(log, message)
         if self.position == begin:
@@ -92,7 +99,6 @@ class LogFollower:
             raise NotAStoreError(
                 "the commitlog is gone", file=log.directories[0], hint="was the store moved or removed?"
             )
-        log.descriptors.forget_replaced()
         if log.files:
             log.look_again()
         else:

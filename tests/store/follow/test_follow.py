@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 
 import pytest
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, RefusedError
-from rmqctl.store import Criteria, MessageStore
+from rmqctl.store import Criteria, Message, MessageStore, StoreConfig
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.follow.follow import LogFollower, follow
 from rmqctl.store.read.topic_filter import TopicFilter
 from rmqctl.store.store_files import StoreFiles
 from tests.pipeline.growing import FILE_SIZE, Writer
 from tests.store.logs import blank, frame
+
+SMALL = StoreConfig(mapped_file_size_commit_log=1 << 16, max_hash_slot_num=100, max_index_num=400)
 
 
 class Following:
@@ -37,6 +41,15 @@ class Following:
         while (messages := self.follower.new(self.wait)) is not None:
             found += [message.physical_offset for message in messages]
         return found
+
+
+def open_files() -> list[str]:
+    """What this process has open."""
+    names = []
+    for one in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            names.append(os.readlink(one))
+    return names
 
 
 def ahead(store: Path, start: int) -> Path:
@@ -122,6 +135,18 @@ def test_a_restarted_broker_makes_its_files_ahead_anew(tmp_path: Path) -> None:
     while writer.position < FILE_SIZE + 1000:
         writer.put()
     assert following.new() == writer.offsets[count:]
+
+
+def test_a_writer_can_start_meanwhile(tmp_path: Path) -> None:
+    """It refuses a store of which somebody has files open, and whoever follows is there for long."""
+    with MessageStore.open(tmp_path, "rw", create=True, config=SMALL) as store:
+        store.put(Message("T", b"one"))
+    following = Following(tmp_path)
+    assert len(following.new()) == 1
+    assert not any(name.startswith(str(tmp_path)) for name in open_files())
+    with MessageStore.open(tmp_path, "rw", config=SMALL) as store:
+        store.put(Message("T", b"two"))
+        assert len(following.new()) == 1
 
 
 def test_a_log_that_was_cut_back_goes_on_where_it_parted(tmp_path: Path) -> None:
