@@ -34,6 +34,7 @@ help:
 install: $(STAMP)
 	@$(BIN)/python -m compileall -q $(wildcard formats store network pipeline rmqctl)
 	@$(BIN)/python -m rmqctl.warm_up
+	@$(BIN)/rmqctl help --man $(VENV)/share/man/man1 2>/dev/null
 
 # editable_mode=compat: a plain path entry, where the default is an import hook that every start of rmqctl waits for
 $(STAMP): pyproject.toml constraints.txt setup.py store/write/fast/fast_path.c formats/layouts.h

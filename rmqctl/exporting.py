@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.formats.errors import UsageError
+from rmqctl.messages.columns import known_columns
 from rmqctl.store.export.selected import TABLES
 from rmqctl.store.installed import FAST
 from rmqctl.store.read.selection import PLAIN_BYTES, walked_bytes
@@ -59,7 +59,7 @@ def _as_batches(
     if target.format not in TABLES:
         from rmqctl.messages.message_lines import MessageLines
 
-        lines = MessageLines(_line_names(names), is_json=target.format == "jsonl")
+        lines = MessageLines(known_columns(names), is_json=target.format == "jsonl")
     with progress("exporting", walked_bytes(store.files.log, selection), "bytes") as bar:
         return store.export(
             target,
@@ -74,19 +74,6 @@ def _as_batches(
         )
 
 
-def _line_names(names: list[str] | None) -> list[str] | None:
-    """The fields asked for; UsageError for a name that is none, or that comes twice."""
-    from rmqctl.messages.message_json import ALL_COLUMNS, EXACT_COLUMNS
-
-    known = (*ALL_COLUMNS, *EXACT_COLUMNS)
-    for name in names or ():
-        if name not in known:
-            raise UsageError(f"there is no column {name!r}", hint=f"the columns are {', '.join(known)}")
-        if names is not None and names.count(name) > 1:
-            raise UsageError(f"column {name!r} is asked for twice")
-    return names
-
-
 def _plain_lines(
     store: MessageStore, selection: Selection, names: list[str] | None, target: Target, damage: ToldDamage
 ) -> ExportReport:
@@ -95,7 +82,7 @@ def _plain_lines(
     from rmqctl.output.progress import progress
     from rmqctl.store.export.export import export_records
 
-    names = _line_names(names)
+    names = known_columns(names)
 
     def records() -> Iterator[tuple[str, int, dict[str, Any]]]:
         criteria, begin, end = selection.criteria, selection.begin, selection.end

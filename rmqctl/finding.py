@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.queues.offset_by_time import Boundary
     from rmqctl.store.read.reader import StoreReader
+    from rmqctl.store.read.topic_filter import TopicFilter
 
 KEY_LIMIT = 32
 _AT_COLUMNS = ("topic", "queue_id", "offset", "min_offset", "max_offset", "store_timestamp", "physical_offset")
@@ -37,6 +38,8 @@ class Question(NamedTuple):
     boundary: Boundary = "lower"
     limit: int | None = None
     scan: bool = False
+    topics: TopicFilter | None = None
+    """With `key` and without `topic`: only these topics."""
 
 
 def find_and_show(store: StoreLocation, output: Output, wanted: Question) -> int:
@@ -87,6 +90,13 @@ def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> 
 
     topic, limit = wanted.topic, wanted.limit or KEY_LIMIT
     topics = [topic] if topic is not None else known_topics(reader.files)
+    if wanted.topics is not None:
+        topics = [name for name in topics if wanted.topics.matches(name)]
+        if not topics:
+            raise NotFoundError(
+                f"no topic goes by {', '.join(map(repr, wanted.topics.names)) or 'that'}",
+                hint="`rmqctl ls --topics` lists the topics",
+            )
     messages: list[StoredMessage] = []
     damaged: dict[str, CorruptError] = {}
     indexed: tuple[int, int] | None = None

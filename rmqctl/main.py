@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import click
 
 from rmqctl import exit_codes
 from rmqctl.output.output import output_failed, talk
+from rmqctl.output.pager import NO_PAGER, paged
 from rmqctl.quick import COMPLETION_VARIABLE
 from rmqctl.reports.outcome import PROGRAM, concluded
 from rmqctl.store.installed import version
 
-__all__ = ["COMPLETION_VARIABLE", "GROUPS", "PROGRAM", "VERBS", "Verb", "VerbGroup", "cli", "main"]
+__all__ = ["COMPLETION_VARIABLE", "GROUPS", "PROGRAM", "VERBS", "Verb", "VerbGroup", "cli", "main", "no_such_verb"]
 
 
 class Verb(NamedTuple):
@@ -39,6 +41,7 @@ _SHORTEST_GUESSED = 3
 VERBS: dict[str, Verb] = {
     "info": Verb("rmqctl.commands.info:info", "look", "What a store holds, and what state it is in."),
     "ls": Verb("rmqctl.commands.ls:ls", "look", "List topics, queues or files."),
+    "du": Verb("rmqctl.commands.du:du", "look", "What takes up the room: topics, log, queues, index."),
     "cat": Verb("rmqctl.commands.cat:cat", "look", "Print messages, in commitlog or queue order."),
     "dump": Verb("rmqctl.commands.dump:dump", "look", "Any store file, field by field, with byte offsets."),
     "query": Verb("rmqctl.commands.query:query", "look", "Find messages by key, id, offset or time."),
@@ -68,6 +71,7 @@ VERBS: dict[str, Verb] = {
     "serve": Verb("rmqctl.commands.serve:serve", "wire", "Name server and broker over a store."),
     "produce": Verb("rmqctl.commands.produce:produce", "wire", "Send messages to a broker."),
     "consume": Verb("rmqctl.commands.consume:consume", "wire", "Take messages from a broker."),
+    "help": Verb("rmqctl.commands.help:help", "more", "Explain a verb; write manual pages."),
     "completion": Verb("rmqctl.commands.completion:completion", "more", "Print a completion script for your shell."),
 }
 
@@ -112,12 +116,7 @@ class VerbGroup(click.Group):
             if found[1] is not None and not ctx.resilient_parsing:
                 _refuse_repeated(ctx, found[1], found[2])
             return found
-        from difflib import get_close_matches
-
-        is_long = len(name) >= _SHORTEST_GUESSED
-        nearest = get_close_matches(name.lower(), self.verbs, n=1, cutoff=0.5) if is_long else []
-        advice = f" Did you mean '{nearest[0]}'?" if nearest else ""
-        raise click.UsageError(f"there is no verb '{name}'.{advice}", ctx)
+        raise no_such_verb(name, self.verbs, ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The verbs under the headings of their groups."""
@@ -146,6 +145,16 @@ def actions_of(command: click.Command) -> list[click.Command]:
         return [command]
     found = (command.get_command(click.Context(command), name) for name in command.verbs)
     return [action for action in found if action is not None]
+
+
+def no_such_verb(name: str, verbs: Iterable[str], context: click.Context) -> click.UsageError:
+    """What to say of a verb that there is not, with the nearest one."""
+    from difflib import get_close_matches
+
+    is_long = len(name) >= _SHORTEST_GUESSED
+    nearest = get_close_matches(name.lower(), verbs, n=1, cutoff=0.5) if is_long else []
+    advice = f" Did you mean '{nearest[0]}'?" if nearest else ""
+    return click.UsageError(f"there is no verb '{name}'.{advice}", context)
 
 
 def _refuse_repeated(parent: click.Context, command: click.Command, arguments: list[str]) -> None:
@@ -182,7 +191,9 @@ cli = VerbGroup(
         click.Option(
             ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
             help="Print the version and exit.",
-        )
+        ),
+        # understood before anything is parsed, wherever it stands
+        click.Option([NO_PAGER], is_flag=True, expose_value=False, help="Print long texts on a terminal as they are."),
     ],
 )  # fmt: skip
 
@@ -192,7 +203,19 @@ def main(arguments: list[str] | None = None, commands: click.Group = cli) -> int
 
     `arguments` are by default those of the process; `commands` is for tests.
     """
-    return concluded(lambda: _run(sys.argv[1:] if arguments is None else arguments, commands))
+    given = sys.argv[1:] if arguments is None else arguments
+    with paged(_is_long(given)):
+        return concluded(lambda: _run(given, commands))
+
+
+def _is_long(arguments: list[str]) -> bool:
+    """Whether a command line asks for a text that may be long: a look that nobody sits beside and watches."""
+    if NO_PAGER in arguments or {"-f", "--follow"} & set(arguments) or os.environ.get(COMPLETION_VARIABLE):
+        return False
+    verb = next((VERBS[one] for one in arguments if one in VERBS), None)
+    if verb is None or {"-h", "--help"} & set(arguments):
+        return True
+    return verb.group == "look" or verb in (VERBS["log"], VERBS["stats"], VERBS["diff"], VERBS["help"])
 
 
 def _run(arguments: list[str], commands: click.Group) -> int:

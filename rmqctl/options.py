@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rmqctl import completing
 from rmqctl.formats.errors import UsageError
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
-from rmqctl.output.times import parse_time
+from rmqctl.output.pager import NO_PAGER
+from rmqctl.output.span import QUEUE_FILE_SIZE
+from rmqctl.output.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqctl.store.offsets.decide import ResetTo
+    from rmqctl.store.read.topic_filter import TopicFilter
 
     _TimeParameter = click.ParamType[int]
     _TextParameter = click.ParamType[str]
@@ -53,6 +57,11 @@ class Flag:
         return Flag(*self._names, **{**self._attributes, **attributes})
 
 
+def _parsed_time(value: str, ctx: click.Context | None) -> int:
+    zone = None if ctx is None else ctx.meta.get(_ZONE)
+    return parse_time(value) if zone is None else parse_time(value, zone=zone)
+
+
 class TimeType(_TimeParameter):
     """A point in time, as rmqctl.times understands it, as milliseconds since 1970."""
 
@@ -63,7 +72,7 @@ class TimeType(_TimeParameter):
         if isinstance(value, int):
             return value
         try:
-            return parse_time(value)
+            return _parsed_time(value, ctx)
         except UsageError as error:
             self.fail(f"{error.message}: {error.hint}", param, ctx)
 
@@ -94,19 +103,13 @@ class TextType(_TextParameter):
 TEXT = TextType()
 
 
-class QueueFileSize(_TimeParameter):
-    """Bytes of a consume queue file, or `default` for RocketMQ's own."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """What was written as a number of bytes, at least one unit."""
-        from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
-
-        if value == "default":
-            return DEFAULT_FILE_SIZE
-        size = click.IntRange(UNIT_SIZE, 0x7FFFFFFF).convert(value, param, ctx)
-        return -(-int(size) // UNIT_SIZE) * UNIT_SIZE
+def _keep_zone(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Before any time is looked at: the option is eager."""
+    if value is not None:
+        try:
+            ctx.meta[_ZONE] = parse_zone(value)
+        except UsageError as error:
+            raise click.BadParameter(f"{error.message}: {error.hint}", ctx, param) from error
 
 
 class ResetPlace(_PlaceParameter):
@@ -128,25 +131,58 @@ class ResetPlace(_PlaceParameter):
         if text.isascii() and text.isdigit() and int(text[:20]) < _SMALLEST_TIME:
             return ResetTo("offset", int(text))
         try:
-            return ResetTo("time", parse_time(value))
+            return ResetTo("time", _parsed_time(value, ctx))
         except UsageError as error:
             self.fail(f"{error.message}: {error.hint}, or an offset, earliest, latest", param, ctx)
 
 
 TIME = TimeType()
 PLACE = ResetPlace()
+_ZONE = "rmqctl.zone"
 OFFSET = click.IntRange(min=0)
 
-topic_option = Flag("-t", "--topic", metavar="TOPIC", help="Only this topic.")
-group_option = Flag("-g", "--group", metavar="GROUP", help="Only this consumer group.")
+topic_option = Flag("-t", "--topic", metavar="TOPIC", help="Only this topic.", shell_complete=completing.topics)
+topics_option = Flag(
+    "-t",
+    "--topic",
+    "topics",
+    metavar="TOPIC",
+    multiple=True,
+    shell_complete=completing.topics,
+    help="Only this topic, or those of a pattern such as 'Order*'; may be repeated.",
+)
+no_system_topics_option = Flag(
+    "--no-system-topics", is_flag=True, help="Without the topics that a broker has for itself (rmq_sys_… and the like)."
+)
+columns_option = Flag(
+    "--columns", metavar="NAME,…", help="Only these columns, in this order; the names are those of `cat --json`."
+)
+group_option = Flag(
+    "-g", "--group", metavar="GROUP", help="Only this consumer group.", shell_complete=completing.groups
+)
 queue_option = Flag("-q", "--queue", "queue_id", type=OFFSET, metavar="N", help="Only this queue of the topic.")
 offset_option = Flag("-o", "--offset", type=OFFSET, metavar="OFFSET", help="An offset.")
 key_option = Flag("-k", "--key", metavar="KEY", help="Only messages with this key.")
 id_option = Flag("-i", "--id", "message_id", metavar="ID", help="A message id: offset id or unique key.")
 tag_option = Flag("--tag", metavar="TAG", help="Only messages with this tag.")
 limit_option = Flag("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N.", show_default=True)
+first_or_last_option = Flag(
+    "-n", "--limit", type=int, metavar="N", help="Stop after N; -N: only the last N, without reading all before them."
+)
 begin_option = Flag(
-    "-b", "--begin", type=TIME, metavar="TIME", help="From this time on: ms, ISO 8601 (UTC), or '2h ago'."
+    "-b",
+    "--begin",
+    type=TIME,
+    metavar="TIME",
+    help="From this time on: ISO 8601, 'today 9:00', yesterday, '2h ago', -2h, ms or seconds.",
+)
+zone_option = Flag(
+    "--tz",
+    metavar="ZONE",
+    is_eager=True,
+    expose_value=False,
+    callback=_keep_zone,
+    help="Zone of times that name none: Europe/Berlin, +08:00, local.  [default: UTC]",
 )
 end_option = Flag("-e", "--end", type=TIME, metavar="TIME", help="Up to this time.")
 yes_option = Flag("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -155,7 +191,7 @@ no_journal_option = Flag(
 )
 queue_file_size_option = Flag(
     "--queue-file-size",
-    type=QueueFileSize(),
+    type=QUEUE_FILE_SIZE,
     metavar="BYTES",
     help="Of new consume queue files (mappedFileSizeConsumeQueue), or `default`: RocketMQ's own. Needed where no queue "
     "file is left and -c does not say it.",
@@ -217,6 +253,10 @@ _format_option = Flag(
 )
 
 
+_no_pager_option = Flag(NO_PAGER, is_flag=True, expose_value=False, help="On a terminal: all at once, not by $PAGER.")
+_bytes_option = Flag("--bytes", "digits", is_flag=True, help="Sizes in tables as numbers of bytes, not as 1.2 GiB.")
+
+
 def store_options(command: Command) -> Command:
     """Add -s/--store and -c/--config; the command gets them resolved as its argument `store: StoreLocation`."""
 
@@ -241,37 +281,76 @@ def message_options(command: Command) -> Command:
 
 
 def selection_options(offset_help: str, to_help: str) -> Callable[[Command], Command]:
-    """Add what chooses messages of a log: -t, -q, --tag, -k, -o, --to, -b and -e. The command gets `topic`,
-    `queue_id`, `tag`, `key`, `offset`, `to_offset`, and `begin` and `end` as of `time_options`."""
+    """Add what chooses messages of a log: -t, --no-system-topics, -q, --tag, -k, --grep, -o, --to, -b and -e. The
+    command gets all of it as its argument `selection: Selection`; what is malformed is said before it begins."""
     flags = (
-        topic_option,
         queue_option,
         tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'."),
         key_option,
+        Flag(
+            "--grep",
+            metavar="REGEX",
+            help="Only messages with this in the body or in a property (NAME=VALUE).",
+        ),
         offset_option.but(help=offset_help),
         Flag("--to", "to_offset", type=OFFSET, metavar="OFFSET", help=to_help),
     )
 
     def added(command: Command) -> Command:
-        return functools.reduce(lambda made, flag: flag(made), reversed(flags), time_options(command))
+        @functools.wraps(command)
+        def chosen(
+            *args: Any,
+            topics: TopicFilter,
+            queue_id: int | None,
+            tag: str | None,
+            key: str | None,
+            grep: str | None,
+            offset: int | None,
+            to_offset: int | None,
+            begin: int | None,
+            end: int | None,
+            **options: Any,
+        ) -> Any:
+            from rmqctl.store.read.message_filter import Criteria
+            from rmqctl.store.read.selection import Selection
+
+            criteria = Criteria(None, queue_id, tag, key, begin, end, topics=topics, grep=grep)
+            _ = criteria.tag_filter
+            return command(*args, selection=Selection(criteria, offset or 0, to_offset), **options)
+
+        with_flags = functools.reduce(lambda made, flag: flag(made), reversed(flags), time_options(chosen))
+        return topics_options(with_flags)  # type: ignore[return-value]
 
     return added
 
 
-def output_options(command: Command) -> Command:
-    """Add --json and --format; the command gets them as its argument `output: Output`, which is flushed after it."""
+def topics_options(command: Command) -> Command:
+    """Add -t/--topic, which may be repeated, and --no-system-topics; the command gets `topics: TopicFilter`."""
 
     @functools.wraps(command)
-    def printing(*args: Any, as_json: bool, output_format: Any, **options: Any) -> Any:
+    def filtered(*args: Any, topics: tuple[str, ...], no_system_topics: bool, **options: Any) -> Any:
+        from rmqctl.store.read.topic_filter import TopicFilter
+
+        return command(*args, topics=TopicFilter(topics, system_topics=not no_system_topics), **options)
+
+    return topics_option(no_system_topics_option(filtered))  # type: ignore[return-value]
+
+
+def output_options(command: Command) -> Command:
+    """Add --json, --format and --bytes; the command gets them as its argument `output: Output`, which is flushed after
+    it."""
+
+    @functools.wraps(command)
+    def printing(*args: Any, as_json: bool, output_format: Any, digits: bool, **options: Any) -> Any:
         source = click.get_current_context().get_parameter_source("output_format")
         if as_json and output_format != "json" and source is click.core.ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--json and --format {output_format} contradict each other: give one of them")
-        output = Output(as_json, output_format)
+        output = Output(as_json, output_format, digits=digits)
         result = command(*args, output=output, **options)
         output.flush()
         return result
 
-    return _json_option(_format_option(printing))  # type: ignore[return-value]
+    return _json_option(_format_option(_bytes_option(_no_pager_option(printing))))  # type: ignore[return-value]
 
 
 def summary_options(command: Command) -> Command:
@@ -288,7 +367,7 @@ def summary_options(command: Command) -> Command:
 
 
 def time_options(command: Command) -> Command:
-    """Add -b/--begin and -e/--end; the command gets `begin` and `end`, each milliseconds or None, begin <= end."""
+    """Add -b/--begin, -e/--end and --tz; the command gets `begin` and `end`, milliseconds or None, begin <= end."""
 
     @functools.wraps(command)
     def ordered(*args: Any, begin: int | None, end: int | None, **options: Any) -> Any:
@@ -296,4 +375,4 @@ def time_options(command: Command) -> Command:
             raise click.BadParameter("it lies before --begin", param_hint="'-e' / '--end'")
         return command(*args, begin=begin, end=end, **options)
 
-    return begin_option(end_option(ordered))  # type: ignore[return-value]
+    return begin_option(end_option(zone_option(ordered)))  # type: ignore[return-value]

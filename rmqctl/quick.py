@@ -56,6 +56,8 @@ def understood(arguments: list[str]) -> Short | None:
         # what is not ASCII may be no text at all, which click tells
         if name is None or name in given or not value or value.startswith("-") or not value.isascii():
             return None
+        if name == "topic" and any(character in value for character in "*?["):
+            return None  # a pattern, which only a search by key takes
         given[name] = value
     wanted = _wanted(given.get("message_id"), given.get("offset"), given.get("topic"))
     if wanted is None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.get import GetResult
     from rmqctl.store.read.key_query import NotIndexedError, QueryResult
     from rmqctl.store.read.message_filter import Criteria
+    from rmqctl.store.read.topic_filter import TopicFilter
     from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
     from rmqctl.store.repair.repair import RepairReport
@@ -58,6 +59,7 @@ __all__ = [
     "StoredMessage",
     "Host",
     "Criteria",
+    "TopicFilter",
     "Target",
     "CleanOptions",
     "ResetTo",
@@ -109,6 +111,7 @@ _HOMES = {
     "StoredMessage": "rmqctl.formats.message",
     "Host": "rmqctl.formats.hosts",
     "Criteria": "rmqctl.store.read.message_filter",
+    "TopicFilter": "rmqctl.store.read.topic_filter",
     "Target": "rmqctl.store.export.export",
     "CleanOptions": "rmqctl.store.clean",
     "ResetTo": "rmqctl.store.offsets.decide",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from rmqctl.formats.errors import RefusedError, UsageError
-from rmqctl.store.offset_store import OffsetStore
+from rmqctl.store.methods.offsets import OffsetStore
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:

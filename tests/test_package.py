@@ -39,7 +39,11 @@ class Call(NamedTuple):
 CALLS = [
     Call("info -s STORE"),
     Call("ls -s STORE --queues"),
+    Call("help du"),
+    Call("help --man NEW/man"),
+    Call("du -s STORE"),
     Call("cat -s STORE -n 3 --json"),
+    Call("cat -s STORE -n -3"),
     Call("query -s STORE -t TopicTest -q 0 -o 0"),
     Call("dump STORE/commitlog/00000000000000000000 --limit 1"),
     Call("check -s STORE"),

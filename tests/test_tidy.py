@@ -43,7 +43,7 @@ HOUSE = tuple(
     rmqctl.store.config rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues
     rmqctl.store.index rmqctl.store.compiled rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read
     rmqctl.store.answers rmqctl.store.answers.where rmqctl.store.scan rmqctl.store.export rmqctl.store.dump
-    rmqctl.store.survey
+    rmqctl.store.survey rmqctl.store.follow
     rmqctl.store.journal.plan rmqctl.store.journal.kept rmqctl.store.journal.use rmqctl.store.journal
     rmqctl.store.info rmqctl.store.clean rmqctl.store.offsets
     rmqctl.store.recover.mend rmqctl.store.recover
@@ -55,8 +55,7 @@ HOUSE = tuple(
     rmqctl.store.write.prepare rmqctl.store.write.put
     rmqctl.store.write.bulk rmqctl.store.write.opening rmqctl.store.write
     rmqctl.store.recover.bridge rmqctl.store.repair rmqctl.store.salvage rmqctl.store.snapshot
-    rmqctl.store.answering_store rmqctl.store.readable_store rmqctl.store.changeable_store
-    rmqctl.store.offset_store rmqctl.store.message_store rmqctl.store
+    rmqctl.store.methods rmqctl.store.message_store rmqctl.store
     rmqctl.network.remoting rmqctl.network.topic_config rmqctl.network.unique_ids rmqctl.network.nameserver
     rmqctl.network.broker.tables rmqctl.network.broker.broker rmqctl.network.broker.writable_broker
     rmqctl.network.broker.transactions rmqctl.network.broker.send rmqctl.network.broker.delay rmqctl.network.broker
@@ -65,7 +64,7 @@ HOUSE = tuple(
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
     rmqctl.pipeline.sql rmqctl.pipeline
     rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.warm_up rmqctl.opening rmqctl.reports rmqctl.sql rmqctl
-    rmqctl.commands rmqctl.documents
+    rmqctl.documents rmqctl.commands
     """.split()
 )
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqctl.pipeline.source.wanted import Range, Wanted
-from rmqctl.pipeline.splits.resync import LOOK_BACK
 from rmqctl.pipeline.splits.splits import Split
+from rmqctl.store.commitlog.resync import LOOK_BACK
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.read.frames import store_time_at
 

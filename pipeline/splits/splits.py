@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import RefusedError
-from rmqctl.pipeline.splits.resync import LOOK_BACK, sure_start
 from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
 from rmqctl.store.columns.compiled_walk import Request
 from rmqctl.store.columns.engine import engine
 from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.columns.walk import ROWS, WINDOW, file_records
 from rmqctl.store.commitlog.frame_search import FrameSearch
+from rmqctl.store.commitlog.resync import LOOK_BACK, sure_start
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress, walk_files
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.mapped_file import MappedFile

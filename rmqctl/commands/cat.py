@@ -1,4 +1,4 @@
-"""`rmqctl cat`: messages, in the order they were stored or queue by queue."""
+"""`rmqctl cat`: messages, in the order they were stored or queue by queue, and those that come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rmqctl.formats.errors import NotFoundError, UnsupportedError
 from rmqctl.formats.wording import counted
 from rmqctl.options import (
     StoreLocation,
-    limit_option,
+    columns_option,
+    first_or_last_option,
     output_options,
     selection_options,
     store_options,
@@ -21,24 +22,45 @@ from rmqctl.options import (
 from rmqctl.reports.damage import ToldDamage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.formats.message import StoredMessage
+    from rmqctl.messages.format_string import FormatString
+    from rmqctl.messages.listing import Listing
     from rmqctl.output.output import Output
+    from rmqctl.store.message_store import MessageStore
     from rmqctl.store.read.reader import StoreReader
-    from rmqctl.store.read.selection import Order
+    from rmqctl.store.read.selection import Order, Selection
 
 
 @click.command(
     epilog="""\b
 Examples:
-  rmqctl cat -s /data/store -n 20
+  rmqctl cat -s /data/store -n -20                 the last 20
   rmqctl cat -s /data/store -t Orders --tag 'paid || refunded' -b '2h ago' --json
+  rmqctl cat -s /data/store -t 'Order*' -t Bills --grep 'order-17|timeout'
+  rmqctl cat -s /data/store --no-system-topics -n 0 --follow
   rmqctl cat -s /data/store -t Orders -q 3 --order queue -o 1000 -n 50
+  rmqctl cat -s /data/store --columns topic,queue_id,queue_offset,store_time,keys --format csv
+  rmqctl cat -s /data/store -t Orders --format-string '%t[%q]@%o %k %s\\n'
   rmqctl cat -s old --json --stored-bodies | rmqctl append -s new --from - --as-stored
 
-Damage is named on stderr and passed; exit code 1 says that there was some, or that nothing matched."""
+\b
+--format-string, where nothing is added that it does not say:
+  %t topic                    %k keys (KEYS)               %s body, unpacked
+  %q queue (also %p)          %K its bytes, -1 without     %S its bytes
+  %o queue offset             %g tag                       %R the same as 4 bytes
+  %O physical offset          %u unique key                %T store time in ms
+  %i message id               %h properties NAME=VALUE,…   %B born time in ms
+  %% a percent sign           \\n \\r \\t \\0 \\\\ and \\xNN, a byte in hex
+Into a file or a pipe bytes go as they are; on a terminal control characters are shown as escapes.
+
+Damage is named on stderr and passed; exit code 1 says that there was some, or that nothing matched. What --follow
+shows goes on where a broker rolls, cleans or restarts; Ctrl-C ends it with exit code 0."""
 )
 @store_options
 @selection_options("From this offset on: physical in order of the log, else the queue's.", "Before this offset.")
-@limit_option
+@first_or_last_option
 @click.option(
     "--order",
     type=click.Choice(["log", "queue"]),
@@ -47,51 +69,155 @@ Damage is named on stderr and passed; exit code 1 says that there was some, or t
     help="As stored, or queue by queue as the consume queues lead to them.",
 )
 @click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Go on with what is stored from now on; with -n 0 nothing else, with -n -N after the last N.",
+)
+@columns_option
+@click.option("--format-string", metavar="TEXT", help="Print each message by a template, in kcat's manner; see below.")
+@click.option(
     "--stored-bodies", is_flag=True, help="With --json: compressed bodies also as stored, so that copies are exact."
 )
 @output_options
 def cat(
     store: StoreLocation,
     output: Output,
-    topic: str | None,
-    queue_id: int | None,
-    tag: str | None,
-    key: str | None,
-    offset: int | None,
-    to_offset: int | None,
-    begin: int | None,
-    end: int | None,
+    selection: Selection,
     limit: int | None,
     order: Order,
+    follow: bool,
+    columns: str | None,
+    format_string: str | None,
     stored_bodies: bool,
 ) -> int:
     """Print messages.
 
     A table shows the start of each body; --json prints whole messages, one a line, as they are read.
     """
-    from rmqctl.messages.listing import print_log, print_messages
+    from rmqctl.messages.columns import column_list, known_columns
+    from rmqctl.messages.format_string import FormatString
+    from rmqctl.messages.listing import Listing
     from rmqctl.opening import open_store
-    from rmqctl.store.read.message_filter import Criteria
-    from rmqctl.store.read.selection import Selection
 
-    criteria = Criteria(topic, queue_id, tag, key, begin, end)
-    _ = criteria.tag_filter  # a malformed expression is said before anything is opened
-    selection = Selection(criteria, offset or 0, to_offset)
+    _check(selection, limit, order, follow)
+    listing = Listing(output, known_columns(column_list(columns)), stored_bodies=stored_bodies)
+    template = None if format_string is None else FormatString(format_string)
+    if template is not None and (columns is not None or stored_bodies or output.format != "table"):
+        raise click.UsageError("--format-string says all that is printed: leave out --columns, --json and --format")
     damage = ToldDamage(output)
     with open_store(store) as opened:
-        if order == "log":
-            count = print_log(output, opened, selection, limit, stored_bodies, damage)
+        if follow:
+            _follow(opened, selection, limit, listing, template, damage)
+        elif not _print(opened, selection, limit, order, listing, template, damage):
+            _nothing(opened.reader, selection, damage)
         else:
-            messages = opened.messages(criteria, offset or 0, to_offset, order=order, on_damage=damage)
-            count = print_messages(output, itertools.islice(messages, limit), stored_bodies)
-        if count == 0:
-            _nothing(opened.reader, topic, queue_id, damage)
+            _tell_unmet(opened.reader, selection, output)
     return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
 
 
-def _nothing(reader: StoreReader, topic: str | None, queue_id: int | None, damage: ToldDamage) -> None:
-    if topic is not None and reader.has_topic(topic) is False:
-        raise NotFoundError(f"the store has no topic {topic!r}", hint="`rmqctl ls --topics` lists the topics")
+def _check(selection: Selection, limit: int | None, order: Order, follow: bool) -> None:
+    if limit == 0 and not follow:
+        raise click.BadParameter("0 goes with --follow: nothing but what comes", param_hint="'-n' / '--limit'")
+    if follow and order != "log":
+        raise click.UsageError("--follow goes along the log: leave out --order queue")
+    if follow and (selection.end is not None or selection.criteria.end_time is not None):
+        raise click.UsageError("--follow has no end: leave out --to and -e")
+
+
+def _print(
+    store: MessageStore,
+    selection: Selection,
+    limit: int | None,
+    order: Order,
+    listing: Listing,
+    template: FormatString | None,
+    damage: ToldDamage,
+) -> int:
+    """Print what is there; how many messages there were."""
+    from rmqctl.messages.listing import in_batches, print_formatted, print_log, print_messages
+
+    if order == "log" and template is None and (limit is None or limit > 0):
+        return print_log(listing, store, selection, limit, damage)
+    messages = _first_or_last(store, selection, limit, order, damage)
+    if template is not None:
+        return print_formatted(listing.output, template, in_batches(messages), damage)
+    return print_messages(listing, messages)
+
+
+def _first_or_last(
+    store: MessageStore, selection: Selection, limit: int | None, order: Order, damage: ToldDamage
+) -> Iterator[StoredMessage]:
+    criteria, begin, end = selection.criteria, selection.begin, selection.end
+    if limit is not None and limit < 0:
+        return iter(store.last_messages(-limit, criteria, begin, end, order=order, on_damage=damage))
+    return itertools.islice(store.messages(criteria, begin, end, order=order, on_damage=damage), limit)
+
+
+def _follow(
+    store: MessageStore,
+    selection: Selection,
+    limit: int | None,
+    listing: Listing,
+    template: FormatString | None,
+    damage: ToldDamage,
+) -> None:
+    """Print what is there, and then what comes, until it is enough or Ctrl-C."""
+    from dataclasses import replace
+
+    from rmqctl.messages.listing import in_batches, print_batches, print_formatted
+    from rmqctl.reports.outcome import Terminated
+    from rmqctl.store.survey.tail import end_of_messages
+
+    log, criteria = store.files.log, selection.criteria
+    end = end_of_messages(log, max(selection.begin, log.min_offset, 0))
+
+    def batches() -> Iterator[list[StoredMessage]]:
+        if limit != 0:
+            yield from in_batches(_first_or_last(store, replace(selection, end=end), limit, "log", damage))
+        yield from store.follow(criteria, end, on_damage=damage, tell=listing.output.talk)
+
+    wanted = _at_most(batches(), limit if limit is not None and limit > 0 else None)
+    try:
+        if template is not None:
+            print_formatted(listing.output, template, wanted, damage)
+        else:
+            print_batches(listing, wanted)
+    except Terminated:
+        raise
+    except KeyboardInterrupt:
+        return  # there is no other end
+
+
+def _at_most(batches: Iterator[list[StoredMessage]], count: int | None) -> Iterator[list[StoredMessage]]:
+    for batch in batches:
+        yield batch[:count]
+        if count is not None:
+            count -= len(batch)
+            if count <= 0:
+                return
+
+
+def _tell_unmet(reader: StoreReader, selection: Selection, output: Output) -> None:
+    """Where several topics are asked for: which of the names nothing goes by."""
+    from rmqctl.store.read.topic_names import unmet_names
+
+    topics = selection.criteria.topic_filter
+    if len(topics.names) > 1:
+        for name in unmet_names(reader.files, topics):
+            output.talk(f"no topic goes by {name!r}")
+
+
+def _nothing(reader: StoreReader, selection: Selection, damage: ToldDamage) -> None:
+    from rmqctl.store.read.topic_names import unmet_names
+
+    criteria = selection.criteria
+    topic, queue_id = criteria.topic, criteria.queue_id
+    unmet = unmet_names(reader.files, criteria.topic_filter)
+    if unmet and len(unmet) == len(criteria.topic_filter.names):
+        named = ", ".join(map(repr, unmet))
+        what = f"no topic {named}" if topic is not None else f"no topic that goes by {named}"
+        raise NotFoundError(f"the store has {what}", hint="`rmqctl ls --topics` lists the topics")
     if topic is not None and queue_id is not None and not damage.count:
         with contextlib.suppress(UnsupportedError):  # queues in a RocksDB, which cannot be asked
             reader.queue(topic, queue_id)

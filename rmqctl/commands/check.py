@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl import exit_codes
+from rmqctl import completing, exit_codes
 from rmqctl.options import StoreLocation, output_options, store_options
 from rmqctl.spark_options import SparkChoice, spark_options
 
@@ -57,9 +57,12 @@ Exit code 0: nothing, or notices only. 1: errors or warnings. A store may be che
     help="Print only what is at least this bad.",
     show_default=True,
 )
+@click.option("--all", "shows_all", is_flag=True, help="Show every finding as it comes, not the first 5 of each code.")
 @click.option("--summary", is_flag=True, help="Also print what was covered, as one object at the end.")
 @spark_options
-@click.option("--explain", metavar="CODE", help="Say what a code means, and look at no store.")
+@click.option(
+    "--explain", metavar="CODE", shell_complete=completing.codes, help="Say what a code means, and look at no store."
+)
 @output_options
 def check(
     store: StoreLocation,
@@ -72,6 +75,7 @@ def check(
     state: Path | None,
     fail_fast: bool,
     severity: str,
+    shows_all: bool,
     summary: bool,
     explain: str | None,
 ) -> int:
@@ -107,10 +111,11 @@ def check(
                 fail_fast=fail_fast,
                 progress=bar.advance,
             )
-            report = CheckReport(output, files.root, severity, store.config_path)
+            report = CheckReport(output, files.root, severity, store.config_path, shows_all=shows_all)
             try:
                 report.findings(run)
             except KeyboardInterrupt:
+                report.groups()
                 if state is not None:
                     output.talk(_interrupted(run.saved_offset, state))
                 raise

@@ -14,7 +14,7 @@ from rmqctl.confirm import agrees
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.opening import broker_config, open_store
-from rmqctl.options import TIME, StoreLocation, dry_run_option, output_options, store_options, yes_option
+from rmqctl.options import TIME, StoreLocation, dry_run_option, output_options, store_options, yes_option, zone_option
 from rmqctl.output.cells import human_size
 from rmqctl.output.output import Output
 from rmqctl.output.span import SPAN
@@ -82,6 +82,7 @@ _KEPT = {
 )
 @click.option("--now", "at", type=TIME, metavar="TIME", help="With --dry-run, --forecast: as if it were this time.")
 @click.option("--forecast", is_flag=True, help="Say when each file goes, by age and by the disk; change nothing.")
+@zone_option
 @dry_run_option
 @yes_option
 def clean(

@@ -11,7 +11,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.formats.errors import NotFoundError
-from rmqctl.options import TIME, group_option, namesrv_option, output_options, tag_option, topic_option
+from rmqctl.options import TIME, group_option, namesrv_option, output_options, tag_option, topic_option, zone_option
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
@@ -53,6 +53,7 @@ Exit code 1 says that there was no message."""
 @tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'.")
 @click.option("--from", "begin", type=WhereType(), default="first", metavar="WHERE", show_default=True,
               help="Where to begin in queues without an offset of the group: first, last or a time.")  # fmt: skip
+@zone_option
 @click.option("--commit/--no-commit", default=None, help="Commit what was printed; as it is with -g.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for more when the queues end; Ctrl-C ends it.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
@@ -72,7 +73,7 @@ def consume(
 
     A table shows the start of each body; --json prints whole messages, one a line, as they come.
     """
-    from rmqctl.messages.listing import print_messages
+    from rmqctl.messages.listing import Listing, print_messages
     from rmqctl.network.clients.consumer import Consumer
 
     if commit and group is None:
@@ -83,7 +84,7 @@ def consume(
         Consumer(namesrv, name, topic, tag or "*", begin=begin, commit=commits, joins=group is not None) as consumer,
         contextlib.closing(consumer.messages(to_the_end=not follow)) as messages,
     ):
-        count = print_messages(output, _flushed(itertools.islice(messages, limit), output), False)
+        count = print_messages(Listing(output), _flushed(itertools.islice(messages, limit), output))
     if not count:
         raise NotFoundError(f"topic {topic!r} has no message for {f'group {group!r}' if group else 'this'}")
     return exit_codes.OK

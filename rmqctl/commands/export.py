@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -11,6 +11,7 @@ from rmqctl import exit_codes
 from rmqctl.formats.wording import counted
 from rmqctl.options import (
     StoreLocation,
+    columns_option,
     selection_options,
     store_options,
     summary_options,
@@ -22,8 +23,9 @@ from rmqctl.spark_options import SparkChoice, spark_options
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.export.export import ExportReport, Format, Target
+    from rmqctl.store.read.selection import Selection
 
-_FORMATS = ("parquet", "arrow", "csv", "jsonl")
+_FORMATS = ("parquet", "arrow", "csv", "json", "jsonl")
 
 
 @click.command(
@@ -43,8 +45,13 @@ Parquet and Arrow need pyarrow, which the extra `fast` brings."""
 )
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
 @store_options
-@click.option("--format", "file_format", type=click.Choice(_FORMATS), help="Format; else what the name of FILE says.")
-@click.option("--columns", metavar="NAME,…", help="Only these columns; the names are those of `cat --json`.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(_FORMATS),
+    help="Format; else what the name of FILE says. `json` is JSON Lines, as everywhere.",
+)
+@columns_option
 @click.option("--partition", is_flag=True, help="FILE becomes a directory of files by topic and day (UTC).")
 @click.option("--compression", type=click.Choice(["zstd", "lz4", "none"]), help="Of Parquet and Arrow; zstd.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there: asks, or needs --yes.")
@@ -56,21 +63,14 @@ def export(
     target: Path,
     store: StoreLocation,
     output: Output,
-    file_format: Format | None,
+    file_format: Format | Literal["json"] | None,
     columns: str | None,
     partition: bool,
     compression: Any,
     overwrite: bool,
     yes: bool,
     spark: SparkChoice,
-    topic: str | None,
-    queue_id: int | None,
-    tag: str | None,
-    key: str | None,
-    offset: int | None,
-    to_offset: int | None,
-    begin: int | None,
-    end: int | None,
+    selection: Selection,
 ) -> int:
     """Write messages into files, in the order they were stored.
 
@@ -79,13 +79,13 @@ def export(
     """
     from rmqctl.confirm import require_agreed_file
     from rmqctl.exporting import export_here, export_on_spark
+    from rmqctl.messages.columns import column_list
     from rmqctl.opening import open_store
     from rmqctl.store.export.export import Target
     from rmqctl.store.export.selected import TABLES, require_target
-    from rmqctl.store.read.message_filter import Criteria
-    from rmqctl.store.read.selection import Selection
 
-    to = Target(target, _format(target, file_format, partition or spark.master is not None), partition, overwrite)
+    chosen_format: Format | None = "jsonl" if file_format == "json" else file_format
+    to = Target(target, _format(target, chosen_format, partition or spark.master is not None), partition, overwrite)
     is_table = to.format in TABLES
     if compression is not None and not is_table:
         raise click.UsageError(f"--compression goes with parquet and arrow, not with {to.format}")
@@ -93,12 +93,7 @@ def export(
         raise click.UsageError("--overwrite replaces files, not the directory of a partitioned export or one on Spark")
     if spark.master and not is_table:
         raise click.UsageError(f"--master writes parquet or arrow, not {to.format}")
-    criteria = Criteria(topic, queue_id, tag, key, begin, end)
-    _ = criteria.tag_filter  # a malformed expression is said before anything is opened
-    selection = Selection(criteria, offset or 0, to_offset)
-    names = [name.strip() for name in columns.split(",") if name.strip()] if columns is not None else None
-    if names == []:
-        raise click.UsageError("--columns names no column")
+    names = column_list(columns)
     damage = ToldDamage(output)
     with open_store(store) as opened:
         is_directory = partition or spark.master is not None

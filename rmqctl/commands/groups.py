@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rmqctl.output.output import Output
 
 _COLUMNS = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "lag_ms", "state", "detail")
-_DROPPABLE = ("detail", "lag_ms")
+_DROPPABLE = ("detail", "lag_ms", "max_offset")
 
 
 @click.command(

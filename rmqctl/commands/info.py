@@ -37,11 +37,15 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     """
     from rmqctl.opening import open_store
     from rmqctl.output.progress import progress
+    from rmqctl.reports.verdict import of_info, print_verdict
 
     with open_store(store) as opened:
         total = sum(file.size for file in opened.files.log.files)
         with progress("reading the commitlog", total, "bytes") as bar:
             row = opened.info(walk_log=not quick, progress=bar.advance)
+    print_verdict(output, of_info(row, store.config_path))
+    if output.format == "table":
+        output.text("")
     output.record(row)
     log = row["commitlog"]
     if log["damaged_spans"]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqctl import completing
 from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.formats.wording import counted
-from rmqctl.options import StoreLocation, output_options, store_options, yes_option
+from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
 from rmqctl.output.span import SPAN
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _FORGETTABLE = ("applied", "undone", "mended", "abandoned", "damaged")
 Examples:
   rmqctl log -s /data/store                               what was changed, the oldest first
   rmqctl log -s /data/store --prune --older-than 30d      free the space of old changes
+  rmqctl log -s /data/store --prune --dry-run             how much that would be
   rmqctl log -s /data/store --prune 20261121T0703         of one, by its id or how it begins
 
 \b
@@ -42,13 +44,20 @@ States:
   mended     given up, and the store has been made whole since; what it took out is kept"""
 )
 @store_options
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=completing.changes)
 @click.option("--prune", is_flag=True, help="Remove what these changes kept (all without ID): no undo from then on.")
 @click.option("--older-than", type=SPAN, metavar="SPAN", help="With --prune: only changes of this age, as 30d.")
+@dry_run_option
 @yes_option
 @output_options
 def log(
-    store: StoreLocation, output: Output, ids: tuple[str, ...], prune: bool, older_than: int | None, yes: bool
+    store: StoreLocation,
+    output: Output,
+    ids: tuple[str, ...],
+    prune: bool,
+    older_than: int | None,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """List the changes made to a store, and what they keep.
 
@@ -60,6 +69,8 @@ def log(
 
     if older_than is not None and not prune:
         raise UsageError("--older-than says what is to be removed", hint="add --prune")
+    if dry_run and not prune:
+        raise UsageError("--dry-run says what would be removed", hint="add --prune")
     with open_store(store) as opened:
         layout = opened.files.layout
         found = [opened.find_change(wanted) for wanted in ids] if ids else opened.changes()
@@ -71,6 +82,10 @@ def log(
         tell_left_behind(output, layout.kept.parent, layout.root, layout.config)
         return
     chosen = _chosen(layout, found, older_than, named=bool(ids))
+    if dry_run:
+        kept = sum(change.kept_bytes for change in chosen)
+        output.record({"forgotten": [change.id for change in chosen], "bytes_freed": kept, "dry_run": True})
+        return
     if chosen and not _confirmed(chosen, output, yes):
         output.talk("nothing was removed")
         return

@@ -19,7 +19,7 @@ _TIMES = ("first_store_timestamp", "last_store_timestamp")
 _TOPIC_COLUMNS = ("topic", "queues", "messages", "bytes", *_TIMES)
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", *_TIMES)
 # what a narrow terminal goes without, first first
-_DROPPABLE = ("detail", "on_disk_bytes", "last_offset", "min_offset")
+_DROPPABLE = ("detail", "on_disk_bytes", "last_offset", "min_offset", "first_store_timestamp")
 _FILE_COLUMNS = ("kind", "path", "size", "on_disk_bytes", "first_offset", "last_offset", "detail")
 
 

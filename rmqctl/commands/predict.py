@@ -49,11 +49,15 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
     """
     from rmqctl.opening import open_store
     from rmqctl.output.progress import progress
+    from rmqctl.reports.verdict import of_prediction, print_verdict
 
     with open_store(store) as opened:
         total = sum(file.size for file in opened.files.log.files)
         with progress("reading the commitlog", total, "bytes") as bar:
             found = opened.predict(broker, progress=bar.advance)
+    print_verdict(output, of_prediction(found, opened.files.root, store.config_path))
+    if output.format == "table":
+        output.text("")
     _print(found, output)
     _advise(found, output)
     return exit_codes.DAMAGE_OR_NOTHING if found.is_harmful else exit_codes.OK

@@ -18,18 +18,20 @@ from rmqctl.options import (
     queue_option,
     store_options,
     time_options,
-    topic_option,
+    topics_options,
 )
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.queues.offset_by_time import Boundary
+    from rmqctl.store.read.topic_filter import TopicFilter
 
 
 @click.command(
     epilog="""\b
 Examples:
   rmqctl query -s DIR -t Orders -k order-17          by key, newest first
+  rmqctl query -s DIR -t 'Order*' -t Bills -k 17     in several topics
   rmqctl query -s DIR -i 7F00000100002A9F0000000000001234
   rmqctl query -s DIR -o 4660                        by physical offset
   rmqctl query -s DIR -t Orders -q 3 -o 1000         by queue offset
@@ -38,7 +40,7 @@ Examples:
 Exit code 1: nothing found, or damage in the way, which is named."""
 )
 @store_options
-@topic_option.but(help="The topic.")
+@topics_options
 @queue_option.but(help="The queue of the topic.")
 @offset_option.but(help="A physical offset; with -t and -q a queue offset.")
 @key_option.but(help="A key of the message, or its unique key.")
@@ -58,7 +60,7 @@ Exit code 1: nothing found, or damage in the way, which is named."""
 def query(
     store: StoreLocation,
     output: Output,
-    topic: str | None,
+    topics: TopicFilter,
     queue_id: int | None,
     offset: int | None,
     key: str | None,
@@ -71,10 +73,15 @@ def query(
     scan: bool,
 ) -> int:
     """Find messages by key, id, offset or time."""
+    topic = topics.only
+    if topic is None and not topics.is_all and key is None:
+        raise click.UsageError("several topics, patterns and --no-system-topics go with -k: name one topic")
     _check(topic, queue_id, offset, key, message_id, at)
     if (begin is not None or end is not None) and key is None:
         raise click.UsageError("-b and -e go with -k; a queue's offset for a time is --at")
     wanted = Question(message_id, key, offset, at, topic, queue_id, begin, end, boundary, limit, scan)
+    if topic is None and not topics.is_all:
+        wanted = wanted._replace(topics=topics)
     return find_and_show(store, output, wanted)
 
 

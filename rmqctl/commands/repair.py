@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import exit_codes
+from rmqctl import completing, exit_codes
 from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.options import (
     StoreLocation,
@@ -44,7 +44,13 @@ decision is needed. --no-journal asks before it removes anything for good, and w
 --yes."""
 )
 @store_options
-@click.option("--only", multiple=True, metavar="CODE", help="Only findings of this code; may be repeated.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="CODE",
+    shell_complete=completing.codes,
+    help="Only findings of this code; may be repeated.",
+)
 @queue_file_size_option
 @dry_run_option
 @no_journal_option

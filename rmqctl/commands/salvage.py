@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
-from rmqctl.options import StoreLocation, config_option, summary_options
+from rmqctl.options import StoreLocation, config_option, output_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -48,7 +48,7 @@ nothing is left."""
 )
 @click.option("--stale", is_flag=True, help="Also messages that an earlier truncation left behind the log's end.")
 @config_option
-@summary_options
+@output_options
 def salvage(
     output: Output, source: tuple[Path, ...], target: Path, offsets: Any, stale: bool, config_path: Path | None
 ) -> int:
@@ -76,7 +76,7 @@ def salvage(
 
 def _print(report: SalvageReport, output: Output, stale: bool) -> None:
     record = asdict(report)
-    if output.is_json:
+    if output.format != "table":
         output.record(record)
         return
     causes = record.pop("causes")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl import exit_codes
-from rmqctl.options import StoreLocation, store_options, summary_options
+from rmqctl.options import StoreLocation, output_options, store_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -42,7 +42,7 @@ Exit code 1: --verify found something that is not as in the manifest."""
     help="Share blocks with the store until one of the two is written to, on file systems that can.",
 )
 @click.option("--hard-links", is_flag=True, help="Do not copy full commitlog files, give them a second name.")
-@summary_options
+@output_options
 def snapshot(
     store: StoreLocation, output: Output, directory: Path, verify: bool, reflink: str, hard_links: bool
 ) -> int:
@@ -80,7 +80,7 @@ def _verify(output: Output, directory: Path) -> int:
         report = MessageStore.verify_snapshot(directory, progress=bar.advance)
     problems = [problem._asdict() for problem in report.problems]
     record = asdict(report) | {"problems": problems}
-    if output.is_json:
+    if output.format != "table":
         output.record(record)
     else:
         output.record(record | {"problems": len(problems)})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqctl import completing
 from rmqctl.commands.log import outcome
 from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
 
@@ -25,7 +26,7 @@ Exit code 5 if later changes stand, or anything was written to the store since: 
 would be neither old nor new. And without --yes where there is no terminal to ask at, if messages would be removed."""
 )
 @store_options
-@click.argument("change_id", required=False, metavar="[ID]")
+@click.argument("change_id", required=False, metavar="[ID]", shell_complete=completing.changes)
 @click.option(
     "--give-up",
     "gives_up",

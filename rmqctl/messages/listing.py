@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,14 @@ from rmqctl.messages.message_json import (
     message_json,
     message_row,
 )
+from rmqctl.output.output import FIRST_PAGE
 from rmqctl.store.read.selection import PLAIN_BYTES, plain_start, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
 
 if TYPE_CHECKING:
     from rmqctl.formats.errors import CorruptError
     from rmqctl.formats.message import StoredMessage
+    from rmqctl.messages.format_string import FormatString
     from rmqctl.output.output import Output
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.read.selection import OnDamage, Selection
@@ -33,30 +35,86 @@ _FIRST_BYTES = 256 * 1024
 _THREADS = 2
 
 
-def print_messages(output: Output, messages: Iterator[StoredMessage], stored_bodies: bool) -> int:
+class Listing:
+    """How messages are listed: with `columns`, None for those that are usual, and in JSON with `stored_bodies`."""
+
+    def __init__(self, output: Output, columns: Sequence[str] | None = None, *, stored_bodies: bool = False) -> None:
+        self.output = output
+        self.columns = columns
+        self.stored_bodies = stored_bodies or (columns is not None and STORED_BODY in columns)
+        self.table_columns = TABLE_COLUMNS if columns is None else tuple(columns)
+        self.all_columns = ALL_COLUMNS if columns is None else tuple(columns)
+        self.droppable = DROPPABLE_COLUMNS if columns is None else ()
+
+    def row(self, message: StoredMessage) -> dict[str, Any]:
+        """A message as what is printed of it."""
+        if self.output.format == "table" and self.columns is None:
+            return message_row(message)
+        record = message_json(message, stored_body=self.stored_bodies)
+        if self.columns is None:
+            return record
+        if self.output.format == "table":
+            record |= message_row(message)
+        return {name: record[name] for name in self.columns if name in record}
+
+    def line_names(self) -> Sequence[str]:
+        """The fields of a line of JSON or CSV."""
+        if self.columns is not None:
+            return self.columns
+        if not self.output.is_json:
+            return ALL_COLUMNS
+        return [name for name in JSON_ORDER if self.stored_bodies or name != STORED_BODY]
+
+
+def print_messages(listing: Listing, messages: Iterator[StoredMessage]) -> int:
     """Print messages one by one; how many there were."""
-    rows: Iterator[dict[str, Any]]
-    if output.format == "table":
-        rows = map(message_row, messages)
-    else:
-        rows = (message_json(message, stored_body=stored_bodies) for message in messages)
-    return output.rows(TABLE_COLUMNS, rows, all_columns=ALL_COLUMNS, droppable=DROPPABLE_COLUMNS)
+    return listing.output.rows(
+        listing.table_columns,
+        map(listing.row, messages),
+        all_columns=listing.all_columns,
+        droppable=listing.droppable,
+    )
+
+
+def print_batches(listing: Listing, batches: Iterator[list[StoredMessage]]) -> int:
+    """Print messages in parts as they come, each at once; how many there were."""
+    return listing.output.batches(
+        listing.table_columns,
+        ([*map(listing.row, batch)] for batch in batches),
+        all_columns=listing.all_columns,
+        droppable=listing.droppable,
+    )
+
+
+def print_formatted(
+    output: Output, template: FormatString, batches: Iterator[list[StoredMessage]], on_damage: OnDamage
+) -> int:
+    """Print messages by a template, part by part; how many there were."""
+    count = 0
+    for batch in batches:
+        for message in batch:
+            output.raw(template.filled(message, on_damage, for_terminal=output.is_terminal))
+        output.flush()
+        count += len(batch)
+    return count
+
+
+def in_batches(messages: Iterable[StoredMessage], size: int = FIRST_PAGE) -> Iterator[list[StoredMessage]]:
+    """Messages in lists of this size."""
+    rest = iter(messages)
+    while batch := list(itertools.islice(rest, size)):
+        yield batch
 
 
 def print_log(
-    output: Output,
-    store: MessageStore,
-    selection: Selection,
-    limit: int | None,
-    stored_bodies: bool,
-    on_damage: OnDamage,
+    listing: Listing, store: MessageStore, selection: Selection, limit: int | None, on_damage: OnDamage
 ) -> int:
     """Print the first `limit` messages of a selection (None: all) in order of the log; how many there were.
 
     JSON and CSV of many are made as columns where there is pyarrow. Damage is told in its place and passed.
     """
     log = store.files.log
-    by_columns = output.format != "table" and walked_bytes(log, selection) > PLAIN_BYTES and has_arrow()
+    by_columns = listing.output.format != "table" and walked_bytes(log, selection) > PLAIN_BYTES and has_arrow()
     left: list[Selection | None] = []
 
     def messages() -> Iterator[StoredMessage]:
@@ -65,29 +123,21 @@ def print_log(
         else:
             yield from store.messages(selection.criteria, selection.begin, selection.end, on_damage=on_damage)
 
-    count = print_messages(output, itertools.islice(messages(), limit), stored_bodies)
+    count = print_messages(listing, itertools.islice(messages(), limit))
     for rest in left:
         if rest is not None:
             still = None if limit is None else limit - count
-            count += _print_columns(output, store, rest, still, stored_bodies, on_damage)
+            count += _print_columns(listing, store, rest, still, on_damage)
     return count
 
 
 def _print_columns(
-    output: Output,
-    store: MessageStore,
-    selection: Selection,
-    limit: int | None,
-    stored_bodies: bool,
-    on_damage: OnDamage,
+    listing: Listing, store: MessageStore, selection: Selection, limit: int | None, on_damage: OnDamage
 ) -> int:
     from rmqctl.messages.message_lines import MessageLines
 
-    if not output.is_json:
-        names: Sequence[str] = ALL_COLUMNS
-    else:
-        names = [name for name in JSON_ORDER if stored_bodies or name != STORED_BODY]
-    lines = MessageLines(names, is_json=output.is_json)
+    output = listing.output
+    lines = MessageLines(listing.line_names(), is_json=output.is_json)
     count = 0
     # in order of the log: damage, and lines that are being made
     waiting: deque[CorruptError | Future[memoryview]] = deque()

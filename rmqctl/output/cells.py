@@ -11,6 +11,8 @@ from rmqctl.output.times import format_time
 
 ELLIPSIS = "…"
 NOTHING = "-"
+SIZES = ("bytes", "size")
+"""What the names of numbers of bytes end with."""
 GAP = "  "
 _AND_MORE = ELLIPSIS + " and {} more characters: --json has all"
 # white space and NULs, which stand for nothing to see: from so many on only their number is told
@@ -83,20 +85,26 @@ def padded(text: str, width: int, *, right: bool) -> str:
     return space + text if right else text + space
 
 
-def cell(value: Any, name: str = "") -> str:
-    """One value as sanitised text on one line; `name` is its column: `*_timestamp` are shown as time."""
+def cell(value: Any, name: str = "", *, digits: bool = False) -> str:
+    """One value as sanitised text on one line; `name` is its column: `*_timestamp` are shown as time, and what is a
+    number of bytes as people say it, unless `digits` are wanted."""
     if value is None or value == "":
         return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
+        if name.endswith(SIZES) and not digits:
+            return human_size(value)
         return format_time(value) if name.endswith("_timestamp") and value > 0 else str(value)
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if isinstance(value, Mapping):
-        return " ".join(f"{visible(str(key))}={cell(item, str(key))}" for key, item in value.items()) or NOTHING
+        return (
+            " ".join(f"{visible(str(key))}={cell(item, str(key), digits=True)}" for key, item in value.items())
+            or NOTHING
+        )
     if isinstance(value, Sequence):
         return ", ".join(cell(item) for item in value) or NOTHING
     return visible(str(value))
@@ -107,9 +115,9 @@ def listed(value: Any, name: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         if name.endswith("_timestamp") and value > 0:
             return f"{format_time(value)} ({value})"
-        if name.endswith(("bytes", "size")) and abs(value) >= 1024:
+        if name.endswith(SIZES) and abs(value) >= 1024:
             return f"{value} ({human_size(value)})"
-    return cell(value, name)
+    return cell(value, name, digits=True)
 
 
 def human_size(count: int) -> str:

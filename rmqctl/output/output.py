@@ -7,6 +7,7 @@ columns. On a terminal texts are cut to fit the screen; piped it is aligned plai
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import os
 import stat
@@ -18,9 +19,11 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.output.cells import GAP, cell, listed, padded, shortened, shown, width_of
 from rmqctl.output.lines import Row, csv_lines, json_line
+from rmqctl.output.pager import running
 from rmqctl.output.progress import aside
 from rmqctl.output.sanitise import visible
-from rmqctl.output.table import table_layout
+from rmqctl.output.style import HEADING
+from rmqctl.output.table import TableLayout, table_layout
 
 if TYPE_CHECKING:
     from rmqctl.store.files.layout import StoreLayout
@@ -37,8 +40,18 @@ FIRST_PAGE = 200
 class Output:
     """Prints the results of one command in the format that the user chose."""
 
-    def __init__(self, json: bool = False, format: OutputFormat = "table", *, stream: IO[str] | None = None) -> None:
-        """`json` wins over `format`; `stream` stands in for stdout."""
+    def __init__(
+        self,
+        json: bool = False,
+        format: OutputFormat = "table",
+        *,
+        digits: bool = False,
+        stream: IO[str] | None = None,
+    ) -> None:
+        """`json` wins over `format`; `digits`: sizes in tables as numbers of bytes; `stream` stands in for stdout."""
+        self.digits = digits
+        self.keeps_all = False
+        """Whether a table has all columns even where a terminal is too narrow for them."""
         self.format: OutputFormat = "json" if json else format
         self._stream = stream
         if stream is None and self.format != "table" and hasattr(sys.stdout, "reconfigure"):
@@ -72,16 +85,50 @@ class Output:
             return self._csv(all_columns or columns, rows)
         return self._table(columns, rows, droppable)
 
+    def batches(
+        self,
+        columns: Sequence[str],
+        batches: Iterable[Sequence[Row]],
+        *,
+        all_columns: Sequence[str] | None = None,
+        droppable: Sequence[str] = (),
+    ) -> int:
+        """Print a list that comes in parts, each at once; how many rows it had. As `rows`, with the first part for the
+        widths of a table's columns."""
+        count = 0
+        layout: TableLayout | None = None
+        names = all_columns or columns
+        line_of = csv_lines(names)
+        if self.format == "csv":
+            self._write(line_of(None))
+        for rows in batches:
+            count += len(rows)
+            if self.format == "json":
+                self._json_lines(rows)
+            elif self.format == "csv":
+                for row in rows:
+                    self._write(line_of(row))
+            else:
+                layout = layout or self._layout(columns, rows, droppable)
+                for row in rows:
+                    self._write(layout.line(row) + "\n")
+            self.flush()
+        return count
+
+    def raw(self, data: bytes) -> None:
+        """Print bytes as they are, which is for programs: on a terminal they have to be sanitised before."""
+        self.lines(memoryview(data))
+
     def lines(self, text: memoryview) -> None:
         """Print further lines of a list: JSON or CSV in UTF-8 that is sanitised already (message_lines)."""
         stream = self._stream or sys.stdout
         if stream is None or not hasattr(stream, "buffer"):
-            self._write(str(text, "utf-8"))
+            self._write(str(text, "utf-8", "backslashreplace"))
             return
         with self._alone():
             _guarded(stream.flush)
             _guarded(lambda: stream.buffer.write(text))
-            if self._is_terminal():
+            if self.is_terminal:
                 _guarded(stream.flush)
 
     def record(self, record: Row) -> None:
@@ -95,18 +142,19 @@ class Output:
             flat = _flattened(record)
             self._csv(list(flat), [flat])
         else:
-            for line in _listing(record, "", LONGEST_SHOWN if self._is_terminal() else None):
+            for line in _listing(record, "", LONGEST_SHOWN if self.is_terminal else None):
                 self._write(line + "\n")
 
-    def text(self, line: str, *, keep_newlines: bool = False) -> None:
-        """Print a line that is neither a list nor a record (a hex dump, a script); JSON wraps it as `{"text": …}`."""
+    def text(self, line: str, *, keep_newlines: bool = False, style: str | None = None) -> None:
+        """Print a line that is neither a list nor a record (a hex dump, a script), on a terminal in a style; JSON wraps
+        it as `{"text": …}`."""
         if self.format == "json":
             self._json_lines([{"text": line}])
         else:
             text = visible(line, keep_newlines=keep_newlines)
-            if self._is_terminal() and not keep_newlines:
+            if self.is_terminal and not keep_newlines:
                 text = shortened(text, LONGEST_SHOWN)
-            self._write(text + "\n")
+            self._styled(text, style)
 
     def heading(self, line: str) -> None:
         """Say what the list that follows is: above its table, wherever that goes; for CSV and JSON on stderr."""
@@ -134,7 +182,7 @@ class Output:
 
     def _alone(self) -> contextlib.AbstractContextManager[None]:
         """While a line is written: no bar beside it, where both are on a terminal."""
-        return aside() if self._is_terminal() else contextlib.nullcontext()
+        return aside() if self.is_terminal else contextlib.nullcontext()
 
     def _json_lines(self, rows: Iterable[Row]) -> int:
         count = 0
@@ -157,28 +205,38 @@ class Output:
         page = list(itertools.islice(remaining, FIRST_PAGE))
         if not page:
             return 0
-        layout = table_layout(columns, page, self._terminal_width() if self._is_terminal() else None, droppable)
-        for line in layout.header():
-            self._header(line)
+        layout = self._layout(columns, page, droppable)
         count = 0
         for row in itertools.chain(page, remaining):
             self._write(layout.line(row) + "\n")
             count += 1
         return count
 
-    def _header(self, line: str) -> None:
-        if not self._is_terminal():
+    def _layout(self, columns: Sequence[str], page: Sequence[Row], droppable: Sequence[str]) -> TableLayout:
+        """The layout of a table with these first rows; its header is printed."""
+        available = self._terminal_width() if self.is_terminal else None
+        layout = table_layout(columns, page, available, droppable, digits=self.digits, keeps_all=self.keeps_all)
+        for line in layout.header():
+            self._styled(line, HEADING)
+        return layout
+
+    def _styled(self, line: str, style: str | None) -> None:
+        if style is None or not self.is_terminal:
             self._write(line + "\n")
             return
         from rich.console import Console
         from rich.text import Text
 
-        # rich knows NO_COLOR, TERM=dumb and the like; the text is ours and sanitised, and is not parsed as markup
-        console = Console(file=self._stream or sys.stdout, markup=False, emoji=False, highlight=False)
-        with self._alone():
-            _guarded(lambda: console.print(Text(line, style="bold"), soft_wrap=True))
+        # rich knows NO_COLOR, TERM=dumb and the like; the text is ours and sanitised, and is not parsed as markup. It
+        # writes into a text of ours, because it would flush a terminal, which is no end of anything
+        made = io.StringIO()
+        console = Console(file=made, force_terminal=True, markup=False, emoji=False, highlight=False)
+        console.print(Text(line, style=style), soft_wrap=True)
+        self._write(made.getvalue())
 
-    def _is_terminal(self) -> bool:
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the data goes to a terminal."""
         stream = self._stream or sys.stdout
         return stream is not None and stream.isatty()
 
@@ -207,6 +265,10 @@ def refuse_place(read: StoreLayout | None = None) -> None:
 def talk(line: str, *, keep_newlines: bool = False) -> None:
     """One sanitised line on stderr; where that cannot be written there is nobody left to be told."""
     if sys.stderr is None:
+        return
+    pager = running()
+    if pager is not None:
+        pager.say_later(visible(line, keep_newlines=keep_newlines) + "\n")
         return
     try:
         with aside():

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 _NARROWEST = 40
 
 
-def print_paragraph(output: Output, line: str, indent: str = "") -> None:
-    """Print to stdout; lines after the first one begin with `indent`."""
+def print_paragraph(output: Output, line: str, indent: str = "", *, style: str | None = None) -> None:
+    """Print to stdout, on a terminal in this style; lines after the first one begin with `indent`."""
     for part in wrapped(line, indent, is_terminal=sys.stdout.isatty()):
-        output.text(part)
+        output.text(part, style=style)
 
 
 def talk_paragraph(output: Output, line: str, indent: str = "") -> None:

@@ -26,6 +26,7 @@ REFRESHED_EVERY = 0.1
 # held by whoever writes to the terminal; a bar that cannot have it at once is not drawn
 _terminal = threading.RLock()
 _drawn: list[_Drawn] = []
+_hushed = threading.Event()
 
 
 class _Drawn(Protocol):
@@ -42,6 +43,14 @@ def aside() -> Iterator[None]:
         for one in tuple(_drawn):
             one.hide()
         yield
+
+
+def hush() -> None:
+    """From here on no bar is drawn: something else has the screen."""
+    _hushed.set()
+    with _terminal:
+        for one in tuple(_drawn):
+            one.hide()
 
 
 class Advancing(Protocol):
@@ -71,7 +80,7 @@ class _Bar:
     def advance(self, n: int = 1) -> None:
         self._done += n
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_look or _hushed.is_set():
             return
         if not _terminal.acquire(blocking=False):
             return

@@ -1,4 +1,4 @@
-"""A length of time as a command line's value."""
+"""A length of time, and the size of queue files, as a command line's values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.output.times import parse_span
 
 if TYPE_CHECKING:
-    _SpanParameter = click.ParamType[int]
+    _NumberParameter = click.ParamType[int]
 else:
-    _SpanParameter = click.ParamType  # older releases of click cannot be subscripted
+    _NumberParameter = click.ParamType  # older releases of click cannot be subscripted
 
 
-class SpanType(_SpanParameter):
+class SpanType(_NumberParameter):
     """A length of time, in milliseconds."""
 
     name = "span"
@@ -31,3 +31,21 @@ class SpanType(_SpanParameter):
 
 
 SPAN = SpanType()
+
+
+class QueueFileSize(_NumberParameter):
+    """Bytes of a consume queue file, or `default` for RocketMQ's own."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        """What was written as a number of bytes, at least one unit."""
+        from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
+
+        if value == "default":
+            return DEFAULT_FILE_SIZE
+        size = click.IntRange(UNIT_SIZE, 0x7FFFFFFF).convert(value, param, ctx)
+        return -(-int(size) // UNIT_SIZE) * UNIT_SIZE
+
+
+QUEUE_FILE_SIZE = QueueFileSize()

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmqctl.output.cells import GAP, cell, cut, cut_start, padded, width_of
 
 # a text is not cut below this
 NARROWEST = 8
+# nor what tells one row from another below this, while another column can go
+NARROWEST_IDENTITY = 20
 # nor a path below this: the ends of paths are much alike
 NARROWEST_PATH = 46
 # A piped cell that is wider than this is printed whole, but the other rows are not padded to it.
 WIDEST_PIPED = 64
 _PATHS = ("path", "file")
 _WHOLE = ("id",)
+IDENTITY = frozenset(
+    "topic queue_id queue_offset offset physical_offset group id code path file kind part level store".split()
+)
+"""Columns that tell one row from another."""
+CONTENT = frozenset(("body", "message", "state", "severity", "operation", "decision"))
+"""Columns that rows are asked for."""
 
 
 class Column(NamedTuple):
@@ -26,10 +34,11 @@ class Column(NamedTuple):
     right: bool
     may_cut: bool
     short_time: bool
+    digits: bool
 
     def text(self, row: Mapping[str, Any]) -> str:
         """The cell of `row`, cut to the column's width if it may be."""
-        found = cell(row.get(self.name), self.name)
+        found = cell(row.get(self.name), self.name, digits=self.digits)
         if self.short_time and found.endswith("Z"):
             # 2026-11-20T23:29:34.393Z as 2026-11-20 23:29:34
             found = found[:19].replace("T", " ")
@@ -68,24 +77,40 @@ class TableLayout:
 
 
 def table_layout(
-    names: Sequence[str], page: Sequence[Mapping[str, Any]], available: int | None, droppable: Sequence[str] = ()
+    names: Sequence[str],
+    page: Sequence[Mapping[str, Any]],
+    available: int | None,
+    droppable: Sequence[str] = (),
+    *,
+    digits: bool = False,
+    keeps_all: bool = False,
 ) -> TableLayout:
     """Columns for a terminal of `available` columns, or for a pipe if None.
 
-    What is done until it fits, in this order: titles on several lines, times to the second, texts cut, the `droppable`
-    columns left out.
+    What is done until it fits, in this order: titles on several lines, times to the second, texts cut, but not what
+    tells one row from another, columns left out by their rank (`leaving_order`), and such texts cut as well. Sizes are
+    `digits`, or as people say them. `keeps_all`: no column is left out.
     """
-    columns = [_column(name, page) for name in names]
+    columns = [_column(name, page, digits) for name in names]
     if available is None:
         return TableLayout([column._replace(width=min(column.width, WIDEST_PIPED)) for column in columns])
     shown = [column._replace(may_cut=_may_cut(column)) for column in columns]
-    dropped = list(droppable)
+    leaving = [] if keeps_all else leaving_order(names, droppable)
     while True:
-        layout = _fitted(shown, page, available)
-        if layout.width <= available or not dropped:
+        layout = _fitted(shown, page, available, _narrowest)
+        if layout.width <= available:
             return layout
-        leaving = dropped.pop(0)
-        shown = [column for column in shown if column.name != leaving]
+        if not leaving:
+            return _fitted(shown, page, available, _narrowest_of_all)
+        name = leaving.pop(0)
+        shown = [column for column in shown if column.name != name]
+
+
+def leaving_order(names: Sequence[str], droppable: Sequence[str]) -> list[str]:
+    """The columns that a table can do without, the least useful first: `droppable`, then the others from the right.
+    What a row is and what it is about stays, and so does the first column."""
+    rest = [name for name in reversed(names[1:]) if name not in IDENTITY and name not in CONTENT]
+    return list(dict.fromkeys([*(name for name in droppable if name in names), *rest]))
 
 
 def _may_cut(column: Column) -> bool:
@@ -93,16 +118,18 @@ def _may_cut(column: Column) -> bool:
     return not column.right and not column.name.endswith("_timestamp") and column.name not in _WHOLE
 
 
-def _column(name: str, page: Sequence[Mapping[str, Any]]) -> Column:
+def _column(name: str, page: Sequence[Mapping[str, Any]], digits: bool) -> Column:
     title = name.removesuffix("_timestamp").replace("_", " ")
-    width = max(width_of(title), *(width_of(cell(row.get(name), name)) for row in page))
-    return Column(name, title, width, _is_numeric(name, page), False, False)
+    width = max(width_of(title), *(width_of(cell(row.get(name), name, digits=digits)) for row in page))
+    return Column(name, title, width, _is_numeric(name, page), False, False, digits)
 
 
-def _fitted(columns: Sequence[Column], page: Sequence[Mapping[str, Any]], available: int) -> TableLayout:
+def _fitted(
+    columns: Sequence[Column], page: Sequence[Mapping[str, Any]], available: int, narrowest: Callable[[Column], int]
+) -> TableLayout:
     layout = TableLayout(
         [
-            column._replace(width=min(column.width, max(available, _narrowest(column)))) if column.may_cut else column
+            column._replace(width=min(column.width, max(available, narrowest(column)))) if column.may_cut else column
             for column in columns
         ]
     )
@@ -119,7 +146,7 @@ def _fitted(columns: Sequence[Column], page: Sequence[Mapping[str, Any]], availa
     )
     while layout.width > available:
         candidates = [
-            index for index, column in enumerate(layout.columns) if column.may_cut and column.width > _narrowest(column)
+            index for index, column in enumerate(layout.columns) if column.may_cut and column.width > narrowest(column)
         ]
         if not candidates:
             break
@@ -129,6 +156,11 @@ def _fitted(columns: Sequence[Column], page: Sequence[Mapping[str, Any]], availa
 
 
 def _narrowest(column: Column) -> int:
+    is_text_of_identity = column.name in IDENTITY and column.name not in _PATHS
+    return NARROWEST_IDENTITY if is_text_of_identity else _narrowest_of_all(column)
+
+
+def _narrowest_of_all(column: Column) -> int:
     return NARROWEST_PATH if column.name in _PATHS else NARROWEST
 
 

@@ -1,15 +1,20 @@
 """Points in time as people write them, to milliseconds since 1970 and back.
 
-Understood are: milliseconds (`1700000000000`), ISO 8601 with or without a zone (`2023-11-14T22:13:20.5+01:00`;
-without one it is UTC, as everything that rmqctl prints is), a date (midnight UTC), `now`, and a span before now
-(`90s ago`, `2h ago`, `1d12h ago`).
+Understood are
+* milliseconds (`1700000000000`) and seconds: ten digits (`1700000000`), a fraction (`1700000000.5`) or `@` before them;
+* ISO 8601 with or without a zone (`2023-11-14T22:13:20.5+01:00`), a date (its midnight), and mqadmin's form
+  (`2023-11-14#22:13:20:500`, UtilAll#YYYY_MM_DD_HH_MM_SS_SSS);
+* `now`, `today`, `yesterday`, both also with a time of day (`today 9:00`);
+* a span before now: `90s ago`, `1d12h ago`, `-2h`.
+
+What names no zone is in the one that the command line names (--tz), else in UTC, as everything that rmqctl prints is.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.wording import format_time
@@ -17,13 +22,14 @@ from rmqctl.formats.wording import format_time
 __all__ = ["HINT", "format_time", "now_ms", "parse_span", "parse_time"]
 
 HINT = (
-    "times are milliseconds (1700000000000), ISO 8601, in UTC unless it names a zone (2023-11-14T22:13:20), "
-    "a date, now, or a span such as '2h ago'"
+    "times are milliseconds (1700000000000), seconds (1700000000), ISO 8601, in UTC unless it or --tz names a zone "
+    "(2023-11-14T22:13:20), a date, 2023-11-14#22:13:20:000, now, 'today 9:00', yesterday, or a span such as '2h ago' "
+    "or -2h"
 )
 
 _EPOCH = datetime(1970, 1, 1)
 _LARGEST = (1 << 63) - 1
-# in seconds from 2001 to 2286, in milliseconds a few months of 1970
+# ten digits are seconds from 2001 to 2286; as milliseconds they would be a few months of 1970
 _SECONDS = range(10**9, 10**10)
 _UNITS = {
     **dict.fromkeys(("ms",), 1),
@@ -35,6 +41,9 @@ _UNITS = {
 }
 _SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 _ISO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9].*)?", re.IGNORECASE)
+_MQADMIN = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})#([0-9]{2}:[0-9]{2}:[0-9]{2})(?::([0-9]{3}))?")
+_DAY = re.compile(r"(today|yesterday)(?:\s+([0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?))?")
+_OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
 
 
 def now_ms() -> int:
@@ -42,25 +51,78 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def parse_time(text: str, now: int | None = None) -> int:
+def parse_zone(text: str) -> tzinfo:
+    """A time zone by its name (`Europe/Berlin`), as an offset (`+08:00`), `UTC`, or `local`, this machine's.
+
+    UsageError where there is no such zone, or this machine does not know it.
+    """
+    offset = _OFFSET.fullmatch(text)
+    if text.upper() in ("UTC", "Z"):
+        return UTC
+    if offset is not None and int(offset[2]) < 24 and int(offset[3]) < 60:
+        length = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
+        return timezone(-length if offset[1] == "-" else length)
+    hint = "name it as Europe/Berlin, +08:00, UTC or local"
+    try:
+        from zoneinfo import ZoneInfo
+
+        return ZoneInfo(_local_zone() if text == "local" else text)
+    except (ValueError, OSError, KeyError) as error:
+        raise UsageError(f"there is no time zone {text!r} here", hint=hint) from error
+
+
+def _local_zone() -> str:
+    """The name of this machine's zone; UTC where nothing says it. OSError, ValueError as they come."""
+    import os
+
+    named = os.environ.get("TZ", "").lstrip(":")
+    if named:
+        return named
+    path = os.path.realpath("/etc/localtime")
+    return path.rpartition("zoneinfo/")[2] if "zoneinfo/" in path else "UTC"
+
+
+def parse_time(text: str, now: int | None = None, zone: tzinfo = UTC) -> int:
     """Milliseconds since 1970 of a time as described above; `now` (ms) is what spans count from, by default the clock.
 
-    UsageError with what would be understood if `text` is none of these. Fractions below a millisecond are dropped.
+    UsageError with what would be understood if `text` is none of these, or a time of day that `zone` does not have or
+    has twice, where clocks are set forward or back. Fractions below a millisecond are dropped.
     """
     cleaned = text.strip().lower()
     if cleaned.isascii() and cleaned.isdigit():
-        return _checked(_number(int(cleaned), text) if len(cleaned) < 20 else _LARGEST + 1, text)
+        return _checked(_number(int(cleaned)) if len(cleaned) < 20 else _LARGEST + 1, text)
+    if seconds := re.fullmatch(r"@([0-9]{1,18})(?:\.([0-9]+))?|([0-9]{10})\.([0-9]+)", cleaned):
+        whole, fraction = seconds[1] or seconds[3], seconds[2] or seconds[4] or ""
+        return _checked(int(whole) * 1000 + int(fraction[:3].ljust(3, "0")), text)
     base = now_ms() if now is None else now
     if cleaned == "now":
         return base
     if cleaned.endswith("ago"):
         return _checked(base - _parse_span(cleaned.removesuffix("ago"), text), text)
+    if re.match(r"-\s*[0-9.]+\s*[a-z]", cleaned):
+        return _checked(base - _parse_span(cleaned[1:], text), text)
+    if day := _DAY.fullmatch(cleaned):
+        return _of_day(day[1], day[2], base, zone, text)
+    if form := _MQADMIN.fullmatch(cleaned):
+        return _parse_iso(f"{form[1]}T{form[2]}.{form[3] or '000'}", text, zone)
     if _ISO.fullmatch(cleaned):
-        return _parse_iso(cleaned.upper(), text)
-    hint = HINT
+        return _parse_iso(cleaned.upper(), text, zone)
+    raise UsageError(f"'{text}' is not a time", hint=_slip(cleaned) or HINT)
+
+
+def _slip(cleaned: str) -> str | None:
+    """What was meant, where something is missing only."""
     if _SPAN.match(cleaned) and _SPAN.sub("", cleaned) == "":
-        hint = f"did you mean '{cleaned} ago'?"
-    raise UsageError(f"'{text}' is not a time", hint=hint)
+        return f"did you mean '{cleaned} ago'?"
+    if _DAY.fullmatch(f"today {cleaned}"):
+        return f"did you mean 'today {cleaned}'?"
+    return None
+
+
+def _of_day(day: str, time_of_day: str | None, base: int, zone: tzinfo, text: str) -> int:
+    date = (datetime.fromtimestamp(base / 1000, zone) - timedelta(days=day == "yesterday")).date()
+    hour, _, rest = (time_of_day or "0:00").partition(":")
+    return _parse_iso(f"{date.isoformat()}T{hour:0>2}:{rest}", text, zone)
 
 
 def parse_span(text: str) -> int:
@@ -87,24 +149,39 @@ def _parse_span(span: str, text: str) -> int:
     return round(total)
 
 
-def _number(milliseconds: int, text: str) -> int:
-    """A bare number; refused where it looks like seconds: no message is as old as it says in milliseconds."""
-    if not _SECONDS.start <= milliseconds < _SECONDS.stop:
-        return milliseconds
-    raise UsageError(
-        f"'{text}' is {format_time(milliseconds)} in milliseconds, which is what times are in here",
-        hint=f"if seconds are meant ({format_time(milliseconds * 1000)}), write {milliseconds}000",
-    )
+def _number(number: int) -> int:
+    """Milliseconds of a bare number: what is seconds of these centuries is meant so, no message is as old as it would
+    be in milliseconds."""
+    return number * 1000 if _SECONDS.start <= number < _SECONDS.stop else number
 
 
-def _parse_iso(iso: str, text: str) -> int:
+def _parse_iso(iso: str, text: str, zone: tzinfo) -> int:
     try:
         moment = datetime.fromisoformat(iso)
-    except ValueError as error:
+        if moment.tzinfo is None:
+            moment = _in_zone(moment, zone, text)
+        return _checked((moment - _EPOCH.replace(tzinfo=UTC)) // timedelta(milliseconds=1), text)
+    except (ValueError, OverflowError) as error:
         raise UsageError(f"'{text}' is not a time: {error}", hint=HINT) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return _checked((moment - _EPOCH.replace(tzinfo=UTC)) // timedelta(milliseconds=1), text)
+
+
+def _in_zone(moment: datetime, zone: tzinfo, text: str) -> datetime:
+    """The moment in a zone; UsageError where its clocks never show it, or twice."""
+    if zone is UTC:
+        return moment.replace(tzinfo=UTC)
+    first, second = (moment.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    if first.utcoffset() == second.utcoffset():
+        return first.astimezone(UTC)
+    offsets = [one.isoformat()[-6:] for one in (first, second)]
+    if first.astimezone(UTC).astimezone(zone).replace(tzinfo=None) == moment:
+        raise UsageError(
+            f"'{text}' is there twice in {zone}, where clocks are set back then",
+            hint=f"say which one: with {offsets[0]} or {offsets[1]} at its end",
+        )
+    raise UsageError(
+        f"'{text}' is not there in {zone}, where clocks are set forward then",
+        hint=f"write it with the offset that is meant, {offsets[0]} or {offsets[1]}, at its end",
+    )
 
 
 def _checked(milliseconds: int, text: str) -> int:

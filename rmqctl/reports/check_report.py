@@ -1,15 +1,19 @@
-"""How findings are shown: blocks for people, rows for programs; what fixes them and what was covered at the end."""
+"""How findings are shown: a verdict and groups for people, rows for programs; what fixes them and what was covered."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.wording import counted
 from rmqctl.output.paragraph import print_paragraph
+from rmqctl.output.style import OF_SEVERITY
+from rmqctl.reports.verdict import of_check, print_verdict
+from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -22,6 +26,8 @@ _ALL_COLUMNS = (
 )
 _SEVERITIES = ("error", "warning", "notice")
 _INDENT = "    "
+# so many of each code are shown unless all are asked for
+_FIRST = 5
 # two files claim the same offsets: nobody but a person knows which one is right
 _OVERLAP = "RMQ-FILE-005"
 # units that point where no log is: what they say is told as found, it is no place
@@ -31,29 +37,63 @@ _LONGEST_PLACE = 160
 
 
 class CheckReport:
-    """Prints findings as they are made, then the end. Paths are relative to the store where they lie in it.
+    """Prints findings, for people by their codes, the worst first. Paths are relative to the store if they lie in it.
 
     `config_path`: the broker.conf that the check went by; a command that mends something has to go by it as well.
+    `shows_all`: every finding as it is made, not the first few of each code.
     """
 
-    def __init__(self, output: Output, root: Path, least_severity: str, config_path: Path | None = None) -> None:
+    def __init__(
+        self,
+        output: Output,
+        root: Path,
+        least_severity: str,
+        config_path: Path | None = None,
+        *,
+        shows_all: bool = False,
+    ) -> None:
         self._output = output
         self._root = root
         self._config_path = config_path
         self._shown = _SEVERITIES[: _SEVERITIES.index(least_severity) + 1]
+        self._shows_all = shows_all
         self._last_code = ""
         self._has_overlap = False
+        self._groups: dict[str, list[Finding]] = {}
+        self._counts: Counter[str] = Counter()
         self._fixes: dict[str, dict[str, int]] = {}
 
     def findings(self, findings: Iterable[Finding]) -> None:
-        """Print them one by one."""
-        if self._output.format == "table":
-            for finding in findings:
-                if finding.severity in self._shown:
-                    self._block(finding)
+        """Take them one by one, and print them as they come where nothing is kept for the end."""
+        if self._output.format != "table":
+            self._output.rows(_COLUMNS, self._rows(findings), all_columns=_ALL_COLUMNS)
             return
-        rows = self._rows(findings)
-        self._output.rows(_COLUMNS, rows, all_columns=_ALL_COLUMNS)
+        for finding in findings:
+            if finding.severity in self._shown:
+                self._take(finding)
+
+    def _take(self, finding: Finding) -> None:
+        self._has_overlap |= finding.code == _OVERLAP
+        self._counts[finding.code] += 1
+        command = self._command(finding.fix)
+        if command is not None:
+            codes = self._fixes.setdefault(command, {})
+            codes[finding.code] = codes.get(finding.code, 0) + 1
+        if self._shows_all:
+            self._block(finding)
+        elif self._counts[finding.code] <= _FIRST:
+            self._groups.setdefault(finding.code, []).append(finding)
+
+    def groups(self) -> None:
+        """Print the first findings of each code that were kept so far, the worst codes first."""
+        kept = sorted(self._groups.values(), key=lambda group: _SEVERITIES.index(str(group[0].severity)))
+        for group in kept:
+            for finding in group:
+                self._block(finding)
+            more = self._counts[group[0].code] - len(group)
+            if more:
+                self._output.text(f"{_INDENT}and {more} more: --all shows them")
+        self._groups.clear()
 
     def _rows(self, findings: Iterable[Finding]) -> Iterator[dict[str, Any]]:
         for finding in findings:
@@ -82,10 +122,10 @@ class CheckReport:
 
     def _block(self, finding: Finding) -> None:
         """The heading of its kind, once for neighbours of one kind, and a paragraph."""
-        self._has_overlap |= finding.code == _OVERLAP
         if finding.code != self._last_code:
             self._last_code = finding.code
-            self._text(f"{finding.severity:<7} {finding.code}  {finding.kind.title}", _INDENT)
+            heading = f"{finding.severity:<7} {finding.code}  {finding.kind.title}"
+            print_paragraph(self._output, heading, _INDENT, style=OF_SEVERITY[str(finding.severity)])
         place = self._place(finding.file) or finding.topic or ""
         if len(place) > _LONGEST_PLACE:
             place = place[:_LONGEST_PLACE] + "…"
@@ -93,17 +133,18 @@ class CheckReport:
             place += f" at {finding.physical_offset}"
         message = finding.message + _costs(finding)
         self._text(_INDENT + (f"{place}: {message}" if place else message), _INDENT * 2)
-        command = self._command(finding.fix)
-        if command is not None:
-            codes = self._fixes.setdefault(command, {})
-            codes[finding.code] = codes.get(finding.code, 0) + 1
 
     def _text(self, line: str, indent: str) -> None:
         print_paragraph(self._output, line, indent)
 
     def end(self, summary: CheckSummary, with_record: bool) -> None:
-        """What fixes it, and what was covered: a line of talk, with `with_record` an object too."""
+        """The verdict, what was found, what fixes it, and what was covered: a line of talk, and with `with_record` an
+        object."""
         output = self._output
+        print_verdict(output, of_check(summary, self._worst_fix()))
+        if self._groups:
+            output.text("")
+        self.groups()
         if self._fixes:
             output.text("")
             output.text("To fix this:")
@@ -121,6 +162,16 @@ class CheckReport:
                 output.text("")
             output.record({"summary": summary.row()} if output.is_json else summary.row())
         output.talk(_spoken(summary))
+
+    def _worst_fix(self) -> str | None:
+        """The command that mends the worst of what was found; none where a person has to decide first."""
+        if self._has_overlap:
+            return None
+        return min(
+            self._fixes,
+            key=lambda command: min(_SEVERITIES.index(str(CATALOGUE[code].severity)) for code in self._fixes[command]),
+            default=None,
+        )
 
 
 def _costs(finding: Finding) -> str:

@@ -69,6 +69,8 @@ def print_answer(output: Output, table: pa.Table) -> None:
             output.text(f"row {number}")
             output.record(row)
     else:
+        # a statement says what it wants to see
+        output.digits = output.keeps_all = True
         output.rows(names, printable_rows(table))
 
 
@@ -76,7 +78,10 @@ def _fits(names: list[str], table: pa.Table) -> bool:
     if not sys.stdout.isatty() or not table.num_rows:
         return True
     width = shutil.get_terminal_size().columns
-    return table_layout(names, list(islice(printable_rows(table), FIRST_PAGE)), width).width <= width
+    return (
+        table_layout(names, list(islice(printable_rows(table), FIRST_PAGE)), width, digits=True, keeps_all=True).width
+        <= width
+    )
 
 
 def write_answer(table: pa.Table, path: Path, kind: FileFormat, overwrite: bool, about: Mapping[str, str]) -> int:

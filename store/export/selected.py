@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 TABLES = ("parquet", "arrow")
 _OF_PARTITIONS = ("topic", "store_timestamp")
-_OF_CRITERIA = ("topic", "queue_id", "tags", "key", "begin_time", "end_time")
 
 
 class LinesOfColumns(Lines, Protocol):
@@ -80,6 +79,5 @@ def export_selected(
 
 def description(selection: Selection, wanted: Sequence[str]) -> dict[str, Any]:
     """What was chosen, for the metadata of the files."""
-    chosen = {name: getattr(selection.criteria, name) for name in _OF_CRITERIA}
-    given = {name: value for name, value in chosen.items() if value is not None}
+    given = selection.criteria.described()
     return {"columns": list(wanted), "begin": selection.begin, "end": selection.end, **given}

@@ -131,6 +131,13 @@ class Descriptors:
         if path not in self._pins:
             self.forget(path)
 
+    def let_go(self) -> None:
+        """Close the descriptors of all files that are not held. Who goes along a store for long must not keep them: a
+        writer does not start while they are open, and a broker may put other files in their places."""
+        with self._lock:
+            for path in [path for path in self._open if path not in self._pins]:
+                os.close(self._open.pop(path))
+
     def close(self) -> None:
         """Close all descriptors."""
         with self._lock:

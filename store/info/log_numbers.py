@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -115,12 +115,20 @@ class TopicNumbers:
         self.last_store_timestamp = last if known[1] is None else max(known[1], last)
 
 
-def count_topics(log: MappedFileQueue, progress: Progress | None = None) -> dict[str, TopicNumbers]:
-    """The messages of each topic, by a walk over the whole log, CRCs checked."""
-    return columns_count_topics(log, progress) if is_large(log) else plain_count_topics(log, progress)
+OnSpan = Callable[[Damage], object]
 
 
-def plain_count_topics(log: MappedFileQueue, progress: Progress | None = None) -> dict[str, TopicNumbers]:
+def count_topics(
+    log: MappedFileQueue, progress: Progress | None = None, on_damage: OnSpan | None = None
+) -> dict[str, TopicNumbers]:
+    """The messages of each topic, by a walk over the whole log, CRCs checked; `on_damage` is told what is none."""
+    count = columns_count_topics if is_large(log) else plain_count_topics
+    return count(log, progress, on_damage)
+
+
+def plain_count_topics(
+    log: MappedFileQueue, progress: Progress | None = None, on_damage: OnSpan | None = None
+) -> dict[str, TopicNumbers]:
     """The plain twin of columns_count_topics."""
     topics: dict[str, TopicNumbers] = {}
     for record in walk(log, progress=progress):
@@ -128,10 +136,14 @@ def plain_count_topics(log: MappedFileQueue, progress: Progress | None = None) -
             numbers = topics.setdefault(record.topic, TopicNumbers())
             numbers.add(1, record.total_size, record.store_timestamp, record.store_timestamp)
             numbers.queue_ids.add(record.queue_id)
+        elif isinstance(record, Damage) and on_damage is not None:
+            on_damage(record)
     return topics
 
 
-def columns_count_topics(log: MappedFileQueue, progress: Progress | None = None) -> dict[str, TopicNumbers]:
+def columns_count_topics(
+    log: MappedFileQueue, progress: Progress | None = None, on_damage: OnSpan | None = None
+) -> dict[str, TopicNumbers]:
     """The same on columns, on several cores."""
     from rmqctl.store.columns.batch import Columns
     from rmqctl.store.columns.parallel import walk_parallel
@@ -140,7 +152,10 @@ def columns_count_topics(log: MappedFileQueue, progress: Progress | None = None)
     table = TopicIds()
     topics: dict[str, TopicNumbers] = {}
     wanted = Columns.HEAD | Columns.TOPIC
-    for part in walk_parallel(log, _topics_of, columns=wanted, topics=table, progress=progress):
+    for part, damages in walk_parallel(log, _topics_of, columns=wanted, topics=table, progress=progress):
+        for damage in damages:
+            if on_damage is not None:
+                on_damage(damage)
         for topic_id, later in part.items():
             numbers = topics.setdefault(table.names[topic_id], TopicNumbers())
             assert later.first_store_timestamp is not None
@@ -150,13 +165,16 @@ def columns_count_topics(log: MappedFileQueue, progress: Progress | None = None)
     return topics
 
 
-def _topics_of(records: Iterator[ColumnRecord]) -> dict[int, TopicNumbers]:
+def _topics_of(records: Iterator[ColumnRecord]) -> tuple[dict[int, TopicNumbers], list[Damage]]:
     import numpy as np
 
     from rmqctl.store.columns.batch import MessageColumns
 
     topics: dict[int, TopicNumbers] = {}
+    damages: list[Damage] = []
     for record in records:
+        if isinstance(record, Damage):
+            damages.append(record)
         if not isinstance(record, MessageColumns):
             continue
         order = np.argsort(record.topic_id, kind="stable")
@@ -170,4 +188,4 @@ def _topics_of(records: Iterator[ColumnRecord]) -> dict[int, TopicNumbers]:
             numbers = topics.setdefault(topic_id, TopicNumbers())
             numbers.add(counts[place], sizes[place], firsts[place], lasts[place])
             numbers.queue_ids.update(np.unique(queue_ids[place]).tolist())
-    return topics
+    return topics, damages

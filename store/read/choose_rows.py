@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqctl.formats import properties as names
 from rmqctl.formats.hashing import java_hash, key_hash
 from rmqctl.formats.layouts import TRANSACTION_MASK
+from rmqctl.formats.message import FrameDamage
 from rmqctl.formats.properties import parse_properties
 from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK
 from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns
-from rmqctl.store.read.message_filter import Criteria, message_keys
+from rmqctl.store.read.message_filter import Criteria
 
 
 class RowChooser:
@@ -20,9 +20,10 @@ class RowChooser:
         self._criteria = criteria
         self._begin = begin
         self.needs = Columns.NONE
-        if criteria.topic is not None:
+        if not criteria.topic_filter.is_all:
             self.needs |= Columns.TOPIC
-        if (criteria.queue_id, criteria.begin_time, criteria.end_time) != (None, None, None):
+        of_the_head = (criteria.queue_id, criteria.begin_time, criteria.end_time, criteria.grep)
+        if any(one is not None for one in of_the_head):
             self.needs |= Columns.HEAD
         if not criteria.tag_filter.is_all:
             self.needs |= Columns.TAGS
@@ -33,7 +34,7 @@ class RowChooser:
     def rows(self, batch: MessageColumns) -> Int64s | None:
         """The rows that are meant, ascending; None for all of them."""
         mask = self._mask(batch)
-        if self._criteria.key is None and self._criteria.tag_filter.is_all:
+        if not self._criteria.needs_content:
             return None if mask is None or mask.all() else np.flatnonzero(mask)
         candidates = np.arange(batch.rows) if mask is None else np.flatnonzero(mask)
         return np.array([row for row in candidates.tolist() if self._is_meant(batch, row)], np.int64)
@@ -43,8 +44,8 @@ class RowChooser:
         masks: list[Flags] = []
         if batch.begin < self._begin:
             masks.append(batch.physical_offset >= self._begin)
-        if criteria.topic is not None:
-            masks.append(batch.topic_id == _topic_id(batch, criteria.topic))
+        if not criteria.topic_filter.is_all:
+            masks.append(self._of_topics(batch))
         if criteria.queue_id is not None:
             masks.append(batch.queue_id == criteria.queue_id)
         if criteria.begin_time is not None:
@@ -68,21 +69,26 @@ class RowChooser:
         mask[entry_rows[batch.key_hash == wanted[topic_ids[entry_rows]]]] = True
         return mask
 
+    def _of_topics(self, batch: MessageColumns) -> Flags:
+        matches = self._criteria.topic_filter.matches
+        meant = [topic_id for topic_id in np.unique(batch.topic_id).tolist() if matches(batch.topics.names[topic_id])]
+        mask: Flags = np.isin(batch.topic_id, meant)
+        return mask
+
     def _is_meant(self, batch: MessageColumns, row: int) -> bool:
         """The part of Criteria.matches that columns cannot answer."""
-        if batch.asked & Columns.BYTES:
-            properties = parse_properties(bytes(batch.property_bytes(row)))
-        else:
-            properties = batch.message(row).properties()
         criteria = self._criteria
-        if criteria.key is not None and criteria.key not in message_keys(properties):
-            return False
-        return criteria.tag_filter.matches(properties.get(names.TAGS))
-
-
-def _topic_id(batch: MessageColumns, topic: str) -> int:
-    """The id of a topic, -1 if the walk has not met it yet."""
-    try:
-        return batch.topics.names.index(topic)
-    except ValueError:
-        return -1
+        if criteria.key is not None or not criteria.tag_filter.is_all:
+            if batch.asked & Columns.BYTES:
+                properties = parse_properties(bytes(batch.property_bytes(row)))
+            else:
+                properties = batch.message(row).properties()
+            if not criteria.matches_properties(properties):
+                return False
+        if criteria.grep is None:
+            return True
+        try:
+            message = batch.message(row)
+        except FrameDamage:
+            return True  # whoever reads it next tells that it has changed
+        return criteria.grep.matches(message)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterable
 from functools import cached_property
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import UsageError
+from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
 from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import split_keys
+from rmqctl.store.read.topic_filter import TopicFilter
 
 SUBSCRIBE_ALL = "*"
 _SEPARATOR = "||"
@@ -56,10 +59,42 @@ def message_keys(properties: dict[str, str]) -> list[str]:
     return ([unique] if unique is not None else []) + split_keys(properties.get(names.KEYS))
 
 
+class Grep:
+    """A regular expression (Python's) that is searched for in bodies and properties."""
+
+    def __init__(self, expression: str) -> None:
+        """UsageError for what is no regular expression."""
+        self.expression = expression
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)
+                self._pattern = re.compile(expression)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise UsageError(
+                f"{expression!r} is no regular expression: {error}",
+                hint="for a text as it is put \\ before . * + ? ( [",
+            ) from error
+
+    def matches(self, message: StoredMessage) -> bool:
+        """Whether it is found in the body, unpacked, or in a property, which is searched as `NAME=VALUE`.
+
+        Bytes that are no UTF-8 stand for themselves. A body that cannot be unpacked is searched as it is stored.
+        """
+        search = self._pattern.search
+        if any(search(f"{name}={value}") is not None for name, value in message.properties().items()):
+            return True
+        try:
+            body = message.plain_body()
+        except (CorruptError, UnsupportedError):
+            body = message.body
+        return search(body.decode("utf-8", "surrogateescape")) is not None
+
+
 class Criteria:
     """What a message must be like; None leaves it open. Times in ms, both ends included.
 
-    `tags` is an expression as of TagFilter.
+    `tags` is an expression as of TagFilter. `topics`: several topics or patterns, in place of `topic`. `grep`: a
+    regular expression that is found in the body or in a property.
     """
 
     def __init__(
@@ -70,19 +105,36 @@ class Criteria:
         key: str | None = None,
         begin_time: int | None = None,
         end_time: int | None = None,
+        *,
+        topics: TopicFilter | None = None,
+        grep: str | None = None,
     ) -> None:
-        self.topic = topic
+        """UsageError for both `topic` and `topics`, and for what is no regular expression."""
+        if topic is not None and topics is not None:
+            raise UsageError("one topic and a filter of topics contradict each other: give one of them")
+        self.topic_filter = topics or (TopicFilter() if topic is None else TopicFilter.of_one(topic))
         self.queue_id = queue_id
         self.tags = tags
         self.key = key
         self.begin_time = begin_time
         self.end_time = end_time
+        self.grep = None if grep is None else Grep(grep)
+
+    @property
+    def topic(self) -> str | None:
+        """The one topic that is meant; None where it may be another one, too."""
+        return self.topic_filter.only
 
     @property
     def matches_all(self) -> bool:
         """Whether every message is meant."""
-        chosen = (self.topic, self.queue_id, self.key, self.begin_time, self.end_time)
-        return all(one is None for one in chosen) and self.tag_filter.is_all
+        chosen = (self.queue_id, self.key, self.begin_time, self.end_time, self.grep)
+        return all(one is None for one in chosen) and self.topic_filter.is_all and self.tag_filter.is_all
+
+    @property
+    def needs_content(self) -> bool:
+        """Whether properties or bodies have to be looked into."""
+        return self.key is not None or self.grep is not None or not self.tag_filter.is_all
 
     @cached_property
     def tag_filter(self) -> TagFilter:
@@ -91,7 +143,7 @@ class Criteria:
 
     def matches(self, message: StoredMessage) -> bool:
         """Whether `message` is meant."""
-        if self.topic is not None and message.topic != self.topic:
+        if not self.topic_filter.matches(message.topic):
             return False
         if self.queue_id is not None and message.queue_id != self.queue_id:
             return False
@@ -103,12 +155,32 @@ class Criteria:
             return False
         if self.end_time is not None and message.store_timestamp > self.end_time:
             return False
-        if self.key is None and self.tag_filter.is_all:
+        if not self.needs_content:
             return True
-        properties = message.properties()
+        if not self.matches_properties(message.properties()):
+            return False
+        return self.grep is None or self.grep.matches(message)
+
+    def matches_properties(self, properties: dict[str, str]) -> bool:
+        """Whether key and tag are those of such properties."""
         if self.key is not None and self.key not in message_keys(properties):
             return False
         return self.tag_filter.matches(properties.get(names.TAGS))
+
+    def described(self) -> dict[str, object]:
+        """What is asked for, by name, without what is left open."""
+        chosen = {
+            "topic": self.topic,
+            "topics": None if self.topic is not None else list(self.topic_filter.names) or None,
+            "system_topics": None if self.topic_filter.system_topics else False,
+            "queue_id": self.queue_id,
+            "tags": self.tags,
+            "key": self.key,
+            "begin_time": self.begin_time,
+            "end_time": self.end_time,
+            "grep": None if self.grep is None else self.grep.expression,
+        }
+        return {name: value for name, value in chosen.items() if value is not None}
 
 
 def newest_first(messages: Iterable[StoredMessage]) -> list[StoredMessage]:

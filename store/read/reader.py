@@ -200,9 +200,25 @@ class StoreReader:
 
         if order == "log":
             return in_log_order(self.files.log, selection, on_damage, progress)
+        return in_queue_order(map(self.view, self._chosen_queues(selection)), selection, on_damage)
+
+    def last_messages(
+        self, selection: Selection, count: int, order: Order = "log", *, on_damage: OnDamage
+    ) -> list[StoredMessage]:
+        """The last `count` messages of `selection`, in order. It is read from its end, only as far as needed; damage
+        among them is told to `on_damage`. Errors as of `messages`."""
+        from rmqctl.store.read.last import last_in_log_order, last_in_queue_order
+
+        if order == "log":
+            return last_in_log_order(self.files.log, selection, count, on_damage)
+        return last_in_queue_order(map(self.view, self._chosen_queues(selection)[::-1]), selection, count, on_damage)
+
+    def _chosen_queues(self, selection: Selection) -> list[AnyConsumeQueue]:
         criteria = selection.criteria
-        views = map(self.view, self.queues(criteria.topic, criteria.queue_id))
-        return in_queue_order(views, selection, on_damage)
+        if criteria.topic is not None or criteria.topic_filter.is_all:
+            return self.queues(criteria.topic, criteria.queue_id)
+        queues = self.files.queues.of_topics(criteria.topic_filter.matches)
+        return [queue for queue in queues if criteria.queue_id in (None, queue.queue_id)]
 
     def has_topic(self, topic: str) -> bool | None:
         """Whether the store knows `topic`; None where the queues cannot be read, so that nobody can say."""

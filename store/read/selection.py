@@ -43,15 +43,17 @@ def in_log_order(
     selection: Selection,
     on_damage: OnDamage,
     progress: Progress | None = None,
+    start: int | None = None,
 ) -> Iterator[StoredMessage]:
     """Messages in the order they were stored, every CRC checked; damaged spans are told to `on_damage` and passed.
 
     A `begin` that is no frame's start is taken as: from the next message on. To find it, the file is walked from its
-    start, so that nothing inside a body can be taken for a message.
+    start, so that nothing inside a body can be taken for a message; or from `start`, a record that is certain to be one
+    (commitlog.resync), where somebody knows it.
     """
-    rest = yield from plain_start(log, selection, PLAIN_BYTES, on_damage, progress)
+    rest = yield from plain_start(log, selection, PLAIN_BYTES, on_damage, progress, start)
     if rest is not None:
-        start = rest.begin if rest is not selection else _walk_start(log, selection)
+        start = rest.begin if rest is not selection else _walk_start(log, selection, start)
         yield from _on_columns(log, rest, start, on_damage, progress)
 
 
@@ -61,10 +63,11 @@ def plain_start(
     most: int,
     on_damage: OnDamage,
     progress: Progress | None = None,
+    start: int | None = None,
 ) -> Generator[StoredMessage, None, Selection | None]:
     """The messages of in_log_order among the first `most` bytes, read one by one; returned is what is left of the
     selection, None if that is nothing. Nothing is read so where the way to the first one is longer than that."""
-    start = _walk_start(log, selection)
+    start = _walk_start(log, selection, start)
     if selection.begin - start > PLAIN_BYTES:
         return selection
     plain_end = max(selection.begin, start) + most
@@ -81,8 +84,10 @@ def plain_start(
     return None
 
 
-def _walk_start(log: MappedFileQueue, selection: Selection) -> int:
-    """Where the first frame of the file begins that the selection begins in."""
+def _walk_start(log: MappedFileQueue, selection: Selection, start: int | None) -> int:
+    """Where the first frame of the file begins that the selection begins in; `start` where that is known."""
+    if start is not None:
+        return start
     file = log.find(selection.begin)
     return file.start_offset if file is not None else selection.begin
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
 from rmqctl.store.config.config_files import read_config
+from rmqctl.store.read.topic_filter import TopicFilter
 from rmqctl.store.store_files import StoreFiles
 
 
@@ -31,3 +32,13 @@ def known_topics(files: StoreFiles) -> list[str]:
         if not topics:
             raise
     return sorted(topics)
+
+
+def unmet_names(files: StoreFiles, topics: TopicFilter) -> list[str]:
+    """The names and patterns that no known topic goes by; none where nobody can say which topics there are."""
+    if not topics.names:
+        return []
+    try:
+        return topics.unmet(known_topics(files))
+    except UnsupportedError:
+        return []

@@ -20,8 +20,8 @@ _GROWTH = 8
 # how often, and every so many seconds, a frame that may be half written is looked at
 _TRIES = 20
 _PAUSE_S = 0.05
-# seconds: a frame is copied into the page cache in far less
-_SETTLES_IN = 0.01
+SETTLES_IN = 0.01
+"""Seconds: a frame is copied into the page cache in far less."""
 _LAST_RECORDS = 4 * 1024 * 1024
 
 
@@ -121,15 +121,16 @@ class _Last(NamedTuple):
 def end_of_messages(log: MappedFileQueue, begin: int, pause: Callable[[float], None] = time.sleep) -> int:
     """Physical offset behind the last complete message or blank frame; `begin` if there is none behind it.
 
-    Everything before the last file is final. In the last one, which is full of zeros from the start, a message may be
-    half written: it and what follows it is left for later. Bytes that are no message, with good ones behind them, are
-    damage and final: frames are written one after the other. No checksum covers the head, topic and properties of most
-    frames, so the last of all counts only if it does not end in zeros where it should not, and is the same after a
-    moment, which `pause` waits for. Reads the end of the last file only.
+    Everything before the last file with data is final; a broker makes files of zeros one or two ahead, and goes on
+    where it was. In the last one, which is full of zeros from the start, a message may be half written: it and what
+    follows it is left for later. Bytes that are no message, with good ones behind them, are damage and final: frames
+    are written one after the other. No checksum covers the head, topic and properties of most frames, so the last of
+    all counts only if it does not end in zeros where it should not, and is the same after a moment, which `pause` waits
+    for. Reads the end of that file only.
     """
-    if not log.files:
+    file = last_begun(log)
+    if file is None:
         return begin
-    file = log.files[-1]
     first = max(begin - file.start_offset, 0)
     if first >= file.size:
         return begin
@@ -137,10 +138,19 @@ def end_of_messages(log: MappedFileQueue, begin: int, pause: Callable[[float], N
     if last is None:
         return max(begin, file.start_offset)
     seen = file.read(last.begin, last.end - last.begin)
-    pause(_SETTLES_IN)
+    pause(SETTLES_IN)
     if last.may_lack_bytes or file.read(last.begin, last.end - last.begin) != seen:
         return file.start_offset + last.begin
     return file.start_offset + last.end
+
+
+def last_begun(log: MappedFileQueue) -> MappedFile | None:
+    """The last file that something was written to, by its first bytes: nobody reads a file of zeros to its end each
+    time. None if there is none. (AllocateMappedFileService makes files ahead)"""
+    for file in reversed(log.files):
+        if any(file.read(0, 8)) or any(file.read(0, _WINDOW)):
+            return file
+    return None
 
 
 def _last_record(file: MappedFile, first: int) -> _Last | None:
@@ -165,10 +175,10 @@ def _last_from(file: MappedFile, start: int, written: int) -> _Last | None:
         if position >= written:
             break
         if isinstance(record, StoredMessage | Blank):
-            last = _Last(position, record.end - file.start_offset, _may_lack_bytes(record))
+            last = _Last(position, record.end - file.start_offset, may_lack_bytes(record))
     return last
 
 
-def _may_lack_bytes(record: StoredMessage | Blank) -> bool:
+def may_lack_bytes(record: StoredMessage | Blank) -> bool:
     """Whether topic or properties end in zeros, as where a writer has not come so far yet."""
     return isinstance(record, StoredMessage) and ("\0" in record.topic or record.property_bytes.endswith(b"\0"))

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.pipeline.splits import resync, splits
+from rmqctl.pipeline.splits import splits
 from rmqctl.pipeline.splits.splits import (
     WHOLE_FILES,
     Split,
@@ -22,7 +22,7 @@ from rmqctl.pipeline.splits.splits import (
     split_runs,
 )
 from rmqctl.store.columns.batch import ColumnRecord, MessageColumns
-from rmqctl.store.commitlog import frame_search
+from rmqctl.store.commitlog import frame_search, resync
 from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import reading

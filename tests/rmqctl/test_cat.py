@@ -101,7 +101,7 @@ def test_a_queue_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("cat", "-t", "A", "--topic", "B"), "'-t' / '--topic' is given more than once"),
+        (("ls", "-t", "A", "--topic", "B"), "'-t' / '--topic' is given more than once"),
         (("cat", "-n", "1", "-n", "2"), "'-n' / '--limit' is given more than once"),
         (("query", "-t", "A", "-k", "a", "-k", "b"), "'-k' / '--key' is given more than once"),
         (("query", "-i", "A", "-i", "B"), "'-i' / '--id' is given more than once"),

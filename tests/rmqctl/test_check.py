@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -37,14 +38,16 @@ SHAPE = {
 
 def test_nothing_to_say() -> None:
     done = run("check", "-s", store_path("clean"))
-    assert (done.code, done.out) == (exit_codes.OK, "")
+    assert (done.code, done.out) == (exit_codes.OK, "Nothing is wrong.\n")
     assert done.err == "0 errors, 0 warnings, 0 notices; checked 2500 messages in 9 commitlog files\n"
 
 
 def test_for_people() -> None:
     done = run("check", "-s", store_path("crc-flip-last"))
     assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    fix = f"rmqctl recover --bridge -s {store_path('crc-flip-last')}"
     assert done.out.startswith(
+        f"Something is wrong: 1 error, 2 warnings, and messages are lost.\nnext: {fix}\n\n"
         "error   RMQ-LOG-005  body checksum wrong\n    commitlog/00000000000002097152 at 2106230: "
     )
     assert "(1 message, 268 bytes, lost)" in done.out
@@ -56,7 +59,17 @@ def test_neighbours_of_one_kind_have_one_heading() -> None:
     done = run("check", "-s", store_path("gap"))
     assert done.out.count("RMQ-CQ-009  ") == 1
     assert done.out.count("RMQ-CQ-009 (31)") == 1
-    assert done.out.count("consumequeue/") == 31
+    assert done.out.count("consumequeue/") == 5
+    assert "    and 26 more: --all shows them\n" in done.out
+    every = run("check", "-s", store_path("gap"), "--all")
+    assert (every.out.count("consumequeue/"), "more:" in every.out) == (31, False)
+    assert every.out.count("RMQ-CQ-009 (31)") == 1
+    assert len(run("check", "-s", store_path("gap"), "--json").objects) == 33
+
+
+def test_the_worst_comes_first() -> None:
+    done = run("check", "-s", store_path("gap"))
+    assert re.findall("^(error|warning|notice) ", done.out, re.MULTILINE) == ["error", "warning", "warning"]
 
 
 def test_json_is_findings_only() -> None:
@@ -151,7 +164,7 @@ def test_notices_alone_are_no_damage() -> None:
 
 def test_severity_hides_but_counts() -> None:
     done = run("check", "-s", store_path("crash"), "--severity", "error")
-    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
+    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "Something is wrong: 2 warnings, 3 notices.\n")
     assert "2 warnings" in done.err
 
 
@@ -257,16 +270,17 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """What was covered until then counts: the next check goes on behind it."""
     store = golden("crc-flip-third", tmp_path)
     monkeypatch.setattr("rmqctl.store.check.check.SAVED_EVERY_S", 0.0)
-    original = CheckReport._block
+    original = CheckReport._take
 
     def interrupted(self: CheckReport, finding: Finding) -> None:
         original(self, finding)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(CheckReport, "_block", interrupted)
+        patched.setattr(CheckReport, "_take", interrupted)
         done = run("check", "-s", store, "--resume")
     assert done.code == exit_codes.INTERRUPTED
+    assert "RMQ-LOG-005" in done.out  # what was found until then
     assert "the next one with this state goes on at offset 1572864" in done.err
     done = run("check", "-s", store, "--resume", "--summary", "--json")
     assert done.objects[-1]["summary"]["ranges"] == [{"begin": 1572864, "end": 2359296}]

@@ -33,7 +33,7 @@ def log_count(store: Path) -> int:
 
 def test_a_dry_run_lists_what_goes_and_why_the_rest_stays(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = tree_state(store)
-    assert main(["clean", "-s", str(store), "--dry-run"]) == 0
+    assert main(["clean", "-s", str(store), "--dry-run", "--bytes"]) == 0
     assert tree_state(store) == before
     shown = capsys.readouterr()
     lines = [line.split() for line in shown.out.splitlines()]

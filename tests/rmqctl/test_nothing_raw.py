@@ -146,22 +146,20 @@ def _of_groups(store: Path) -> tuple[list[object], ...]:
 
 def _looks(store: Path, last: int) -> tuple[list[object], ...]:
     """What is asked of the store, and changes that are only planned."""
+    plain: list[list[object]] = [[verb] for verb in ("info", "ls", "du", "cat", "check", "predict", "delays", "halves")]
+    quick: list[list[object]] = [[verb, "--quick"] for verb in ("info", "du", "check")]
     return (
-        ["info"],
-        ["info", "--quick"],
-        ["ls"],
+        *plain,
+        *quick,
         ["ls", "--queues"],
         ["ls", "--files"],
-        ["cat"],
+        ["cat", "--columns", "topic,tags,keys,properties,body"],
+        ["cat", "-n", -5],
         ["cat", "--order", "queue"],
         ["cat", "-t", TOPIC, "-k", KEY],
         ["cat", "-t", f"None{NASTY}"],
-        ["check"],
-        ["check", "--quick"],
-        ["predict"],
+        ["cat", "--grep", NASTY],
         ["predict", "--broker", "4.9.8"],
-        ["delays"],
-        ["halves"],
         ["query", "-o", last],
         ["query", "-o", 4000],
         ["query", "-t", TOPIC, "-k", KEY],

@@ -98,7 +98,7 @@ def test_the_short_flags_of_mqadmin() -> None:
         ("-q -1", "-1 is not in the range x>=0"),
         ("-o x", "'x' is not a valid integer"),
         ("-n 0", "0 is not in the range x>=1"),
-        ("-b yesterday", "'yesterday' is not a time"),
+        ("-b tomorrow", "'tomorrow' is not a time"),
         ("-b 2h", "did you mean '2h ago'?"),
         ("-b 2000 -e 1000", "lies before --begin"),
         ("--format xml", "'xml' is not one of"),
@@ -160,6 +160,7 @@ def test_output_is_flushed_when_the_command_is_done(monkeypatch: pytest.MonkeyPa
             **dict.fromkeys(("store_path", "config_path", "begin", "end"), None),
             as_json=True,
             output_format="table",
+            digits=False,
             topic="T",
         )
     assert flushed

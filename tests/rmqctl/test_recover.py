@@ -54,7 +54,7 @@ def test_recover_for_people(golden_store: GoldenStore, capsys: pytest.CaptureFix
 def test_a_dry_run_lists_the_operations(golden_store: GoldenStore, capsys: pytest.CaptureFixture[str]) -> None:
     store = golden_store("tail-garbage-clean")
     before = tree_state(store.parent)
-    code, out, _ = run(capsys, "recover", "-s", store, "--dry-run")
+    code, out, _ = run(capsys, "recover", "-s", store, "--dry-run", "--bytes")
     assert code == 0
     assert out.splitlines()[-2].split() == ["clear", "commitlog/00000000000002097152", "38460", "777"]
     code, out, _ = run(capsys, "recover", "-s", store, "--dry-run", "--json")

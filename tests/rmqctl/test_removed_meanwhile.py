@@ -85,6 +85,7 @@ LOOKS: dict[str, list[object]] = {
     "cat by queue": ["cat", "--json", "--order", "queue"],
     "info": ["info", "--json"],
     "ls": ["ls", "--json"],
+    "du": ["du", "--json"],
     "ls queues": ["ls", "--queues", "--json"],
     "query by key": ["query", "-t", "TopicA", "-k", f"k{MESSAGES - 1}", "--json"],
     "query by unique key": ["query", "-i", f"U{MESSAGES - 1:031d}", "--json"],

@@ -80,6 +80,7 @@ CASES = {
 NOTHING = {
     "info": "looks",
     "ls": "looks",
+    "du": "looks",
     "cat": "looks",
     "dump": "looks",
     "query": "looks",
@@ -97,6 +98,7 @@ NOTHING = {
     "serve": "looks; with --writable clients change what they may change at any broker",
     "produce": "adds",
     "consume": "looks, and commits where it is asked to",
+    "help": "prints",
     "completion": "prints",
 }
 """The verbs that ask nothing, and why."""

@@ -13,13 +13,9 @@ from rmqctl.network.remoting.services import RequestError, Tell
 from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, TopicConfig, retry_topic, topic_from_bean
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config_files import next_version
+from rmqctl.store.read.topic_filter import is_brokers_own
 from rmqctl.store.store_files import StoreFiles
 
-_SYSTEM_TOPICS = frozenset(
-    "TBW102 SCHEDULE_TOPIC_XXXX BenchmarkTest RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRACE_TOPIC "
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC SELF_TEST_TOPIC OFFSET_MOVED_EVENT CHECKPOINT_TOPIC".split()
-)
-_SYSTEM_PREFIX = "rmq_sys_"
 DEFAULT_TOPIC = "TBW102"
 """A topic that lends its settings to new ones; where nothing can be created it must not be seen."""
 # topics that were deleted and have queues all the same: a key of ours in topics.json, which a broker ignores
@@ -130,7 +126,7 @@ def topic_problem(name: str) -> str | None:
 def is_system_topic(name: str, cluster: str, broker_name: str) -> bool:
     """Whether the broker has it for itself (TopicValidator#isSystemTopic)."""
     own = (cluster, broker_name, f"{cluster}_REPLY_TOPIC")
-    return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX) or name in own
+    return is_brokers_own(name) or name in own
 
 
 def is_retry_topic(name: str) -> bool:

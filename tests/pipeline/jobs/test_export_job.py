@@ -15,8 +15,8 @@ from rmqctl.pipeline.engine.engine import LocalEngine
 from rmqctl.pipeline.jobs import export_parts
 from rmqctl.pipeline.jobs.export import SUCCESS, export_with
 from rmqctl.pipeline.jobs.export_parts import export_split
-from rmqctl.pipeline.splits.resync import LOOK_BACK
 from rmqctl.pipeline.splits.splits import SplitEdgeError, plan_splits
+from rmqctl.store.commitlog.resync import LOOK_BACK
 from rmqctl.store.export.partitions import DAY
 from rmqctl.store.read.message_filter import Criteria
 from rmqctl.store.store_files import StoreFiles

@@ -23,7 +23,11 @@ from rmqctl.output import cells
         (-1, "queue_id", "-1"),
         (1_700_000_000_000, "store_timestamp", "2023-11-14T22:13:20.000Z"),
         (0, "store_timestamp", "0"),
-        (1_700_000_000_000, "size", "1700000000000"),
+        (1_700_000_000_000, "size", "1.5 TiB"),
+        (1_700_000_000_000, "resize_count", "1700000000000"),
+        (1535, "on_disk_bytes", "1.5 KiB"),
+        (0, "bytes", "0 B"),
+        ({"size": 2048}, "fields", "size=2048"),
         (b"\x00\xff", "", "00ff"),
         (["a", "b\u202e"], "keys", r"a, b\u202e"),
         ([], "keys", "-"),
@@ -34,6 +38,10 @@ from rmqctl.output import cells
 )
 def test_cell(value: Any, name: str, expected: str) -> None:
     assert cells.cell(value, name) == expected
+
+
+def test_sizes_as_digits() -> None:
+    assert cells.cell(1_700_000_000_000, "size", digits=True) == "1700000000000"
 
 
 @pytest.mark.parametrize(

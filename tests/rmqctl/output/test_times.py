@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
 from hypothesis import given
@@ -41,6 +41,20 @@ NOW = 1_700_000_000_000
         ("2hago", NOW - 7_200_000),
         ("1.5h ago", NOW - 5_400_000),
         ("1d12h ago", NOW - 129_600_000),
+        ("1700000000", NOW),
+        ("1700000000.5", NOW + 500),
+        ("@0", 0),
+        ("@1700000000.25", NOW + 250),
+        ("2023-11-14#22:13:20:007", NOW + 7),
+        ("2023-11-14#22:13:20", NOW),
+        ("-1h", NOW - 3_600_000),
+        ("-1d12h", NOW - 129_600_000),
+        ("- 90 s", NOW - 90_000),
+        ("today", 1_699_920_000_000),
+        ("Today 9:00", 1_699_952_400_000),
+        ("today 09:00:00.5", 1_699_952_400_500),
+        ("yesterday", 1_699_833_600_000),
+        ("yesterday 22:13:20", NOW - 86_400_000),
         ("3d ago", NOW - 259_200_000),
         ("1w ago", NOW - 604_800_000),
     ],
@@ -55,7 +69,16 @@ def test_understood(text: str, expected: int) -> None:
         "",
         "ago",
         " ago",
-        "yesterday",
+        "tomorrow",
+        "today 25:00",
+        "today 9",
+        "yesterdaynoon",
+        "2023-11-14#22:13",
+        "2023-13-14#22:13:20:000",
+        "-2y",
+        "@",
+        "@-1",
+        "170000000.5",
         "2h",
         "h ago",
         "2y ago",
@@ -149,8 +172,94 @@ def test_any_text_is_a_time_or_a_usage_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["1000000000", "1795218537", "9999999999"])
-def test_seconds_are_not_taken_for_milliseconds(text: str) -> None:
-    with pytest.raises(UsageError, match="in milliseconds") as caught:
-        times.parse_time(text)
-    assert f"write {text}000" in str(caught.value.hint)
-    assert times.format_time(int(text) * 1000) in str(caught.value.hint)
+def test_ten_digits_are_seconds(text: str) -> None:
+    """As milliseconds they would be weeks of 1970, before any message."""
+    assert times.parse_time(text) == int(text) * 1000 == times.parse_time(f"@{text}")
+
+
+BERLIN = times.parse_zone("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2023-11-14T23:13:20", NOW),
+        ("2023-11-14#23:13:20:000", NOW),
+        ("2023-11-14T22:13:20Z", NOW),
+        ("2023-11-14", 1_699_920_000_000 - 3_600_000),
+        ("today", 1_699_920_000_000 - 3_600_000),
+        ("today 23:13:20", NOW),
+        ("yesterday", 1_699_833_600_000 - 3_600_000),
+        ("2h ago", NOW - 7_200_000),
+        ("2023-07-01T02:00", 1_688_169_600_000),
+    ],
+)
+def test_in_a_zone(text: str, expected: int) -> None:
+    assert times.parse_time(text, NOW, BERLIN) == expected
+
+
+def test_today_is_that_of_the_zone() -> None:
+    late = 1_699_999_200_000  # 22:00 of the 14th in UTC, 06:00 of the 15th in Shanghai
+    shanghai = times.parse_zone("Asia/Shanghai")
+    assert times.parse_time("today", late, shanghai) - times.parse_time("today", late) == 16 * 3_600_000
+
+
+def test_clocks_that_are_set_forward_or_back_are_said() -> None:
+    with pytest.raises(UsageError, match="is not there in Europe/Berlin") as caught:
+        times.parse_time("2024-03-31T02:30", zone=BERLIN)
+    assert "+01:00 or +02:00" in str(caught.value.hint)
+    with pytest.raises(UsageError, match="is there twice in Europe/Berlin") as caught:
+        times.parse_time("2024-10-27T02:30", zone=BERLIN)
+    assert "+02:00 or +01:00" in str(caught.value.hint)
+    first, second = (times.parse_time(f"2024-10-27T02:30{offset}", zone=BERLIN) for offset in ("+02:00", "+01:00"))
+    assert second - first == 3_600_000
+
+
+@pytest.mark.parametrize(("name", "minutes"), [("UTC", 0), ("z", 0), ("+08:00", 480), ("-0330", -210)])
+def test_zones(name: str, minutes: int) -> None:
+    found = times.parse_zone(name).utcoffset(datetime(2024, 1, 1))
+    assert found is not None
+    assert found.total_seconds() == minutes * 60
+
+
+def test_the_zone_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    assert times.parse_time("2023-11-15T07:13:20", zone=times.parse_zone("local")) == NOW
+
+
+@pytest.mark.parametrize("name", ["Mars/Olympus", "", "../etc/passwd", "/etc/passwd", "+25:00", "Europe", "a\0b"])
+def test_what_is_no_zone(name: str) -> None:
+    with pytest.raises(UsageError, match="no time zone"):
+        times.parse_zone(name)
+
+
+def test_a_time_of_day_alone_is_taken_for_a_slip() -> None:
+    with pytest.raises(UsageError) as caught:
+        times.parse_time("9:00", now=NOW)
+    assert caught.value.hint == "did you mean 'today 9:00'?"
+
+
+_WORDS = st.sampled_from([*"today yesterday ago now @ - + # T : . h ms 2024-03-31 02:30 0 99".split(), " "])
+
+
+@given(st.lists(_WORDS, max_size=6).map("".join), st.sampled_from([UTC, BERLIN]))
+def test_what_looks_like_a_time_is_one_or_a_usage_error(text: str, zone: tzinfo) -> None:
+    try:
+        milliseconds = times.parse_time(text, NOW, zone)
+    except UsageError:
+        return
+    assert 0 <= milliseconds < 2**63
+
+
+@given(st.datetimes(datetime(1980, 1, 1), datetime(2100, 1, 1)), st.sampled_from(["Europe/Berlin", "Asia/Shanghai"]))
+def test_every_moment_of_a_zone_is_understood_in_each_form(moment: datetime, name: str) -> None:
+    zone = times.parse_zone(name)
+    local = moment.replace(microsecond=moment.microsecond // 1000 * 1000, tzinfo=UTC).astimezone(zone)
+    expected = (local - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    assert times.parse_time(local.isoformat(timespec="milliseconds"), zone=zone) == expected
+    if local.replace(fold=0).utcoffset() == local.replace(fold=1).utcoffset():
+        assert (
+            times.parse_time(local.strftime("%Y-%m-%d#%H:%M:%S:") + f"{local.microsecond // 1000:03d}", zone=zone)
+            == expected
+        )
+        assert times.parse_time(local.replace(tzinfo=None).isoformat(), zone=zone) == expected

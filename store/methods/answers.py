@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.methods.messages import ReadableMessages, raised
 
 if TYPE_CHECKING:
     from rmqctl.store.answers.config_offsets import Say
@@ -16,12 +15,8 @@ if TYPE_CHECKING:
     from rmqctl.store.read.selection import OnDamage
 
 
-class AnsweringStore:
-    """A store with its files and its reader. Times are in ms since 1970."""
-
-    def __init__(self, files: StoreFiles) -> None:
-        self.files = files
-        self.reader = StoreReader(files)
+class AnsweringStore(ReadableMessages):
+    """Times are in ms since 1970."""
 
     def where(
         self,
@@ -69,8 +64,3 @@ class AnsweringStore:
 
 def _ignored(_sentence: str) -> None:
     """Nobody listens."""
-
-
-def raised(error: Exception) -> None:
-    """What is done about damage that nobody wants to be told: it is raised."""
-    raise error

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import CorruptError, RmqctlError, UsageError
+from rmqctl.store.methods.looks import ReadableStore
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.readable_store import ReadableStore
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rmqctl.store.changeable_store import ChangeableStore
+from rmqctl.store.methods.changes import ChangeableStore
 
 if TYPE_CHECKING:
     from rmqctl.formats.errors import CorruptError

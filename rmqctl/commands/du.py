@@ -1,0 +1,83 @@
+"""`rmqctl du`: what takes up the room of a store."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.formats.errors import NotFoundError
+from rmqctl.formats.wording import counted
+from rmqctl.options import StoreLocation, limit_option, output_options, store_options, topics_options
+
+if TYPE_CHECKING:
+    from rmqctl.output.output import Output
+    from rmqctl.store.info.usage import StoreUsage
+    from rmqctl.store.read.topic_filter import TopicFilter
+
+_TOPIC_COLUMNS = ("topic", "messages", "bytes", "share", "queue_files", "queue_bytes", "queue_on_disk_bytes")
+_DROPPABLE = ("queue_files", "queue_bytes", "queue_on_disk_bytes")
+_PART_COLUMNS = ("part", "files", "bytes", "on_disk_bytes")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl du -s /data/store                  the largest topics first, then log, queues, index and the rest
+  rmqctl du -s /data/store --quick          from the queues alone, without reading the log
+  rmqctl du -s /data/store -t 'Order*' -n 5
+  rmqctl du -s /data/store --json | jq '.topics[0]'
+
+On disk is what a file takes there: RocketMQ makes its files at their full size, and what is not written yet may be a
+hole. Exit code 1: the log is damaged; no topic has what is damaged, and how much that is, is said."""
+)
+@store_options
+@topics_options
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Do not read the log: sizes by the units of the queues, which miss what no queue has.",
+)
+@limit_option.but(help="Show only the N largest topics.")
+@output_options
+def du(store: StoreLocation, output: Output, topics: TopicFilter, quick: bool, limit: int | None) -> int:
+    """What takes up the room of a store.
+
+    Topics by the size of their messages in the log, and the share that each has of them all; then the files of log,
+    queues, index and the rest, by their sizes and by what they take on the disk.
+    """
+    from rmqctl.opening import open_store
+    from rmqctl.output.progress import progress
+
+    with open_store(store) as opened:
+        total = None if quick else sum(file.size for file in opened.files.log.files)
+        with progress("reading the commitlog", total, "bytes") as bar:
+            usage = opened.disk_usage(quick=quick, progress=bar.advance)
+    usage.topics = [topic for topic in usage.topics if topics.matches(topic.topic)]
+    if topics.names and not usage.topics:
+        raise NotFoundError("no topic matched", hint="`rmqctl ls --topics` lists the topics")
+    shown, rest = usage.topics[:limit], usage.topics[limit:] if limit is not None else []
+    usage.topics = shown
+    _print(usage, len(rest), output)
+    if usage.damaged_bytes:
+        output.talk(f"{counted(usage.damaged_bytes, 'byte')} of the log are damaged: `rmqctl check` says where")
+    return exit_codes.DAMAGE_OR_NOTHING if usage.damaged_bytes else exit_codes.OK
+
+
+def _print(usage: StoreUsage, more: int, output: Output) -> None:
+    record = asdict(usage)
+    if output.is_json:
+        output.record(record)
+        return
+    rows: list[dict[str, Any]] = record["topics"]
+    if output.format == "csv":
+        output.rows(_TOPIC_COLUMNS, rows)
+        return
+    output.rows(_TOPIC_COLUMNS, [row | {"share": f"{row['share']:.1%}"} for row in rows], droppable=_DROPPABLE)
+    if more:
+        output.text(f"and {counted(more, 'smaller topic')}")
+    if rows:
+        output.text("")
+    output.rows(_PART_COLUMNS, [*record["parts"], record["total"]])

@@ -1,0 +1,105 @@
+"""The first sentence for people: how it stands with a store, and the command to run next."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.formats.wording import counted
+from rmqctl.output.paragraph import print_paragraph
+from rmqctl.output.style import BAD, DOUBTFUL, GOOD
+
+if TYPE_CHECKING:
+    from rmqctl.output.output import Output
+    from rmqctl.store.check.summary import CheckSummary
+    from rmqctl.store.predict import Prediction
+
+
+class Verdict(NamedTuple):
+    """A sentence, the command to run next where there is one, and the style that it is printed in."""
+
+    sentence: str
+    command: str | None = None
+    style: str = GOOD
+
+
+def print_verdict(output: Output, verdict: Verdict) -> None:
+    """Print it where a table or listing is printed; JSON and CSV say it by their fields."""
+    if output.format != "table":
+        return
+    print_paragraph(output, verdict.sentence, style=verdict.style)
+    if verdict.command is not None:
+        output.text(f"next: {verdict.command}")  # in one line, so that it can be copied
+
+
+def command_on(store: Path | str, verb: str, *flags: str, config: Path | None = None) -> str:
+    """A command line with the store it is for, as it can be run."""
+    named = ["-s", shlex.quote(str(store))]
+    settings = [] if config is None else ["-c", shlex.quote(str(config))]
+    return " ".join(["rmqctl", verb, *flags, *named, *settings])
+
+
+def of_info(row: dict[str, Any], config: Path | None) -> Verdict:
+    """How it stands with a store, by what `info` found."""
+    log, path = row["commitlog"], row["path"]
+    problems = len([*log["problems"], *row["consumequeue"]["problems"], *row["index"]["problems"]])
+    files = counted(log["files"], "commitlog file")
+    held = files if log["messages"] is None else f"{counted(log['messages'], 'message')} in {files}"
+    check = command_on(path, "check", config=config)
+    if row["unfinished_change"] is not None and not row["locked"]:
+        return Verdict("A change was interrupted, and waits to be ended.", command_on(path, "log", config=config), BAD)
+    if log["damaged_spans"]:
+        spans = counted(log["damaged_spans"], "damaged span")
+        return Verdict(f"Damaged: {spans} in the commitlog; {held}.", check, BAD)
+    if row["locked"]:
+        return Verdict(f"In use by process {row['lock_holder']}: {held}.", None, GOOD)
+    if problems:
+        return Verdict(f"{counted(problems, 'problem')} that a broker would stop at or trip over; {held}.", check, BAD)
+    if not row["clean_shutdown"]:
+        command = command_on(path, "predict", config=config)
+        return Verdict(f"Not closed cleanly, and nobody has it open: {held}.", command, DOUBTFUL)
+    if not log["files"]:
+        return Verdict("Empty: there is no commitlog file.")
+    return Verdict(f"Closed cleanly: {held}.", check)
+
+
+def of_check(summary: CheckSummary, fix: str | None) -> Verdict:
+    """What a check has come to; `fix` mends the worst of it."""
+    counts = ", ".join(
+        counted(count, word)
+        for count, word in ((summary.errors, "error"), (summary.warnings, "warning"), (summary.notices, "notice"))
+        if count
+    )
+    if summary.errors or summary.warnings:
+        lost = ", and messages are lost" if summary.data_lost else ""
+        sentence = f"Something is wrong: {counts}{lost}."
+        return Verdict(sentence, fix, BAD if summary.errors else DOUBTFUL)
+    unfinished = "" if summary.complete else " as far as it was checked"
+    if summary.notices:
+        return Verdict(f"Nothing is wrong{unfinished}; {counts}.", None)
+    return Verdict(f"Nothing is wrong{unfinished}.", None)
+
+
+def of_prediction(found: Prediction, store: Path, config: Path | None) -> Verdict:
+    """What a start would do."""
+    broker = f"A broker {found.broker}"
+    if not found.loads:
+        return Verdict(f"{broker} does not start.", command_on(store, "check", config=config), BAD)
+    harm = [
+        f"{what} {counted(count, one, several)}{where}"
+        for count, what, one, several, where in (
+            (found.messages_lost, "loses", "message", "messages", ""),
+            (found.messages_unqueued, "leaves", "message", "messages", " out of every queue"),
+            (found.index_entries_lost, "loses", "index entry", "index entries", ""),
+        )
+        if count
+    ]
+    if found.is_harmful:
+        what = _and(harm or ["loses or misplaces queue units"])
+        return Verdict(f"{broker} starts, and {what}.", command_on(store, "recover", "--dry-run", config=config), BAD)
+    return Verdict(f"{broker} starts and loses nothing.")
+
+
+def _and(parts: list[str]) -> str:
+    return " and ".join(parts) if len(parts) < 3 else f"{', '.join(parts[:-1])} and {parts[-1]}"

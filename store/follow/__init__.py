@@ -1,0 +1,1 @@
+"""A log that somebody writes to, followed."""

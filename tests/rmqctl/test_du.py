@@ -1,0 +1,98 @@
+"""`rmqctl du`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmqctl import exit_codes
+from rmqctl.store import MessageStore
+from rmqctl.store.info import log_numbers
+from tests.goldens import GOLDENS, GoldenStore, is_broken, truth
+from tests.opened import store_path
+from tests.quick import goldens_of
+from tests.rmqctl.looking import run
+
+
+@pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if not is_broken(name)))
+def test_topics_are_those_of_the_log(name: str) -> None:
+    (row,) = run("du", "-s", store_path(name), "--json").objects
+    sizes: Counter[str] = Counter()
+    for message in truth(name).messages:
+        sizes[message["topic"]] += message["storeSize"]
+    with_messages = [topic for topic in row["topics"] if topic["messages"]]
+    assert {topic["topic"]: topic["bytes"] for topic in with_messages} == dict(sizes)
+    assert [topic["bytes"] for topic in row["topics"]] == sorted((t["bytes"] for t in row["topics"]), reverse=True)
+    assert row["message_bytes"] == sum(sizes.values())
+    assert sum(topic["share"] for topic in row["topics"]) == pytest.approx(1.0 if sizes else 0.0)
+
+
+def test_the_parts_are_all_files_as_they_lie_on_the_disk(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    with (store / "commitlog" / "a-hole").open("wb") as file:
+        file.truncate(1 << 30)
+    (row,) = run("du", "-s", store, "--json").objects
+    files = [path for path in store.rglob("*") if path.is_file()]
+    assert row["total"]["files"] == len(files) == sum(part["files"] for part in row["parts"])
+    assert row["total"]["bytes"] == sum(path.stat().st_size for path in files) > 1 << 30
+    assert row["total"]["on_disk_bytes"] == sum(path.stat().st_blocks * 512 for path in files) < 1 << 30
+    parts = {part["part"]: part["files"] for part in row["parts"]}
+    for part, folder in (("commitlog", "commitlog"), ("consumequeue", "consumequeue"), ("index", "index")):
+        assert parts[part] == len([path for path in (store / folder).rglob("*") if path.is_file()])
+    assert sum(topic["queue_files"] for topic in row["topics"]) == parts["consumequeue"]
+
+
+def test_quick_goes_by_the_queues(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, quick = (run("du", "-s", store_path("clean"), "--json", *more).objects[0] for more in ([], ["--quick"]))
+    assert (quick["counted_from"], quick["damaged_bytes"]) == ("consumequeue", None)
+    assert quick["topics"] == whole["topics"]
+    refused = run("du", "-s", store_path("rocksdb"), "--quick")
+    assert (refused.code, "RocksDB" in refused.err) == (exit_codes.REFUSED, True)
+    monkeypatch.setattr(log_numbers, "walk", None)  # the log is not walked
+    with MessageStore.open(golden_store("clean")) as store:
+        assert store.disk_usage(quick=True).messages == quick["messages"]
+
+
+def test_a_log_on_another_disk_counts_once(tmp_path: Path, golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    (before,) = run("du", "-s", store, "--json").objects
+    os.rename(store / "commitlog", tmp_path / "elsewhere")
+    (store / "commitlog").symlink_to(tmp_path / "elsewhere")
+    (after,) = run("du", "-s", store, "--json").objects
+    assert after["parts"] == before["parts"]
+
+
+def test_damage_is_no_topics_and_is_said() -> None:
+    done = run("du", "-s", store_path("gap"), "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert done.objects[0]["damaged_bytes"] == 262144
+    assert "262144 bytes of the log are damaged" in done.err
+
+
+def test_the_largest_topics_for_people_and_as_csv() -> None:
+    lines = run("du", "-s", store_path("clean"), "-n", 2).out.splitlines()
+    assert lines[1].startswith("OrderTopic ")
+    assert "17.1%" in lines[1]
+    assert "and 10 smaller topics" in lines
+    assert lines[-1].startswith("total ")
+    rows = list(csv.DictReader(io.StringIO(run("du", "-s", store_path("clean"), "--format", "csv").out)))
+    assert (rows[0]["topic"], rows[0]["bytes"], len(rows)) == ("OrderTopic", "362518", 12)
+    (row,) = run("du", "-s", store_path("clean"), "-t", "*Topic*", "--json").objects
+    assert [topic["topic"] for topic in row["topics"]] == ["OrderTopic", "TopicTest"]
+    assert run("du", "-s", store_path("clean"), "-t", "Nope").code == exit_codes.DAMAGE_OR_NOTHING
+
+
+def test_columns_count_damage_as_the_plain_walk_does() -> None:
+    for name in ("gap", "crc-flip-third", "torn-zero"):
+        with MessageStore.open(store_path(name)) as store:
+            found: list[list[object]] = []
+            for count in (log_numbers.plain_count_topics, log_numbers.columns_count_topics):
+                damages: list[object] = []
+                count(store.files.log, None, damages.append)
+                found.append(damages)
+            assert found[0] == found[1] != []

@@ -1,0 +1,39 @@
+"""Tables on terminals of 80 and of 60 columns: no line is longer, and what tells one row from another is whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.opened import store_path
+from tests.rmqctl.looking import run
+from tests.terminal import rmqctl_on_a_terminal
+
+TABLES: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
+    "ls": ("clean", ["ls"], ("topic",)),
+    "ls --queues": ("clean", ["ls", "--queues"], ("topic", "queue_id")),
+    "ls --files": ("clean", ["ls", "--files"], ("path",)),
+    "du": ("clean", ["du", "-t", "*Topic*"], ("topic",)),
+    "cat": ("clean", ["cat", "-n", "20"], ("topic", "queue_id", "physical_offset")),
+    "query": ("clean", ["query", "-k", "hot"], ("queue_id", "physical_offset")),
+    "groups": ("broker-real", ["groups"], ("queue_id",)),
+    "delays": ("broker-real", ["delays"], ("level",)),
+    "halves": ("broker-real", ["halves"], ("queue_offset",)),
+    "dlq": ("broker-real", ["dlq", "list"], ("group",)),
+}
+"""A table -> its store, the command, and columns whose values stand in every line that fits them."""
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+@pytest.mark.parametrize("name", TABLES)
+def test_lines_fit_and_rows_can_be_told_apart(name: str, columns: int) -> None:
+    store, (verb, *more), identity = TABLES[name]
+    shown = rmqctl_on_a_terminal(verb, "-s", store_path(store), *more, columns=columns)
+    rows = run(verb, "-s", store_path(store), *more, "--json").objects
+    if verb == "du":
+        rows = rows[0]["topics"]
+    told = [line for line in shown.screen if line and not line.startswith(("the timer wheel", "compiling"))]
+    assert all(len(line) <= columns for line in told)
+    for row in rows:
+        values = ["-" if row[one] is None else str(row[one]) for one in identity]
+        if all(len(value) <= 15 for value in values):
+            assert any(all(value in line.split() for value in values) for line in told), (row, told)

@@ -1,0 +1,108 @@
+"""The first sentence of `info`, `check` and `predict`, and the command that it names: it can be run as it stands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqctl import exit_codes
+from tests.goldens import GoldenStore
+from tests.opened import store_path
+from tests.rmqctl.looking import run
+from tests.terminal import on_a_terminal, rmqctl_on_a_terminal
+
+
+def told(verb: str, name: str) -> tuple[str, str | None]:
+    """The sentence, and the command without the store."""
+    lines = run(verb, "-s", store_path(name)).out.splitlines()
+    command = lines[1].removeprefix("next: ") if len(lines) > 1 and lines[1].startswith("next: ") else None
+    if command is not None:
+        assert run(*shlex.split(command)[1:]).code in (exit_codes.OK, exit_codes.DAMAGE_OR_NOTHING, exit_codes.REFUSED)
+        command = command.replace(str(store_path(name)), "S")
+    return lines[0], command
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "sentence", "command"),
+    [
+        ("info", "clean", "Closed cleanly: 2500 messages in 9 commitlog files.", "rmqctl check -s S"),
+        (
+            "info",
+            "crash",
+            "Not closed cleanly, and nobody has it open: 2500 messages in 10 commitlog files.",
+            "rmqctl predict -s S",
+        ),
+        (
+            "info",
+            "gap",
+            "Damaged: 1 damaged span in the commitlog; 2196 messages in 8 commitlog files.",
+            "rmqctl check -s S",
+        ),
+        (
+            "info",
+            "stray-file",
+            "1 problem that a broker would stop at or trip over; 2500 messages in 9 commitlog files.",
+            "rmqctl check -s S",
+        ),
+        ("predict", "clean", "A broker 5.3.3 starts and loses nothing.", None),
+        ("predict", "stray-file", "A broker 5.3.3 does not start.", "rmqctl check -s S"),
+        (
+            "predict",
+            "crc-flip-last",
+            "A broker 5.3.3 starts, and loses 25 messages.",
+            "rmqctl recover --dry-run -s S",
+        ),
+        ("check", "clean", "Nothing is wrong.", None),
+        ("check", "longtopic-toolong", "Nothing is wrong; 3 notices.", None),
+        (
+            "check",
+            "cq-lost",
+            "Something is wrong: 1 error.",
+            "rmqctl recover -s S",
+        ),
+    ],
+)
+def test_the_first_sentence(verb: str, name: str, sentence: str, command: str | None) -> None:
+    assert told(verb, name) == (sentence, command)
+
+
+def test_a_store_that_somebody_has_open(golden_store: GoldenStore) -> None:
+    from rmqctl.store import MessageStore
+
+    with MessageStore.open(golden_store("clean"), "rw") as store:
+        lines = run("info", "-s", store.files.root).out.splitlines()
+    assert lines[0] == f"In use by process {os.getpid()}: 2500 messages in 9 commitlog files."
+
+
+@pytest.mark.parametrize("verb", ["info", "check", "predict"])
+def test_programs_get_none(verb: str, tmp_path: Path) -> None:
+    for row in run(verb, "-s", store_path("gap"), "--json").objects:
+        assert "code" in row or "path" in row or "broker" in row
+    assert len(next(csv.reader(io.StringIO(run(verb, "-s", store_path("gap"), "--format", "csv").out)))) > 3
+
+
+def test_a_broker_conf_is_part_of_the_command(golden_store: GoldenStore, tmp_path: Path) -> None:
+    store = golden_store("crash")
+    conf = tmp_path / "a broker.conf"
+    conf.write_text(f"storePathRootDir={store}\n")
+    lines = run("info", "-c", conf).out.splitlines()
+    assert lines[1] == f"next: rmqctl predict -s {store} -c '{conf}'"
+
+
+def test_severities_have_colours_on_a_terminal_alone() -> None:
+    check = ["check", "-s", str(store_path("gap"))]
+    shown = rmqctl_on_a_terminal(*check)
+    assert "\x1b[1;31mSomething is wrong" in shown.sent
+    assert "\x1b[1;31merror " in shown.sent
+    assert "\x1b[33mwarning " in shown.sent
+    assert "\x1b[32mClosed cleanly" in rmqctl_on_a_terminal("info", "-s", store_path("clean")).sent
+    plain = on_a_terminal(["env", "NO_COLOR=1", sys.executable, "-m", "rmqctl", *check])
+    assert "31m" not in plain.sent
+    assert plain.screen == shown.screen
+    assert "\x1b" not in run(*check).out
