@@ -67,6 +67,8 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
   `--listen`, `serve` listens there too; else it says so.
 - There is no authentication and no TLS. Both listen at 127.0.0.1 unless told otherwise, and another address is warned
   of. Listening at all addresses, they tell each client the address that it came to.
+- `--register HOST:PORT` tells other name servers of the broker, too: at once, when topics change, every 30 s, and when
+  it ends. With a name of its own (brokerName) it is one broker among others of their cluster.
 - Queues in a RocksDB are refused. SQL92 filters, POP and high availability are not served.
 
 ## Clients of our own
@@ -90,7 +92,13 @@ with MessageStore.open("new-store", "rw", create=True) as store, LocalBroker(sto
 
 A producer tries a message on up to three brokers within 3 s in all, compresses bodies from 4096 bytes on, and gives
 each message a unique id. A consumer shares the queues out with the other members of its group, and commits every 5 s
-and when it ends.
+and when it ends. Where it begins at a time it gives what was stored then and later, even if brokers of 4.x find the
+nearest message instead. `tests/interop/test_real_broker.py` holds both against the real broker, and
+`tests/interop/test_real_cluster.py` over a real broker and ours in one cluster.
+
+`rmqctl topics`, `rmqctl groups -n` and `rmqctl cluster` ask name servers and brokers as mqadmin's topicList,
+consumerProgress and clusterList do, and agree with them. Each request is given 3 s. A broker that did not answer is
+named once and not asked again, what the others say is shown, and the exit code is 3.
 """
 
 _BOUNDS = """\

@@ -137,7 +137,8 @@ public final class Consume {
                 hex.append(String.format("%02x", one));
             }
             System.out.println("message\t" + message.getQueueId() + "\t" + message.getQueueOffset() + "\t"
-                + message.getCommitLogOffset() + "\t" + hex);
+                + message.getCommitLogOffset() + "\t" + hex + "\t" + message.getTags() + "\t" + message.getKeys() + "\t"
+                + message.getFlag() + "\t" + message.getUserProperty("number"));
         } catch (java.security.NoSuchAlgorithmException impossible) {
             throw new AssertionError(impossible);
         }

@@ -1,0 +1,133 @@
+"""Runs the real name server and broker as a process of its own, and our and RocketMQ's clients against it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.harness import OPENED
+from tests.interop.toolchain import SOURCES, Toolchain, Unavailable, clients, run, servers
+from tests.processes import run as run_limited
+from tests.processes import start
+
+SECONDS = 240
+# what a test's store needs, and not a gigabyte of it
+SMALL = {
+    "mappedFileSizeCommitLog": "4194304",
+    "mappedFileSizeConsumeQueue": "60000",
+    "maxHashSlotNum": "1000",
+    "maxIndexNum": "4000",
+    "flushDiskType": "ASYNC_FLUSH",
+    "autoCreateTopicEnable": "true",
+    "transactionCheckInterval": "1500",
+    "transactionTimeOut": "1000",
+}
+
+
+@dataclass
+class RealBroker:
+    """A running name server and broker of RocketMQ, and what they log."""
+
+    namesrv: str
+    broker: str
+    process: subprocess.Popen[str]
+    log: Path
+
+
+@contextlib.contextmanager
+def real_broker(
+    version: str, folder: Path, store: Path, settings: Mapping[str, str], *, shut_down: bool = False
+) -> Iterator[RealBroker]:
+    """Name server and broker of `version` over `store`, at free ports; killed in the end, unless they are to be
+    `shut_down`, which takes seconds. `settings`: a broker.conf.
+
+    Skips where they cannot be run.
+    """
+    tools = _skipping(servers, version)
+    folder.mkdir(parents=True, exist_ok=True)
+    conf, log = folder / "real.conf", folder / "real.log"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in {**SMALL, **settings}.items()), encoding="ascii")
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    options = [
+        *("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *opened),
+        "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+        f"-Drmq.logback.configurationFile={SOURCES / 'logback.xml'}",
+        f"-Dlogback.configurationFile={SOURCES / 'logback.xml'}",
+        f"-Djava.io.tmpdir={folder}",
+    ]
+    main = ["rmqctl.servers.Serve", folder / "home", store, conf]
+    command: list[str | Path] = [tools.java, *options, "-cp", tools.classpath, *main]
+    pipe = subprocess.PIPE
+    with log.open("w") as errors, start(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            while line and not line.startswith("127.0.0.1:"):
+                line = process.stdout.readline()
+            assert line, log.read_text()
+            namesrv, broker = line.split()
+            yield RealBroker(namesrv, broker, process, log)
+            if shut_down:
+                process.communicate("", timeout=SECONDS)
+                assert process.returncode == 0, log.read_text()
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def _skipping(tools: Any, version: str) -> Toolchain:
+    try:
+        found = tools(version)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    assert isinstance(found, Toolchain)
+    return found
+
+
+def java(version: str, folder: Path, main: str, *arguments: str, **properties: str) -> list[str]:
+    """The lines that a class of tests/interop/java/clients printed; for the version of a broker that has no clients
+    here, those of its own line. `properties`: system properties, `_` for a dot."""
+    tools = _skipping(clients, "4.9.8" if version == "4.9.7" else version)
+    return _lines(tools, folder, main, *arguments, **properties)
+
+
+def _lines(tools: Toolchain, folder: Path, main: str, *arguments: str, **properties: str) -> list[str]:
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
+    options += [f"-D{name.replace('_', '.')}={value}" for name, value in properties.items()]
+    done = run([tools.java, *options, "-cp", tools.classpath, f"rmqctl.clients.{main}", *arguments], SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def mqadmin(version: str, folder: Path, namesrv: str, *commands: str) -> list[list[str]]:
+    """What mqadmin of a broker's version printed of each command, without empty lines."""
+    lines = [f"{command} -n {namesrv}" for command in commands]
+    told: list[list[str]] = []
+    # 4.x does nothing without it
+    logging = folder / "conf" / "logback_tools.xml"
+    logging.parent.mkdir(exist_ok=True)
+    shutil.copyfile(SOURCES / "logback.xml", logging)
+    for text in _lines(_skipping(servers, version), folder, "Admin", *lines, rocketmq_home_dir=str(folder)):
+        if text.startswith("== "):
+            told.append([])
+        elif told and text.strip():
+            told[-1].append(text)
+    assert len(told) == len(commands)
+    return told
+
+
+def rmqctl(*arguments: str, given: str | None = None, code: int | None = 0) -> list[Any]:
+    """The JSON lines that a command of ours printed, which has to end with `code`, if not None."""
+    command = [sys.executable, "-m", "rmqctl", *arguments, "--json"]
+    done = run_limited(command) if given is None else run_limited(command, input=given)
+    assert code in (None, done.returncode), done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
