@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Set
 from typing import Any, NamedTuple
@@ -63,16 +64,17 @@ async def serve(
     metrics_on: socket.socket | None = None,
     watched: Watched | None = None,
     register_at: str | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve on two sockets (see `bound`) until `ended` returns; `on_ready` hears where they are.
 
     On a third one there is a page of metrics; `watched` hears every second what was seen. `register_at`: other name
-    servers, separated by `;`, that are told of the broker.
+    servers, separated by `;`, that are told of the broker. With `tls` clients may speak TLS to both.
     """
     name_server = NameServer(broker.clock)
     services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
-    brokers = RemotingServer(Processor(broker, services, tell), tell, on_lost=broker.lost)
-    name_servers = RemotingServer(Processor(name_server, NAME_SERVER_SERVICES, tell), tell)
+    brokers = RemotingServer(Processor(broker, services, tell), tell, on_lost=broker.lost, tls=tls)
+    name_servers = RemotingServer(Processor(name_server, NAME_SERVER_SERVICES, tell), tell, tls=tls)
     pages: asyncio.Server | None = None
     registrar: Registrar | None = None
     try:

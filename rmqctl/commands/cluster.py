@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.formats.errors import NotFoundError
-from rmqctl.options import namesrv_option, output_options
+from rmqctl.options import namesrv_option, output_options, tls_options
 from rmqctl.reports.unanswered import Unanswered
 
 if TYPE_CHECKING:
+    from rmqctl.network.clients.channel import Dial
     from rmqctl.output.output import Output
 
 _COLUMNS = (
@@ -31,14 +32,15 @@ broker_id is 0 for a master. in_tps and out_tps are messages a second over the l
 how full the disks of log and queues are, from 0 to 1. Exit code 3: somebody did not answer, who is named."""
 )
 @namesrv_option
+@tls_options
 @output_options
-def cluster(output: Output, namesrv: str) -> int:
+def cluster(output: Output, namesrv: str, dial: Dial) -> int:
     """List the brokers of a cluster: addresses, versions, messages in and out, how full the disks are."""
     from rmqctl.network.clients.client import Client
     from rmqctl.network.clients.survey import brokers_at
 
     unanswered = Unanswered(output)
-    with contextlib.closing(Client(namesrv)) as client:
+    with contextlib.closing(Client(namesrv, dial)) as client:
         rows = (row._asdict() for row in brokers_at(client, unanswered))
         if not output.rows(_COLUMNS, rows, droppable=_DROPPABLE):
             raise NotFoundError("the name server knows no broker", hint="has it just started? brokers come within 30 s")

@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from rmqctl.options import StoreLocation, group_option, namesrv_option, output_options, store_options, topic_option
+from rmqctl.options import (
+    StoreLocation,
+    group_option,
+    namesrv_option,
+    output_options,
+    store_options,
+    tls_options,
+    topic_option,
+)
 
 if TYPE_CHECKING:
+    from rmqctl.network.clients.channel import Dial
     from rmqctl.output.output import Output
 
 _COLUMNS = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "lag_ms", "state", "detail")
@@ -47,10 +56,13 @@ Exit code 1: no group matched, or damage is in the way, which is named. With -n,
 @namesrv_option.but(
     required=False, envvar=None, help="Ask the brokers that these name servers know, instead of a store."
 )
+@tls_options
 @group_option
 @topic_option
 @output_options
-def groups(store: StoreLocation, output: Output, namesrv: str | None, group: str | None, topic: str | None) -> int:
+def groups(
+    store: StoreLocation, output: Output, namesrv: str | None, dial: Dial, group: str | None, topic: str | None
+) -> int:
     """Say how far consumer groups have come, and how late they are.
 
     Offsets are those that the broker wrote last (every 5 s while it runs), ends are those of the queues. What clients
@@ -60,7 +72,7 @@ def groups(store: StoreLocation, output: Output, namesrv: str | None, group: str
         source = click.get_current_context().get_parameter_source
         if ParameterSource.COMMANDLINE in (source("store_path"), source("config_path")):
             raise click.UsageError("-n asks brokers: it goes without -s and -c")
-        return _live(output, namesrv, group, topic)
+        return _live(output, namesrv, dial, group, topic)
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
@@ -79,7 +91,7 @@ def groups(store: StoreLocation, output: Output, namesrv: str | None, group: str
         )
 
 
-def _live(output: Output, namesrv: str, group: str | None, topic: str | None) -> int:
+def _live(output: Output, namesrv: str, dial: Dial, group: str | None, topic: str | None) -> int:
     """The same as brokers say."""
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.network.clients.client import Client
@@ -87,7 +99,7 @@ def _live(output: Output, namesrv: str, group: str | None, topic: str | None) ->
     from rmqctl.reports.unanswered import Unanswered
 
     unanswered = Unanswered(output)
-    with contextlib.closing(Client(namesrv)) as client:
+    with contextlib.closing(Client(namesrv, dial)) as client:
         rows = (row._asdict() for row in groups_at(client, group, topic, unanswered))
         if not output.rows(_LIVE_COLUMNS, rows, droppable=_LIVE_DROPPABLE) and not unanswered.exit_code():
             hint = "`rmqctl groups -n` without -g and -t lists all" if group or topic else None

@@ -9,9 +9,10 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.formats.errors import NotFoundError
-from rmqctl.options import namesrv_option, output_options, topic_option
+from rmqctl.options import namesrv_option, output_options, tls_options, topic_option
 
 if TYPE_CHECKING:
+    from rmqctl.network.clients.channel import Dial
     from rmqctl.output.output import Output
 
 _COLUMNS = ("topic", "broker", "read_queues", "write_queues", "perm", "cluster")
@@ -29,9 +30,10 @@ perm: R may be read, W may be written, X lends its settings to topics that are m
 A store's own topics are listed by `rmqctl ls`. Exit code 1 says that there is no such topic."""
 )
 @namesrv_option
+@tls_options
 @topic_option
 @output_options
-def topics(output: Output, namesrv: str, topic: str | None) -> int:
+def topics(output: Output, namesrv: str, dial: Dial, topic: str | None) -> int:
     """List the topics of a cluster: on which brokers, with how many queues, and what may be done with them.
 
     The name server is asked, no broker.
@@ -39,7 +41,7 @@ def topics(output: Output, namesrv: str, topic: str | None) -> int:
     from rmqctl.network.clients.client import Client
     from rmqctl.network.clients.survey import topics_at
 
-    with contextlib.closing(Client(namesrv)) as client:
+    with contextlib.closing(Client(namesrv, dial)) as client:
         rows = (row._asdict() for row in topics_at(client, topic))
         if not output.rows(_COLUMNS, rows, droppable=_DROPPABLE):
             raise NotFoundError("no topic matched" if topic else "the name server knows no topic")

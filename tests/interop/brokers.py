@@ -64,7 +64,7 @@ def real_broker(
         f"-Dlogback.configurationFile={SOURCES / 'logback.xml'}",
         f"-Djava.io.tmpdir={folder}",
     ]
-    main = ["rmqctl.servers.Serve", folder / "home", store, conf]
+    main: list[str | Path] = ["rmqctl.servers.Serve", folder / "home", store, conf]
     command: list[str | Path] = [tools.java, *options, "-cp", tools.classpath, *main]
     pipe = subprocess.PIPE
     with log.open("w") as errors, start(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
@@ -119,7 +119,8 @@ def mqadmin(version: str, folder: Path, namesrv: str, *commands: str) -> list[li
     for text in _lines(_skipping(servers, version), folder, "Admin", *lines, rocketmq_home_dir=str(folder)):
         if text.startswith("== "):
             told.append([])
-        elif told and text.strip():
+        # logback may tell of itself on standard output
+        elif told and text.strip() and " |-" not in text:
             told[-1].append(text)
     assert len(told) == len(commands)
     return told

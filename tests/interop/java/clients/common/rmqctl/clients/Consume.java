@@ -41,7 +41,8 @@ public final class Consume {
             }
         }
         System.out.flush();
-        // the clients' own threads would keep the process for seconds
+        // what is committed is on its way; the clients' own threads would keep the process for seconds
+        TimeUnit.MILLISECONDS.sleep(1000);
         Runtime.getRuntime().halt(0);
     }
 
