@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.runtime_info import runtime_info
 from rmqctl.network.broker.tables.config_table import NO_VERSION
-from rmqctl.network.broker.tables.topics import is_system_topic
+from rmqctl.network.broker.tables.topics import SYSTEM_TOPICS, is_system_topic
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
@@ -94,10 +95,9 @@ def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) 
 def get_system_topics(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Topics that the broker has for itself."""
     identity = broker.identity
-    names = [
-        topic.name for topic in broker.topics.all() if is_system_topic(topic.name, identity.cluster, identity.name)
-    ]
-    return _body(bean(topicList=names))
+    is_own = partial(is_system_topic, cluster=identity.cluster, broker_name=identity.name)
+    names = {*SYSTEM_TOPICS, *(topic.name for topic in broker.topics.all() if is_own(topic.name))}
+    return _body(bean(topicList=sorted(names)))
 
 
 def get_runtime_info(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:

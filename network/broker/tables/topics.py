@@ -13,10 +13,11 @@ from rmqctl.network.remoting.services import RequestError, Tell
 from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, RETRY_PREFIX, TopicConfig, retry_topic, topic_from_bean
 from rmqctl.store.store_files import StoreFiles
 
-_SYSTEM_TOPICS = frozenset(
+SYSTEM_TOPICS = frozenset(
     "TBW102 SCHEDULE_TOPIC_XXXX BenchmarkTest RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRACE_TOPIC "
     "RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC SELF_TEST_TOPIC OFFSET_MOVED_EVENT CHECKPOINT_TOPIC".split()
 )
+"""Topics that every broker has for itself, whether they are there or not (TopicValidator)."""
 _SYSTEM_PREFIX = "rmq_sys_"
 DEFAULT_TOPIC = "TBW102"
 """A topic that lends its settings to new ones; where nothing can be created it must not be seen."""
@@ -128,7 +129,7 @@ def topic_problem(name: str) -> str | None:
 def is_system_topic(name: str, cluster: str, broker_name: str) -> bool:
     """Whether the broker has it for itself (TopicValidator#isSystemTopic)."""
     own = (cluster, broker_name, f"{cluster}_REPLY_TOPIC")
-    return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX) or name in own
+    return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX) or name in own
 
 
 def is_retry_topic(name: str) -> bool:
@@ -136,4 +137,12 @@ def is_retry_topic(name: str) -> bool:
     return name.startswith(RETRY_PREFIX)
 
 
-__all__ = ["DEFAULT_TOPIC", "PERM_READ", "TopicTable", "is_retry_topic", "is_system_topic", "topic_problem"]
+__all__ = [
+    "DEFAULT_TOPIC",
+    "SYSTEM_TOPICS",
+    "PERM_READ",
+    "TopicTable",
+    "is_retry_topic",
+    "is_system_topic",
+    "topic_problem",
+]
