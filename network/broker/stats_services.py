@@ -97,7 +97,8 @@ def get_broker_consume_stats(broker: Broker, request: RemotingCommand, caller: C
 
 def query_consume_time_span(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """By queue, the store times of its messages and of the group's last one (ms), and how late the group is."""
-    topic, group = broker.topic(fields.text(request, "topic")), fields.text(request, "group")
+    name, group = fields.text(request, "topic"), fields.text(request, "group")
+    topic = broker.topic(name, f"topic[{name}] not exist")
     spans: list[Any] = []
     for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
         minimum, maximum = broker.bounds(topic.name, queue_id)
