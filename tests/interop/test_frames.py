@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import socket
+import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmqctl.formats.hashing import java_hash
+from rmqctl.network.broker.services import MASTER_SERVICES
+from rmqctl.network.clients.frames_of import messages_of
+from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.remoting.codes import RequestCode as Code
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import parse_body
@@ -36,7 +40,8 @@ BROKER, NAMESRV = "broker", "namesrv"
 
 
 class Ask(NamedTuple):
-    """One request. `without`: what no two brokers have in common of the answer's header and body, by name."""
+    """One request. `without`: what no two brokers have in common of the answer's header and body, by name;
+    `read`: what is compared of a body that is no JSON. `end`: the end of the queue, once what was sent is in it."""
 
     name: str
     code: int
@@ -45,6 +50,8 @@ class Ask(NamedTuple):
     to: str = BROKER
     version: int = 479
     without: tuple[str, ...] = ()
+    read: Callable[[bytes], Any] | None = None
+    end: str | None = None
 
 
 class Peer:
@@ -269,8 +276,46 @@ def _writes() -> Iterator[Ask]:
     yield Ask("unknown to the broker", 9999)
 
 
+def _keys(body: bytes) -> list[str]:
+    """Names of texts, without those that hold a path."""
+    return sorted(name for name in parse_body(body)["table"] if "/" not in name)
+
+
+def _stored(body: bytes) -> list[Any]:
+    """Messages without times and places."""
+    found = []
+    for one in messages_of(body):
+        place = one.topic, one.queue_id, one.queue_offset
+        found.append((place, one.sys_flag, one.flag, one.body, one.reconsume_times, one.properties()))
+    return found
+
+
+def _sent() -> Iterator[Ask]:
+    long = {
+        "producerGroup": "P", "topic": "Audit", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0,
+        "sysFlag": 0, "bornTimestamp": 1_795_218_500_000, "flag": 1, "reconsumeTimes": 0, "unitMode": False,
+        "properties": "UNIQ_KEY\x01LONG\x02TAGS\x01a\x02",
+    }  # fmt: skip
+    yield Ask("send in the long form", Code.SEND_MESSAGE, long, b"long")
+    item = struct.pack(">iiiii", 0, 0, 0, 5, 3) + b"one" + struct.pack(">h", 11) + b"TAGS\x01a\x02k\x01v\x02"
+    item = struct.pack(">i", len(item)) + item[4:]
+    short = _send("batch", "Audit", m=True, i="UNIQ_KEY\x01BATCH\x02WAIT\x01true\x02")
+    yield short._replace(name="send a batch", code=Code.SEND_BATCH_MESSAGE, body=item * 2)
+    yield Ask("half message", Code.SEND_MESSAGE, long | {
+        "topic": "Pay", "sysFlag": 4, "properties": "TRAN_MSG\x01true\x02PGROUP\x01P\x02UNIQ_KEY\x01HALF\x02"
+    }, b"half", without=("msgId", "queueOffset"))  # fmt: skip
+    yield Ask("send a retry that was tried enough", Code.SEND_MESSAGE, long | {
+        "topic": "%RETRY%g-orders", "reconsumeTimes": 17
+    }, b"dead")  # fmt: skip
+    pull = pulling("Audit", 0, 21, consumerGroup="g-events")
+    yield Ask("what was sent", Code.PULL_MESSAGE, pull, read=_stored, end="25")
+    dead = pulling("%DLQ%g-orders", 0, 0, consumerGroup="g-events")
+    yield Ask("what is dead", Code.PULL_MESSAGE, dead, read=_stored, end="1")
+    yield Ask("state", Code.GET_BROKER_RUNTIME_INFO, read=_keys)
+
+
 def _session() -> list[Ask]:
-    parts = _name_server(), _pulls(), _offsets(), _messages(), _groups(), _clients(), _writes()
+    parts = _name_server(), _pulls(), _offsets(), _messages(), _groups(), _clients(), _writes(), _sent()
     return [one for part in parts for one in part]
 
 
@@ -289,8 +334,8 @@ def _alike(one: Ask, answer: RemotingCommand, addresses: Mapping[str, str]) -> A
             text = text.replace(address, name)
         return re.sub(r"127\.0\.0\.1:\d+", "CLIENT", text)
 
-    body: Any = answer.body
-    if body[:1] in (b"{", b"["):
+    body: Any = answer.body if one.read is None else one.read(answer.body)
+    if one.read is None and body[:1] in (b"{", b"["):
         body = _sorted(parse_body(known(body.decode()).encode()), one.without)
     remark = None if answer.code == 0 else known(answer.remark or "")
     fields = {name: known(text) for name, text in answer.fields.items() if name not in one.without}
@@ -334,11 +379,33 @@ def _answers(namesrv: str, broker: str, session: list[Ask]) -> dict[str, Answere
         found = {}
         for one in session:
             assert one.name not in found, one.name
-            found[one.name] = _alike(one, peers[one.to].ask(one), addresses)
+            answer, until = peers[one.to].ask(one), time.monotonic() + SECONDS
+            while one.end is not None and answer.fields.get("maxOffset") != one.end and time.monotonic() < until:
+                time.sleep(0.05)
+                answer = peers[one.to].ask(one)
+            found[one.name] = _alike(one, answer, addresses)
         return found
     finally:
         for peer in peers.values():
             peer.close()
+
+
+# codes of the services that no request of the session has, and why
+_NOT_ASKED = {
+    Code.REGISTER_BROKER: "test_real_cluster.py registers with the real one, test_name_server.py with ours",
+    Code.UNREGISTER_BROKER: "the same",
+    Code.BROKER_HEARTBEAT: "the same",
+    Code.QUERY_DATA_VERSION: "the same",
+    Code.GET_NAMESRV_CONFIG: "what each is set to",
+    Code.GET_BROKER_CONFIG: "what each is set to",
+    Code.END_TRANSACTION: "has no answer",
+}
+
+
+def test_every_code_that_is_served_is_asked_for() -> None:
+    asked = {one.code for one in _session()}
+    served = {*NAME_SERVER_SERVICES, *MASTER_SERVICES}
+    assert served - asked == _NOT_ASKED.keys()
 
 
 def _wait(namesrv: str, broker: str) -> None:
