@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rmqctl.formats.errors import UsageError
+from rmqctl.network.remoting.services import Tell
 
 # the record type of a handshake, with which every TLS client begins
 _HANDSHAKE_BYTE = b"\x16"
 _HANDSHAKE_SECONDS = 10.0
 
 Accepted = Callable[[], asyncio.Protocol]
-Tell = Callable[[str], None]
 
 
 def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
