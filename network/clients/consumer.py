@@ -245,7 +245,7 @@ class Consumer:
         # brokers of 4.x give the nearest message, be it older, or any of those of that very time: never one that is
         # behind the first of them if the time is 1 ms earlier
         self._not_before[queue] = self._begin
-        return self._bound(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=self._begin - 1)
+        return self._bound(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=max(0, self._begin - 1))
 
     def _bound(self, queue: MessageQueue, code: RequestCode, **more: Any) -> int:
         fields = {"topic": queue.topic, "queueId": queue.queue_id, **more}

@@ -10,6 +10,7 @@ first message that waits, and delivers what came behind it a second time.
 from __future__ import annotations
 
 import heapq
+import time
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
@@ -34,8 +35,9 @@ from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.write.delay import TIMER_DELETE_UNIQUE_KEY, TIMER_OUT_MS
 
-# in one step: clients must not wait for a timer that is far behind
-_MOST_AT_ONCE = 200
+# in one step at least so many, and more for so long: clients must not wait for a timer that is far behind
+_AT_LEAST = 200
+_STEP_SECONDS = 0.02
 _PRECISION_MS = 1000
 # timerFlushIntervalMs
 _SAVE_MS = 1000
@@ -104,8 +106,9 @@ class TimerService:
         end = view.queue.max_offset
         if self._offset >= end:
             return
+        until = time.monotonic() + _STEP_SECONDS
         for count, unit in enumerate(view.queue.units(self._offset, end)):
-            if count >= _MOST_AT_ONCE:
+            if count >= _AT_LEAST and time.monotonic() >= until:
                 return
             try:
                 self._take(unit.queue_offset, view.message_of(unit))
@@ -136,11 +139,11 @@ class TimerService:
     # ---- what is due
 
     def _deliver(self, view: QueueView, now: int) -> None:
-        count = 0
+        count, until = 0, time.monotonic() + _STEP_SECONDS
         while self._due:
             out, offset = self._due[0] >> _OFFSET_BITS, self._due[0] & _OFFSET_MASK
             if offset in self._waiting:
-                if out + _PRECISION_MS > now or count >= _MOST_AT_ONCE:
+                if out + _PRECISION_MS > now or (count >= _AT_LEAST and time.monotonic() >= until):
                     break
                 if not self._is_delivered(view, offset, out, now):
                     return
