@@ -132,6 +132,9 @@ def test_a_name_server_that_is_not_there_is_told_and_harms_nobody(tmp_path: Path
     with serving(tmp_path / "store", "--writable", "--create", "--register", "127.0.0.1:1") as served:
         with Producer(served.namesrv) as producer:
             assert producer.send(Message("T", b"x")).status == "SEND_OK"
+        # nor does this one speak TLS
+        code, out, err = run("topics", "-n", served.namesrv, "--tls", "--json")
+        assert (code, out, err.count(f"{served.namesrv} does not speak TLS as it should")) == (3, "", 1)
         assert served.end() == 0
     assert served.errors.count("not registered at name server 127.0.0.1:1: 127.0.0.1:1 cannot be reached") == 1
 
