@@ -205,6 +205,8 @@ def brokers_at(client: Client, missing: Missing) -> Iterator[BrokerAt]:
     for one in table.values() if isinstance(table, dict) else ():
         if isinstance(one, dict) and isinstance(one.get("brokerAddrs"), dict):
             for broker_id, address in one["brokerAddrs"].items():
+                if not str(broker_id).isdecimal():
+                    continue
                 found.append(
                     BrokerAt(text_of(one, "cluster"), text_of(one, "brokerName"), int(broker_id), str(address))
                 )

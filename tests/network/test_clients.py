@@ -41,7 +41,7 @@ class Cluster:
         return Consumer(self.namesrv, group, topic, tags, dial=self.dial, **{"begin": "first", **options})  # type: ignore[arg-type]  # options are those of Consumer
 
 
-CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
+CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20)
 SETTINGS = {"transactionCheckInterval": "200", "transactionTimeOut": "100"}
 
 
@@ -132,6 +132,17 @@ def test_members_of_a_group_share_the_queues(cluster: Cluster) -> None:
                 one.poll(0)
                 two.poll(0)
             assert sorted(queue.queue_id for queue in (*one._offsets, *two._offsets)) == [0, 1, 2, 3]
+
+
+def test_what_has_a_time_comes_at_its_time(cluster: Cluster) -> None:
+    with cluster.producer() as producer, cluster.consumer("timed", "Timed") as consumer:
+        producer.require_timer("Timed")
+        due = time.time_ns() // 1_000_000 + 1_000
+        producer.send(Message("Timed", b"later", properties={"TIMER_DELIVER_MS": str(due)}))
+        producer.send(Message("Timed", b"now"))
+        now, later = _messages(consumer, 2)
+        assert (now.body, later.body) == (b"now", b"later")
+        assert later.store_timestamp >= due
 
 
 def test_what_is_sent_back_comes_again(cluster: Cluster) -> None:
