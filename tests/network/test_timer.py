@@ -109,6 +109,9 @@ def test_a_restart_loses_none_and_repeats_none_that_was_saved(make: Make, tmp_pa
     writing.master.saver.save("none", dict, write=lambda path, content: None).result(60)
     if is_killed:
         shutil.copytree(tmp_path / "store", tmp_path / "killed")
+        # a broker reads its queue again from the first message that waits
+        found = read_timer_checkpoint(tmp_path / "killed/config")
+        assert (found.last_timer_queue_offset, found.master_timer_queue_offset) == (4, 0)
         (tmp_path / "killed/abort").unlink(missing_ok=True)
         writing.close()
         with MessageStore.open(tmp_path / "killed", "rw", CONFIG):
