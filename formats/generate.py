@@ -13,7 +13,7 @@ from rmqctl.formats.framing import Message
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layout import Layout
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
-from rmqctl.formats.schemas import checkpoint, consumequeue, ids, index, message, properties
+from rmqctl.formats.schemas import checkpoint, consumequeue, ids, index, message, properties, timer
 
 _HOSTS = ("born_host", "store_host")
 
@@ -35,6 +35,8 @@ FIXED: list[tuple[str, Construct, dict[str, bool]]] = [
     ("INDEX_SLOT", index.index_slot, {}),
     ("INDEX_ENTRY", index.index_entry, {}),
     ("CHECKPOINT", checkpoint.checkpoint_values, {}),
+    ("TIMER_CHECKPOINT", timer.timer_checkpoint, {}),
+    ("TIMER_LOG_UNIT", timer.timer_log_unit, {}),
     ("OFFSET_MESSAGE_ID_V4", ids.offset_message_id_v4, {}),
     ("OFFSET_MESSAGE_ID_V6", ids.offset_message_id_v6, {}),
     ("UNIQUE_ID_V4", ids.unique_id_v4, {}),
@@ -62,6 +64,8 @@ DOCUMENTED: list[tuple[str, str, Construct]] = [
     ("Index slot", "the hash slots behind the header", index.index_slot),
     ("Index entry", "the entries behind the slots", index.index_entry),
     ("Checkpoint", "`checkpoint`", checkpoint.checkpoint_values),
+    ("Timer checkpoint", "`config/timercheck`", timer.timer_checkpoint),
+    ("Timer log unit", "`timerlog/<offset>`", timer.timer_log_unit),
     ("Offset message id, IPv4", "32 hex digits", ids.offset_message_id_v4),
     ("Offset message id, IPv6", "56 hex digits", ids.offset_message_id_v6),
     ("Unique id, IPv4", "32 hex digits, property UNIQ_KEY", ids.unique_id_v4),
@@ -92,6 +96,7 @@ def layouts_source() -> str:
         f"MESSAGE_MAGIC_V2 = 0x{message.MESSAGE_MAGIC_V2:X}",
         f"BLANK_MAGIC = 0x{message.BLANK_MAGIC:X}",
         f"CHECKPOINT_SIZE = {checkpoint.CHECKPOINT_SIZE}",
+        f"TIMER_CHECKPOINT_SIZE = {timer.TIMER_CHECKPOINT_SIZE}",
         "# MessageSysFlag",
     ]
     lines += [f"SYS_FLAG_{name.upper()} = 0x{mask:X}" for name, mask in message.SYS_FLAG_BITS.items()]

@@ -196,6 +196,32 @@ CHECKPOINT = Layout(
         ("confirm_physical_offset", "q", 32, 8),
     ),
 )
+TIMER_CHECKPOINT = Layout(
+    "TIMER_CHECKPOINT",
+    (
+        ("last_read_time_ms", "q", 0, 8),
+        ("last_timer_log_flush_pos", "q", 8, 8),
+        ("last_timer_queue_offset", "q", 16, 8),
+        ("master_timer_queue_offset", "q", 24, 8),
+        ("state_version", "q", 32, 8),
+        ("timestamp", "q", 40, 8),
+        ("counter", "q", 48, 8),
+    ),
+)
+TIMER_LOG_UNIT = Layout(
+    "TIMER_LOG_UNIT",
+    (
+        ("size", "i", 0, 4),
+        ("previous_pos", "q", 4, 8),
+        ("magic", "i", 12, 4),
+        ("write_time", "q", 16, 8),
+        ("delay", "i", 24, 4),
+        ("physical_offset", "q", 28, 8),
+        ("message_size", "i", 36, 4),
+        ("topic_hash", "i", 40, 4),
+        ("reserved", "q", 44, 8),
+    ),
+)
 OFFSET_MESSAGE_ID_V4 = Layout(
     "OFFSET_MESSAGE_ID_V4",
     (
@@ -262,6 +288,7 @@ MESSAGE_MAGIC_V1 = 0xDAA320A7
 MESSAGE_MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194
 CHECKPOINT_SIZE = 4096
+TIMER_CHECKPOINT_SIZE = 4096
 # MessageSysFlag
 SYS_FLAG_COMPRESSED = 0x1
 SYS_FLAG_MULTI_TAGS = 0x2

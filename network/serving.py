@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Set
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from rmqctl.network.broker.services import MASTER_SERVICES
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver.name_server import NameServer
+from rmqctl.network.registering import Registrar
 from rmqctl.network.remoting.server import Address, RemotingServer
 from rmqctl.network.remoting.services import Processor, Tell
 from rmqctl.network.remoting.waiting import Waiting
@@ -61,16 +63,20 @@ async def serve(
     *,
     metrics_on: socket.socket | None = None,
     watched: Watched | None = None,
+    register_at: str | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve on two sockets (see `bound`) until `ended` returns; `on_ready` hears where they are.
 
-    On a third one there is a page of metrics; `watched` hears every second what was seen.
+    On a third one there is a page of metrics; `watched` hears every second what was seen. `register_at`: other name
+    servers, separated by `;`, that are told of the broker. With `tls` clients may speak TLS to both.
     """
     name_server = NameServer(broker.clock)
     services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
-    brokers = RemotingServer(Processor(broker, services, tell), tell, on_lost=broker.lost)
-    name_servers = RemotingServer(Processor(name_server, NAME_SERVER_SERVICES, tell), tell)
+    brokers = RemotingServer(Processor(broker, services, tell), tell, on_lost=broker.lost, tls=tls)
+    name_servers = RemotingServer(Processor(name_server, NAME_SERVER_SERVICES, tell), tell, tls=tls)
     pages: asyncio.Server | None = None
+    registrar: Registrar | None = None
     try:
         own = await brokers.listen_on(broker_on)
         broker.identity = identity = broker.identity._replace(host=own[0], port=own[1])
@@ -83,10 +89,18 @@ async def serve(
         servers = {"broker": brokers, "name_server": name_servers}
         if metrics_on is not None:
             pages = await serve_metrics(metrics_on, lambda: metrics(servers, broker))
+        ticking = (
+            [go_on(broker, name_server)] if watched is None else [go_on(broker, name_server), watch(servers, watched)]
+        )
+        if register_at:
+            registrar = Registrar(register_at, broker, _address_for_others(own, broker.properties.get("brokerIP1")))
+            ticking.append(registrar.keep_on())
         metrics_at = None if metrics_on is None else host_and_port(metrics_on.getsockname()[:2])
         on_ready(Ready(host_and_port(at), host_and_port(own), metrics_at))
-        await _until(ended(), go_on(broker, name_server), *(() if watched is None else (watch(servers, watched),)))
+        await _until(ended(), *ticking)
     finally:
+        if registrar is not None:
+            await asyncio.to_thread(registrar.leave)
         if pages is not None:
             pages.close()
         await name_servers.close()
@@ -158,6 +172,13 @@ def store_host(taken: socket.socket, ip: str | None) -> Host:
         return Host(ipaddress.ip_address(ip or address).packed, port)
     except ValueError as error:
         raise UsageError(f"brokerIP1={ip} is no address", hint="write it as 10.0.0.1") from error
+
+
+def _address_for_others(own: Address, ip: str | None) -> str:
+    """Where clients of other name servers reach the broker; `ip` as for `store_host`."""
+    if ip is None and own[0] in ("0.0.0.0", "::"):
+        ip = own_address()
+    return host_and_port((ip or own[0], own[1]))
 
 
 def _address_of(host: Host) -> Address:

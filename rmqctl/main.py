@@ -69,6 +69,8 @@ VERBS: dict[str, Verb] = {
     "stats": Verb("rmqctl.commands.stats:stats", "many", "Count by topic, queue, tag, producer or hour."),
     "diff": Verb("rmqctl.commands.diff:diff", "many", "Compare two stores, such as master and slave."),
     "serve": Verb("rmqctl.commands.serve:serve", "wire", "Name server and broker over a store."),
+    "topics": Verb("rmqctl.commands.topics:topics", "wire", "Topics of a cluster, through its name server."),
+    "cluster": Verb("rmqctl.commands.cluster:cluster", "wire", "Brokers of a cluster, and how they are."),
     "produce": Verb("rmqctl.commands.produce:produce", "wire", "Send messages to a broker."),
     "consume": Verb("rmqctl.commands.consume:consume", "wire", "Take messages from a broker."),
     "help": Verb("rmqctl.commands.help:help", "more", "Explain a verb; write manual pages."),

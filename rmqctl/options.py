@@ -139,6 +139,7 @@ class ResetPlace(_PlaceParameter):
 TIME = TimeType()
 PLACE = ResetPlace()
 _ZONE = "rmqctl.zone"
+PEM = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 OFFSET = click.IntRange(min=0)
 
 topic_option = Flag("-t", "--topic", metavar="TOPIC", help="Only this topic.", shell_complete=completing.topics)
@@ -265,6 +266,25 @@ def store_options(command: Command) -> Command:
         return command(*args, store=locate_store(store_path, config_path), **options)
 
     return _store_option(config_option(resolved))  # type: ignore[return-value]
+
+
+def tls_options(command: Command) -> Command:
+    """Add --tls and --tls-ca; the command gets `dial`, the way to reach servers (rmqctl.network.clients.channel)."""
+
+    @functools.wraps(command)
+    def dialling(*args: Any, tls: bool, tls_ca: Path | None, **options: Any) -> Any:
+        if options.get("namesrv", "") is None:
+            # nobody is to be reached
+            return command(*args, dial=None, **options)
+        from rmqctl.network.clients.sockets import SocketChannel, dial_encrypted
+        from rmqctl.network.remoting.tls import client_context
+
+        encrypted = dial_encrypted(client_context(tls_ca)) if tls or tls_ca is not None else None
+        return command(*args, dial=encrypted or SocketChannel, **options)
+
+    flag = Flag("--tls", is_flag=True, help="Speak TLS, whatever certificate servers show.")
+    signed = Flag("--tls-ca", type=PEM, metavar="FILE", help="The same, with servers that these authorities signed.")
+    return flag(signed(dialling))  # type: ignore[return-value]
 
 
 def message_options(command: Command) -> Command:

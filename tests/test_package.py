@@ -195,7 +195,9 @@ def test_a_wheel_has_one_name_and_the_one_that_spark_looks_for(bare: Path) -> No
 def test_every_verb_works_with_the_base_alone_or_names_what_it_needs(
     bare: Path, golden_store: GoldenStore, tmp_path: Path
 ) -> None:
-    assert {call.arguments.split()[0] for call in CALLS} | {"serve", "produce", "consume"} == set(VERBS)
+    assert {call.arguments.split()[0] for call in CALLS} | {"serve", "topics", "cluster", "produce", "consume"} == set(
+        VERBS
+    )
     store = golden_store("clean")
     for call in CALLS:
         if call.lacks and "--from" in call.arguments:
@@ -210,6 +212,9 @@ def test_every_verb_works_with_the_base_alone_or_names_what_it_needs(
     with start([bare / "bin/rmqctl", "serve", "-s", store, "--json", *at], stdout=subprocess.PIPE, text=True) as served:
         assert served.stdout is not None
         topic = ["-n", json.loads(served.stdout.readline())["namesrv"], "-t", "TopicTest"]
+        for asking in (["topics", *topic], ["cluster", *topic[:2]], ["groups", *topic[:2]]):
+            told = run([bare / "bin/rmqctl", *asking])
+            assert (told.returncode in (0, 1), "Traceback" in told.stderr) == (True, False), told.stderr
         taken = run([bare / "bin/rmqctl", "consume", *topic, "--limit", "3", "--json"])
         assert (taken.returncode, len(taken.stdout.splitlines()), taken.stderr) == (0, 3, "")
         refused = run([bare / "bin/rmqctl", "produce", *topic, "--body", "one more"])

@@ -110,7 +110,8 @@ def delete_group(broker: MasterBroker, request: RemotingCommand, caller: Caller)
 
 def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Set a group to a time or an offset in a topic (AdminBrokerProcessor#resetOffset): its next pulls begin there."""
-    topic, group = broker.topic(fields.text(request, "topic")), fields.text(request, "group")
+    name, group = fields.text(request, "topic"), fields.text(request, "group")
+    topic = broker.topic(name, f"Topic {name} does not exist")
     timestamp, only = fields.long(request, "timestamp"), fields.integer(request, "queueId", _FOR_ALL_QUEUES)
     given = fields.long(request, "offset", -1)
     if broker.groups.find(group) is None:

@@ -14,7 +14,7 @@ from rmqctl.network.broker.tables.offsets import ConsumerOffsets
 from rmqctl.network.broker.tables.settings import settings_from_properties
 from rmqctl.network.broker.tables.topics import TopicTable
 from rmqctl.network.remoting.codes import ResponseCode
-from rmqctl.network.remoting.services import Caller, RequestError, Tell
+from rmqctl.network.remoting.services import FAQ, Caller, RequestError, Tell
 from rmqctl.network.topic_config import TopicConfig
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.get import GetResult, QueueView, get_messages, no_queue
@@ -82,11 +82,12 @@ class Broker:
 
     # ---- what requests name
 
-    def topic(self, name: str) -> TopicConfig:
-        """The topic; RequestError if there is none."""
+    def topic(self, name: str, remark: str | None = None) -> TopicConfig:
+        """The topic; RequestError, which says `remark`, if there is none."""
         found = self.topics.find(name)
         if found is None:
-            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+            remark = remark or f"topic[{name}] not exist, apply first please! \n{FAQ}"
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, remark)
         return found
 
     def queue(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
@@ -17,6 +18,8 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import bean, fastjson
 from rmqctl.network.remoting.services import Caller, RequestError, Service
 from rmqctl.store.config.config_files import read_config
+from rmqctl.store.queues.dispatch import TIMER_TOPIC
+from rmqctl.store.read.topic_filter import SYSTEM_TOPICS
 
 
 def _body(content: Any) -> RemotingCommand:
@@ -63,7 +66,9 @@ def get_all_group_config(broker: Broker, request: RemotingCommand, caller: Calle
 
 def get_all_consumer_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Offsets of all groups, as they are now."""
-    return _body(bean(dataVersion=broker.offsets.data_version, offsetTable=broker.offsets.as_table()))
+    offsets = broker.offsets
+    topics = {group: offsets.topics_of(group) for group in sorted(offsets.groups())}
+    return _body(bean(dataVersion=offsets.data_version, groupTopicMap=topics, offsetTable=offsets.as_table()))
 
 
 def get_all_delay_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
@@ -94,10 +99,11 @@ def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) 
 def get_system_topics(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Topics that the broker has for itself."""
     identity = broker.identity
-    names = [
-        topic.name for topic in broker.topics.all() if is_system_topic(topic.name, identity.cluster, identity.name)
-    ]
-    return _body(bean(topicList=names))
+    is_own = partial(is_system_topic, cluster=identity.cluster, broker_name=identity.name)
+    names = {*SYSTEM_TOPICS, *(topic.name for topic in broker.topics.all() if is_own(topic.name))}
+    if not broker.files.config.timer_wheel_enable:
+        names.discard(TIMER_TOPIC)
+    return _body(bean(topicList=sorted(names)))
 
 
 def get_runtime_info(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:

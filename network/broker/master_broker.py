@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rmqctl.network.broker.broker import wall_clock
 from rmqctl.network.broker.delay.delay_service import DelayService
+from rmqctl.network.broker.delay.timer_service import TimerService
 from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.broker.transactions.open_transactions import OpenTransactions
 from rmqctl.network.broker.writable_broker import WritableBroker
@@ -28,9 +29,12 @@ class MasterBroker(WritableBroker):
         super().__init__(store, identity, tell, clock, properties)
         self.delays = DelayService(self)
         self.transactions = OpenTransactions(self)
-        self.steps += [self.delays.step, self.transactions.step]
+        self.timer = TimerService(self) if store.files.config.timer_wheel_enable else None
+        self.steps += [self.delays.step, self.transactions.step, *([] if self.timer is None else [self.timer.step])]
 
     def close(self) -> None:
         """Write what is not written yet."""
         self.delays.save()
+        if self.timer is not None:
+            self.timer.close()
         super().close()

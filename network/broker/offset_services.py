@@ -59,9 +59,10 @@ def query_consumer_offset(broker: Broker, request: RemotingCommand, caller: Call
     if offset is None and broker.is_writable and is_zero_wanted and _is_young(broker, topic, queue_id):
         offset = 0
     if offset is None:
-        raise RequestError(
-            ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
-        )
+        why = "V3_0_6_SNAPSHOT maybe this group consumer boot first"
+        if not is_zero_wanted:
+            why = "do not set to zero, maybe this group boot first"
+        raise RequestError(ResponseCode.QUERY_NOT_FOUND, f"Not found, {why}")
     return _offset(offset)
 
 

@@ -8,7 +8,7 @@ from rmqctl.network.broker.tables.clients import TAG
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Caller, Reply, RequestError, Service, Suspended
+from rmqctl.network.remoting.services import FAQ, Caller, Reply, RequestError, Service, Suspended
 from rmqctl.network.topic_config import PERM_READ, TopicConfig
 from rmqctl.store.read.get import DEFAULT_LIMIT, GetResult
 from rmqctl.store.read.message_filter import TagFilter
@@ -48,7 +48,7 @@ def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
         raise RequestError(
             ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}", {"forbiddenType": "2"}
         )
-    topic = _readable_topic(broker, topic_name, queue_id)
+    topic = _readable_topic(broker, topic_name, queue_id, caller)
     tags = _subscribed_tags(broker, request, group, settings, flags)
     answer = _read(broker, request, topic, tags, settings)
     if flags & _COMMIT_OFFSET:
@@ -86,7 +86,7 @@ class _News:
         return self._broker.has_match(self._topic, self._queue_id, begin, self._end, self._tags)
 
 
-def _readable_topic(broker: Broker, name: str, queue_id: int) -> TopicConfig:
+def _readable_topic(broker: Broker, name: str, queue_id: int, caller: Caller) -> TopicConfig:
     topic = broker.topic(name)
     if not topic.is_readable:
         raise RequestError(
@@ -95,7 +95,8 @@ def _readable_topic(broker: Broker, name: str, queue_id: int) -> TopicConfig:
     if not 0 <= queue_id < topic.read_queue_nums:
         raise RequestError(
             ResponseCode.INVALID_PARAMETER,
-            f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+            f"consumer:[/{caller.remote}]",
         )
     return topic
 
@@ -111,7 +112,7 @@ def _subscribed_tags(
     else:
         members = broker.clients.consumer_group(group)
         if members is None:
-            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist\n{FAQ}")
         if members.message_model == _BROADCASTING and settings["consumeBroadcastEnable"] is False:
             raise RequestError(
                 ResponseCode.NO_PERMISSION,
@@ -120,7 +121,7 @@ def _subscribed_tags(
             )
         subscription = members.subscriptions.get(topic)
         if subscription is None:
-            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist\n{FAQ}")
         if subscription.version < fields.long(request, "subVersion"):
             raise RequestError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         expression, is_tags = subscription.expression, subscription.is_tags

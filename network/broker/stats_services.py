@@ -11,8 +11,7 @@ from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson
-from rmqctl.network.remoting.services import Caller, RequestError, Service
-from rmqctl.network.topic_config import retry_topic
+from rmqctl.network.remoting.services import Caller, Service
 
 _TOPICS_SEPARATOR = ";"
 
@@ -23,7 +22,8 @@ def _body(content: Any) -> RemotingCommand:
 
 def get_topic_stats(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Smallest and next offset of a topic's queues, and when the last message of each was stored."""
-    topic = broker.topic(fields.text(request, "topic"))
+    name = fields.text(request, "topic")
+    topic = broker.topic(name, f"topic[{name}] not exist")
     table: dict[MessageQueue, Any] = {}
     for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
         minimum, maximum = broker.bounds(topic.name, queue_id)
@@ -97,7 +97,8 @@ def get_broker_consume_stats(broker: Broker, request: RemotingCommand, caller: C
 
 def query_consume_time_span(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """By queue, the store times of its messages and of the group's last one (ms), and how late the group is."""
-    topic, group = broker.topic(fields.text(request, "topic")), fields.text(request, "group")
+    name, group = fields.text(request, "topic"), fields.text(request, "group")
+    topic = broker.topic(name, f"topic[{name}] not exist")
     spans: list[Any] = []
     for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
         minimum, maximum = broker.bounds(topic.name, queue_id)
@@ -122,9 +123,9 @@ def query_consume_time_span(broker: Broker, request: RemotingCommand, caller: Ca
 
 
 def _local_time(timestamp: int) -> str:
-    """UtilAll#timeMillisToHumanString2."""
+    """UtilAll#formatDate with YYYY_MM_DD_HH_MM_SS_SSS."""
     moment = time.localtime(timestamp // 1000)
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', moment)},{timestamp % 1000:03d}"
+    return f"{time.strftime('%Y-%m-%d#%H:%M:%S', moment)}:{timestamp % 1000:03d}"
 
 
 def query_who_consumes(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
@@ -137,9 +138,7 @@ def query_who_consumes(broker: Broker, request: RemotingCommand, caller: Caller)
 def query_topics_by_consumer(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Topics that a group has offsets of."""
     group = fields.text(request, "group")
-    if broker.groups.find(group) is None and not broker.offsets.topics_of(group):
-        raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist")
-    topics = sorted({*broker.offsets.topics_of(group), retry_topic(group)})
+    topics = sorted(broker.offsets.topics_of(group))
     return _body(bean(brokerAddr=broker.identity.address(caller), topicList=topics))
 
 

@@ -59,7 +59,7 @@ class WritableBroker(Broker):
         self.steps: list[Callable[[int], None]] = []
         self._flush_waits: dict[FlushWait, None] = {}
         self._saved_at = clock()
-        for topic in system_topics(identity, self.settings):
+        for topic in system_topics(identity, self.settings, has_timer=store.files.config.timer_wheel_enable):
             if self.topics.find(topic.name) is None:
                 self.topics.put(topic)
         for name in system_groups():

@@ -112,7 +112,8 @@ class Client:
         found = self._routes.get(topic)
         if found is not None and not anew and time.monotonic() - found[0] < _ROUTE_SECONDS:
             return found[1]
-        answer = self._ask_name_server(topic)
+        fields, allowed = {"topic": topic}, (int(ResponseCode.TOPIC_NOT_EXIST),)
+        answer = self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, allowed=allowed)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             self._routes.pop(topic, None)
             return None
@@ -120,14 +121,14 @@ class Client:
         self._routes[topic] = (time.monotonic(), route)
         return route
 
-    def _ask_name_server(self, topic: str) -> RemotingCommand:
-        """The answer of the first name server that gives one."""
+    def ask_name_server(
+        self, code: int, fields: Mapping[str, Any] | None = None, *, allowed: tuple[int, ...] = ()
+    ) -> RemotingCommand:
+        """The answer of the first name server that gives one; errors as of `ask`."""
         problem: RemoteError = RemoteError("no name server is given", hint="name one as HOST:PORT")
         for address in list(self._name_servers):
             try:
-                fields = {"topic": topic}
-                allowed = (int(ResponseCode.TOPIC_NOT_EXIST),)
-                return self.ask(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, allowed=allowed)
+                return self.ask(address, code, fields, allowed=allowed)
             except RemoteError as error:
                 problem = error
                 # the next one comes first from now on

@@ -89,6 +89,8 @@ class Consumer:
         self._saved_at = time.monotonic()
         self._changed = threading.Event()
         self._pulls: dict[MessageQueue, _Pull] = {}
+        # queues that begin at a store time, as long as no message was as young
+        self._not_before: dict[MessageQueue, int] = {}
 
     # ---- messages
 
@@ -166,8 +168,19 @@ class Consumer:
         if self._offsets[queue] != pull.offset:
             self._unsaved.add(queue)
         # brokers compare hashes of tags only
-        found = messages_of(answer.body)
+        found = self._young_enough(queue, messages_of(answer.body))
         return [one for one in found if self._filter.is_all or self._filter.matches(one.properties().get("TAGS"))]
+
+    def _young_enough(self, queue: MessageQueue, found: list[StoredMessage]) -> list[StoredMessage]:
+        """Messages without those before the time at which the queue begins."""
+        begin = self._not_before.get(queue)
+        if begin is None:
+            return found
+        for number, message in enumerate(found):
+            if message.store_timestamp >= begin:
+                del self._not_before[queue]
+                return found[number:]
+        return []
 
     # ---- queues
 
@@ -229,7 +242,10 @@ class Consumer:
             return self._bound(queue, RequestCode.GET_MIN_OFFSET)
         if self._begin == "last":
             return self._bound(queue, RequestCode.GET_MAX_OFFSET)
-        return self._bound(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=self._begin)
+        # brokers of 4.x give the nearest message, be it older, or any of those of that very time: never one that is
+        # behind the first of them if the time is 1 ms earlier
+        self._not_before[queue] = self._begin
+        return self._bound(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=max(0, self._begin - 1))
 
     def _bound(self, queue: MessageQueue, code: RequestCode, **more: Any) -> int:
         fields = {"topic": queue.topic, "queueId": queue.queue_id, **more}

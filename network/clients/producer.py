@@ -41,6 +41,8 @@ _STORED = (
 )
 # DefaultMQProducer#retryResponseCodes
 _TRY_AGAIN = (17, 14, 1, 2, 16, 204, 205, 1500)
+# MQVersion.V5_0_0
+_TIMER_VERSION = 413
 _BATCH_HEAD = struct.Struct(">iiiii")
 _BATCH_LENGTH = struct.Struct(">h")
 
@@ -117,6 +119,18 @@ class Producer:
         """Send a message without an answer."""
         address, request, _ = self._request([message], queue or self._queue(message.topic, None), is_batch=False)
         self._client.connection(address).oneway(request)
+
+    def require_timer(self, topic: str) -> None:
+        """RemoteError where a broker that `topic` may be sent to knows no delivery times, and would deliver at once."""
+        route = self._client.route(topic) or self._client.route(DEFAULT_TOPIC)
+        for queue in {queue.broker_name: queue for queue in self.queues(topic)}.values():
+            address = route.addresses[queue.broker_name] if route is not None else ""
+            fields = {"topic": topic, "queueId": 0}
+            if self._client.ask(address, RequestCode.GET_MAX_OFFSET, fields).version < _TIMER_VERSION:
+                raise RemoteError(
+                    f"broker {queue.broker_name!r} at {address} is older than 5.0: it would deliver at once",
+                    hint="delay levels (--delay) work with every broker",
+                )
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Queues of a topic that can be written to; those that it would get, if it is not there yet. RemoteError where

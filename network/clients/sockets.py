@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 
 from rmqctl.formats.errors import CorruptError, RemoteError
-from rmqctl.network.clients.channel import Answers
+from rmqctl.network.clients.channel import Answers, Dial
+from rmqctl.network.clients.encrypted import EncryptedSocket
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
 
@@ -20,20 +22,29 @@ _CHUNK = 1 << 18
 class SocketChannel:
     """One TCP connection."""
 
-    def __init__(self, address: str, answers: Answers) -> None:
-        """RemoteError where nobody listens."""
+    def __init__(self, address: str, answers: Answers, tls: ssl.SSLContext | None = None) -> None:
+        """RemoteError where nobody listens, or, with `tls`, where nobody shows the certificate that it asks for."""
         self._address = address
         self._answers = answers
         self._sending = threading.Lock()
         self.is_open = True
         host, _, port = address.rpartition(":")
         try:
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.settimeout(None)
+            plain = socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS)
         except (OSError, ValueError) as error:
             raise RemoteError(
                 f"{address} cannot be reached: {error}", hint="is it running, and is this its address?"
+            ) from error
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = plain if tls is None else EncryptedSocket(plain, tls)
+            plain.settimeout(None)
+        except OSError as error:
+            plain.close()
+            reason = getattr(error, "verify_message", "") or str(error)
+            raise RemoteError(
+                f"{address} does not speak TLS as it should: {reason}",
+                hint="is TLS spoken there, and is its certificate the one meant?",
             ) from error
         threading.Thread(target=self._read, name=f"rmqctl-read-{address}", daemon=True).start()
 
@@ -72,3 +83,8 @@ class SocketChannel:
         self.is_open = False
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def dial_encrypted(context: ssl.SSLContext) -> Dial:
+    """Opens channels over TLS."""
+    return lambda address, answers: SocketChannel(address, answers, context)

@@ -11,11 +11,10 @@ from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import bean, fastjson
-from rmqctl.network.remoting.services import Caller, RequestError, Service
+from rmqctl.network.remoting.services import FAQ, Caller, RequestError, Service
 
 # MQVersion.V4_9_4: from then on clients read plain JSON
 _PLAIN_JSON_VERSION = 401
-_HELP = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
 class NameServer:
@@ -41,7 +40,7 @@ def get_route(server: NameServer, request: RemotingCommand, caller: Caller) -> R
     found = server.routes.of_topic(topic)
     if not found:
         raise RequestError(
-            ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}\n{_HELP}"
+            ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}\n{FAQ}"
         )
     quoted = request.version >= _PLAIN_JSON_VERSION or fields.flag(request, "acceptStandardJsonOnly")
     queues = [

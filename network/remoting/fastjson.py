@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError
+
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
+# a string is matched first, so that what stands in it is never taken for a key
+_OBJECT_KEY = re.compile(
+    rf'{_STRING}|(?P<before>[{{,]\s*+)(?P<key>\{{(?:[^"{{}}]++|{_STRING})*+\}})(?=\s*+:)', re.DOTALL
+)
 
 
 class MessageQueue(NamedTuple):
@@ -29,14 +36,31 @@ def fastjson(value: Any) -> bytes:
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
-    """The object of a request's body; CorruptError where it is none, or nested absurdly."""
+    """The object of a body; keys that are objects become texts of them (see `queue_of_key`). CorruptError where it is
+    none, or nested absurdly."""
+
+    def quoted(match: re.Match[str]) -> str:
+        key = match.group("key")
+        return match.group(0) if key is None else match.group("before") + json.dumps(key, ensure_ascii=False)
+
     try:
-        content = parse_config_json(body.decode("utf-8"))
+        content = parse_config_json(_OBJECT_KEY.sub(quoted, body.decode("utf-8")))
     except UnicodeDecodeError as error:
         raise CorruptError("the body is not UTF-8") from error
     if not isinstance(content, dict):
         raise CorruptError("the body is no JSON object")
     return content
+
+
+def queue_of_key(key: Any) -> MessageQueue | None:
+    """The queue that a key of a parsed body names; None for another key."""
+    try:
+        content = parse_config_json(key) if isinstance(key, str) else None
+    except CorruptError:
+        return None
+    if not isinstance(content, dict):
+        return None
+    return MessageQueue(text_of(content, "brokerName"), integer_of(content, "queueId"), text_of(content, "topic"))
 
 
 def objects(value: Any) -> list[dict[str, Any]]:

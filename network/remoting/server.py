@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_frame
 from rmqctl.network.remoting.services import Processor, Tell
 from rmqctl.network.remoting.session import Session, Shared
+from rmqctl.network.remoting.tls import EitherListener
 from rmqctl.network.remoting.traffic import Seen, Traffic
 
 Address = tuple[str, int]
@@ -54,8 +56,10 @@ class RemotingServer:
         tell: Tell,
         limits: Limits | None = None,
         on_lost: Callable[[PeerConnection], None] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`tell` takes lines for whoever looks after it; `on_lost` hears of every connection that ended."""
+        """`tell` takes lines for whoever looks after it; `on_lost` hears of every connection that ended. With `tls`
+        connections may be encrypted."""
         self.limits = limits or Limits()
         self.tell = tell
         self.on_lost = on_lost or (lambda connection: None)
@@ -63,6 +67,8 @@ class RemotingServer:
         self.buffered = 0
         self.traffic = Traffic()
         self._servers: list[asyncio.Server] = []
+        self._tls = tls
+        self._listeners: list[EitherListener] = []
         # one at a time: slow requests read the same files, and none of them may take a client's turn
         self.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-requests")
         self.shared = Shared(processor, self.executor, self.limits.slow_requests, self.limits.suspended)
@@ -78,14 +84,21 @@ class RemotingServer:
     async def listen_on(self, taken: socket.socket) -> Address:
         """The same at an address that `bound` has taken."""
         loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_server(lambda: PeerConnection(self, loop), sock=taken))
         address = taken.getsockname()
+        if self._tls is None:
+            self._servers.append(await loop.create_server(lambda: PeerConnection(self, loop), sock=taken))
+        else:
+            bounds = self.limits.connections, self.limits.idle_seconds
+            listener = EitherListener(taken, self._tls, lambda: PeerConnection(self, loop), self.tell, *bounds)
+            self._listeners.append(listener)
         return address[0], address[1]
 
     async def close(self) -> None:
         """Take no more connections, end those there are, and wait for requests that are being answered."""
         for server in self._servers:
             server.close()
+        for listener in self._listeners:
+            await listener.close()
         for connection in list(self.connections):
             connection.close()
         for server in self._servers:

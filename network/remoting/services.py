@@ -44,6 +44,10 @@ class Caller(Protocol):
         """Send the caller a request of ours."""
 
 
+FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+"""What RocketMQ's remarks end with (FAQUrl#suggestTodo)."""
+
+
 def _always() -> bool:
     return True
 

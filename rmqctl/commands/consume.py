@@ -11,10 +11,20 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.formats.errors import NotFoundError
-from rmqctl.options import TIME, group_option, namesrv_option, output_options, tag_option, topic_option, zone_option
+from rmqctl.options import (
+    TIME,
+    group_option,
+    namesrv_option,
+    output_options,
+    tag_option,
+    tls_options,
+    topic_option,
+    zone_option,
+)
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
+    from rmqctl.network.clients.channel import Dial
     from rmqctl.network.clients.consumer import Where
     from rmqctl.output.output import Output
 
@@ -48,6 +58,7 @@ group: it gets its share of the queues, goes on where the group is, and commits 
 Exit code 1 says that there was no message."""
 )
 @namesrv_option
+@tls_options
 @topic_option.but(required=True, help="Topic to take messages of.")
 @group_option.but(help="Be a member of this consumer group.")
 @tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'.")
@@ -61,6 +72,7 @@ Exit code 1 says that there was no message."""
 def consume(
     output: Output,
     namesrv: str,
+    dial: Dial,
     topic: str,
     group: str | None,
     tag: str | None,
@@ -81,7 +93,9 @@ def consume(
     commits = group is not None if commit is None else commit
     name = group or _ONLOOKER
     with (
-        Consumer(namesrv, name, topic, tag or "*", begin=begin, commit=commits, joins=group is not None) as consumer,
+        Consumer(
+            namesrv, name, topic, tag or "*", begin=begin, commit=commits, joins=group is not None, dial=dial
+        ) as consumer,
         contextlib.closing(consumer.messages(to_the_end=not follow)) as messages,
     ):
         count = print_messages(Listing(output), _flushed(itertools.islice(messages, limit), output))

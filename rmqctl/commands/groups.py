@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from rmqctl.options import StoreLocation, group_option, output_options, store_options, topic_option
+from rmqctl.options import (
+    StoreLocation,
+    group_option,
+    namesrv_option,
+    output_options,
+    store_options,
+    tls_options,
+    topic_option,
+)
 
 if TYPE_CHECKING:
+    from rmqctl.network.clients.channel import Dial
     from rmqctl.output.output import Output
 
 _COLUMNS = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "lag_ms", "state", "detail")
 _DROPPABLE = ("detail", "lag_ms", "max_offset")
+_LIVE_COLUMNS = (
+    "group", "topic", "broker", "queue_id", "offset", "max_offset", "lag", "in_flight", "clients", "state", "detail",
+)  # fmt: skip
+_LIVE_DROPPABLE = ("detail", "in_flight", "broker")
 
 
 @click.command(
@@ -22,6 +37,7 @@ Examples:
   rmqctl groups -s DIR -g orders-consumer
   rmqctl groups -s DIR -t Orders --json     a line for each queue
   rmqctl groups -s DIR -g orders-consumer --tag 'paid || refunded'
+  rmqctl groups -n 127.0.0.1:9876           as the brokers of a cluster say
 
 \b
 States:
@@ -32,20 +48,40 @@ States:
   damaged           the first message that is not consumed, or the last one, cannot be read
   unknown           `detail` says what is missing
 
-Exit code 1: no group matched, or damage is in the way, which is named."""
+With -n the brokers are asked: `in_flight` messages of the lag were pulled already, `clients` members are connected, and
+a queue without an offset counts as offset 0, as mqadmin consumerProgress has it.
+
+Exit code 1: no group matched, or damage is in the way, which is named. With -n, 3: somebody did not answer."""
 )
 @store_options
+@namesrv_option.but(
+    required=False, envvar=None, help="Ask the brokers that these name servers know, instead of a store."
+)
+@tls_options
 @group_option
 @topic_option
 @click.option("--tag", metavar="TAGS", help="What the group of -g takes, as you know it: 'TagA || TagB'.")
 @output_options
-def groups(store: StoreLocation, output: Output, group: str | None, topic: str | None, tag: str | None) -> int:
+def groups(
+    store: StoreLocation,
+    output: Output,
+    namesrv: str | None,
+    dial: Dial,
+    group: str | None,
+    topic: str | None,
+    tag: str | None,
+) -> int:
     """Say how far consumer groups have come, and how late they are.
 
     Offsets are those that the broker wrote last (every 5 s while it runs), ends are those of the queues. What clients
     have taken but not yet confirmed counts as not consumed. Where a group's tags are known, it is also said how many
     of the unread messages are of these: a broker keeps tags only where they were set with the group.
     """
+    if namesrv is not None:
+        source = click.get_current_context().get_parameter_source
+        if ParameterSource.COMMANDLINE in (source("store_path"), source("config_path")):
+            raise click.UsageError("-n asks brokers: it goes without -s and -c")
+        return _live(output, namesrv, dial, group, topic)
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
@@ -64,3 +100,19 @@ def groups(store: StoreLocation, output: Output, group: str | None, topic: str |
             otherwise,
             _DROPPABLE,
         )
+
+
+def _live(output: Output, namesrv: str, dial: Dial, group: str | None, topic: str | None) -> int:
+    """The same as brokers say."""
+    from rmqctl.formats.errors import NotFoundError
+    from rmqctl.network.clients.client import Client
+    from rmqctl.network.clients.survey import groups_at
+    from rmqctl.reports.unanswered import Unanswered
+
+    unanswered = Unanswered(output)
+    with contextlib.closing(Client(namesrv, dial)) as client:
+        rows = (row._asdict() for row in groups_at(client, group, topic, unanswered))
+        if not output.rows(_LIVE_COLUMNS, rows, droppable=_LIVE_DROPPABLE) and not unanswered.exit_code():
+            hint = "`rmqctl groups -n` without -g and -t lists all" if group or topic else None
+            raise NotFoundError("no consumer group matched" if group or topic else "no consumer group", hint=hint)
+    return unanswered.exit_code()

@@ -8,19 +8,23 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.options import (
+    TIME,
     keep_going_option,
     message_options,
     namesrv_option,
     output_options,
     queue_option,
     source_option,
+    tls_options,
     topic_option,
 )
+from rmqctl.output.span import SPAN
 from rmqctl.reports.damage import tell_bad_items
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import Message
     from rmqctl.messages.message_source import MessageSource
+    from rmqctl.network.clients.channel import Dial
     from rmqctl.network.clients.producer import Producer, SendResult
     from rmqctl.output.output import Output
 
@@ -30,16 +34,20 @@ if TYPE_CHECKING:
 Examples:
   rmqctl produce -n 127.0.0.1:9876 -t Orders --tags paid -k order-7 --body '{"id":7}'
   rmqctl produce -n 127.0.0.1:9876 -t Orders --delay 3 --body later
+  rmqctl produce -n 127.0.0.1:9876 -t Orders --deliver-after 90m --body 'much later'
   rmqctl cat -s old -t Orders --json | rmqctl produce -n 127.0.0.1:9876 --from -
 
 Large bodies are compressed and every message gets a unique id, as by other producers. What --from reads is sent to the
 queues of its topic in turn, whatever queue it came from."""
 )
 @namesrv_option
+@tls_options
 @topic_option.but(help="Topic of the message.")
 @queue_option.but(help="Queue of the topic; the next one in turn if not given.")
 @message_options
 @click.option("--delay", type=click.IntRange(min=1), metavar="LEVEL", help="Deliver it after the delay of this level.")
+@click.option("--deliver-at", type=TIME, metavar="TIME", help="Deliver it at this time, to the second (from 5.0 on).")
+@click.option("--deliver-after", type=SPAN, metavar="SPAN", help="The same so long from now: 90s, 2h or 1d12h.")
 @click.option("--transaction", type=click.Choice(["commit", "rollback"]), help="Send it in a transaction that ends so.")
 @click.option("--group", default="rmqctl", metavar="GROUP", show_default=True, help="The producer's group.")
 @source_option
@@ -48,6 +56,7 @@ queues of its topic in turn, whatever queue it came from."""
 def produce(
     output: Output,
     namesrv: str,
+    dial: Dial,
     topic: str | None,
     queue_id: int | None,
     tags: str | None,
@@ -57,6 +66,8 @@ def produce(
     body: str | None,
     body_file: IO[bytes] | None,
     delay: int | None,
+    deliver_at: int | None,
+    deliver_after: int | None,
     transaction: Literal["commit", "rollback"] | None,
     group: str,
     source: IO[bytes] | None,
@@ -74,22 +85,37 @@ def produce(
         if keep_going:
             raise click.UsageError("--keep-going goes with --from")
         message = one_message(topic, None, tags, key, properties, flag, body, body_file)
-        if delay is not None:
-            message = message._replace(properties={**message.properties, "DELAY": str(delay)})
-        with Producer(namesrv, group) as producer:
+        waits = _waits(delay, deliver_at, deliver_after)
+        message = message._replace(properties={**message.properties, **waits})
+        with Producer(namesrv, group, dial) as producer:
+            if deliver_at is not None or deliver_after is not None:
+                producer.require_timer(message.topic)
             result = _send(producer, message, queue_id, transaction)
         output.record(_row(message, result))
         return exit_codes.OK
-    if topic or key or properties or body is not None or body_file or tags or queue_id is not None or flag or delay:
+    waits = _waits(delay, deliver_at, deliver_after)
+    if topic or key or properties or body is not None or body_file or tags or queue_id is not None or flag or waits:
         raise click.UsageError(
-            "--from takes whole messages: no -t, -q, -k, --tags, --property, --flag, --body or --delay with it"
+            "--from takes whole messages: no -t, -q, -k, --tags, --property, --flag, --body, --delay, ... with it"
         )
     if transaction is not None:
         raise click.UsageError("--transaction is for one message")
     from rmqctl.messages.message_source import message_source
 
-    with message_source(source, once=keep_going, unique_keys=False) as messages, Producer(namesrv, group) as producer:
+    with (
+        message_source(source, once=keep_going, unique_keys=False) as messages,
+        Producer(namesrv, group, dial) as producer,
+    ):
         return _send_all(producer, messages, output, keep_going=keep_going)
+
+
+def _waits(delay: int | None, deliver_at: int | None, deliver_after: int | None) -> dict[str, str]:
+    """The property that says when the message is to be delivered, if it is not at once."""
+    given = {"DELAY": delay, "TIMER_DELIVER_MS": deliver_at, "TIMER_DELAY_MS": deliver_after}
+    found = {name: str(value) for name, value in given.items() if value is not None}
+    if len(found) > 1:
+        raise click.UsageError("give one of --delay, --deliver-at and --deliver-after")
+    return found
 
 
 def _send(

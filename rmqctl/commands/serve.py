@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rmqctl import exit_codes
-from rmqctl.options import StoreLocation, store_options, summary_options
+from rmqctl.options import PEM, StoreLocation, store_options, summary_options
 
 if TYPE_CHECKING:
     import socket
+    import ssl
+    from pathlib import Path
 
     from rmqctl.network.broker.broker import Broker
     from rmqctl.network.broker.tables.identity import BrokerIdentity
@@ -57,6 +59,8 @@ Examples:
   mqadmin topicList -n 127.0.0.1:9876
   rmqctl serve -s /data/store --listen 127.0.0.1:0 --namesrv 127.0.0.1:0 --json
   rmqctl serve -s /tmp/new --writable --create --metrics 127.0.0.1:9090
+  rmqctl serve -s /data/store --namesrv 127.0.0.1:0 --register ns1:9876
+  rmqctl serve -s /data/store --tls-cert cert.pem --tls-key key.pem
 
 Without --writable not one byte of the store changes: what clients commit is kept in memory, what they send is refused.
 There is no authentication: whoever reaches the ports can read all messages, and with --writable send and delete.
@@ -70,6 +74,11 @@ that is said on stderr is JSON, one object a line."""
               help="Where the name server listens.")  # fmt: skip
 @click.option("--metrics", type=ADDRESS, metavar="HOST:PORT",
               help="Where GET /metrics gives numbers for Prometheus; nowhere if not given.")  # fmt: skip
+@click.option("--register", "register_at", metavar="HOST:PORT",
+              help="Register the broker with these name servers too, separated by semicolons.")  # fmt: skip
+@click.option("--tls-cert", type=PEM, metavar="FILE",
+              help="Speak TLS too, at the same ports, with this certificate (PEM).")  # fmt: skip
+@click.option("--tls-key", type=PEM, metavar="FILE", help="Its key, if it is not in the same file.")
 @click.option("--writable", is_flag=True, help="Be a whole broker: producers, offsets, retries, delays, transactions.")
 @click.option("--create", is_flag=True, help="With --writable: make a new store if there is none.")
 @click.option("--clean", is_flag=True, help="With --writable: remove expired files, as a broker does.")
@@ -80,6 +89,9 @@ def serve(
     listen: tuple[str, int],
     namesrv: tuple[str, int],
     metrics: tuple[str, int] | None,
+    register_at: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     writable: bool,
     create: bool,
     clean: bool,
@@ -91,11 +103,15 @@ def serve(
     """
     from rmqctl.network.broker.tables.identity import identity_from_properties
     from rmqctl.network.remoting.server import bound
+    from rmqctl.network.remoting.tls import server_context
     from rmqctl.network.serving import is_loopback
     from rmqctl.store.config.config import read_properties
 
     if (create or clean) and not writable:
         raise click.UsageError("--create and --clean go with --writable")
+    if tls_key is not None and tls_cert is None:
+        raise click.UsageError("--tls-key goes with --tls-cert")
+    tls = None if tls_cert is None else server_context(tls_cert, tls_key)
     properties = read_properties(store.config_path) if store.config_path else {}
     identity = identity_from_properties(properties)
     tell = _teller(output)
@@ -107,20 +123,23 @@ def serve(
         tell(f"anybody who reaches {metrics[0]} can read the page of metrics, which has no text of the store")
     with contextlib.ExitStack() as taken:
         name_server_on, broker_on = taken.enter_context(bound(*namesrv)), taken.enter_context(bound(*listen))
-        sockets = _Sockets(name_server_on, broker_on, None if metrics is None else taken.enter_context(bound(*metrics)))
+        metrics_on = None if metrics is None else taken.enter_context(bound(*metrics))
+        places = _Places(name_server_on, broker_on, metrics_on, register_at, tls)
         if writable:
-            _serve_writable(store, identity, properties, sockets, output, tell, create, clean)
+            _serve_writable(store, identity, properties, places, output, tell, create, clean)
         else:
-            _serve_readable(store, identity, properties, sockets, output, tell)
+            _serve_readable(store, identity, properties, places, output, tell)
     return exit_codes.OK
 
 
-class _Sockets(NamedTuple):
-    """Taken addresses."""
+class _Places(NamedTuple):
+    """Taken addresses, name servers of others that are told of the broker, and what is shown to those who speak TLS."""
 
     name_server: socket.socket
     broker: socket.socket
     metrics: socket.socket | None
+    register_at: str | None
+    tls: ssl.SSLContext | None
 
 
 def _teller(output: Output) -> Callable[[str], None]:
@@ -139,7 +158,7 @@ def _serve_readable(
     store: StoreLocation,
     identity: BrokerIdentity,
     properties: dict[str, str],
-    sockets: _Sockets,
+    places: _Places,
     output: Output,
     tell: Callable[[str], None],
 ) -> None:
@@ -147,14 +166,14 @@ def _serve_readable(
     from rmqctl.opening import open_store
 
     with open_store(store, tell) as opened:
-        _run(Broker(opened.files, identity, tell, properties=properties), sockets, output, tell)
+        _run(Broker(opened.files, identity, tell, properties=properties), places, output, tell)
 
 
 def _serve_writable(
     store: StoreLocation,
     identity: BrokerIdentity,
     properties: dict[str, str],
-    sockets: _Sockets,
+    places: _Places,
     output: Output,
     tell: Callable[[str], None],
     create: bool,
@@ -171,23 +190,22 @@ def _serve_writable(
         opened = MessageStore.open(
             store.path,
             "rw",
-            # nobody here would deliver what waits for a time of its own
-            broker_config(store, tell)._replace(timer_wheel_enable=False),
+            broker_config(store, tell),
             create=create,
             obey_disk_ratio=True,
             clean_expired=clean,
-            store_host=store_host(sockets.broker, properties.get("brokerIP1")),
+            store_host=store_host(places.broker, properties.get("brokerIP1")),
             progress=bar.advance,
         )
     with opened:
         broker = MasterBroker(opened, identity, tell, properties=properties)
         try:
-            _run(broker, sockets, output, tell)
+            _run(broker, places, output, tell)
         finally:
             broker.close()
 
 
-def _run(broker: Broker, sockets: _Sockets, output: Output, tell: Callable[[str], None]) -> None:
+def _run(broker: Broker, places: _Places, output: Output, tell: Callable[[str], None]) -> None:
     import asyncio
     import signal
 
@@ -195,8 +213,8 @@ def _run(broker: Broker, sockets: _Sockets, output: Output, tell: Callable[[str]
 
     def ready(at: Ready) -> None:
         if output.is_json:
-            places = {"namesrv": at.namesrv, "broker": at.broker, "writable": broker.is_writable}
-            output.record(places if at.metrics is None else {**places, "metrics": at.metrics})
+            line = {"namesrv": at.namesrv, "broker": at.broker, "writable": broker.is_writable}
+            output.record(line if at.metrics is None else {**line, "metrics": at.metrics})
         else:
             how = "writable" if broker.is_writable else "read-only"
             page = "" if at.metrics is None else f", metrics at http://{at.metrics}/metrics"
@@ -210,13 +228,15 @@ def _run(broker: Broker, sockets: _Sockets, output: Output, tell: Callable[[str]
         watched = _watcher(output)
         await serve_until(
             broker,
-            sockets.name_server,
-            sockets.broker,
+            places.name_server,
+            places.broker,
             tell,
             ready,
             end.wait,
-            metrics_on=sockets.metrics,
+            metrics_on=places.metrics,
             watched=watched,
+            register_at=places.register_at,
+            tls=places.tls,
         )
 
     asyncio.run(run())

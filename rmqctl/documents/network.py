@@ -55,8 +55,13 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
   queues, which have to agree, until they expire: created again, the topic goes on behind them, and who begins at the
   first message gets them. `topics.json` names it under `rmqctlDeletedTopics`, which a broker ignores.
 - Expired files are removed only with `--clean`, because a store that was brought here may be old.
-- Messages with a delivery time of their own (`TIMER_…`) are refused with 1: levels only. What a broker has left in its
-  timer wheel stays there. Batches for topics of batch queues are refused with 13.
+- Messages with a delivery time of their own (`TIMER_DELAY_SEC`, `TIMER_DELAY_MS`, `TIMER_DELIVER_MS`) are delivered in
+  the second after it; `TIMER_DEL_UNIQKEY` takes one back. Limits are those of a broker (`timerMaxDelaySec`), and with
+  `timerWheelEnable=false` they are refused. How far the timer is stands in `timercheck` every second, after what was
+  delivered is on disk: a kill loses none, and repeats what came in the last second. What a broker has left on its wheel
+  is delivered here, and what waits when `serve` ends is left to a broker in `timerlog`. A broker that starts after a
+  crash of `serve`, before `serve` itself, repeats what was delivered while an older message waited.
+- Batches for topics of batch queues are refused with 13.
 
 ## In both
 
@@ -65,8 +70,12 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
 - A call gives at most 32 messages and 256 KiB, wherever in the log they are.
 - Clients look messages up by offset id at the address inside the id. If that is a loopback address, or the host of
   `--listen`, `serve` listens there too; else it says so.
-- There is no authentication and no TLS. Both listen at 127.0.0.1 unless told otherwise, and another address is warned
-  of. Listening at all addresses, they tell each client the address that it came to.
+- There is no authentication. With `--tls-cert` and `--tls-key` both ports speak TLS (1.2 and later) to whoever begins
+  with a handshake, and plainly to the others, as a broker's permissive mode does. Both listen at 127.0.0.1 unless told
+  otherwise, and another address is warned of. Listening at all addresses, they tell each client the address that it
+  came to.
+- `--register HOST:PORT` tells other name servers of the broker, too: at once, when topics change, every 30 s, and when
+  it ends. With a name of its own (brokerName) it is one broker among others of their cluster.
 - Queues in a RocksDB are refused. SQL92 filters, POP and high availability are not served.
 
 ## Clients of our own
@@ -90,7 +99,17 @@ with MessageStore.open("new-store", "rw", create=True) as store, LocalBroker(sto
 
 A producer tries a message on up to three brokers within 3 s in all, compresses bodies from 4096 bytes on, and gives
 each message a unique id. A consumer shares the queues out with the other members of its group, and commits every 5 s
-and when it ends.
+and when it ends. Where it begins at a time it gives what was stored then and later, even if brokers of 4.x find the
+nearest message instead. With `--tls` both encrypt, whatever certificate a server shows, as Java clients with
+`tls.enable=true` do; with `--tls-ca FILE` it must be signed by one of those in the file, whatever name it bears.
+
+`tests/interop/test_real_broker.py` holds both against the real broker, `tests/interop/test_real_cluster.py` over a real
+broker and ours in one cluster, `tests/interop/test_encrypted.py` with TLS, `tests/interop/test_timed.py` with delivery
+times and stores that go from broker to broker.
+
+`rmqctl topics`, `rmqctl groups -n` and `rmqctl cluster` ask name servers and brokers as mqadmin's topicList,
+consumerProgress and clusterList do, and agree with them. Each request is given 3 s. A broker that did not answer is
+named once and not asked again, what the others say is shown, and the exit code is 3.
 """
 
 _BOUNDS = """\
@@ -115,6 +134,23 @@ bytes, pulls that wait, the end of the log. No label is made of what clients or 
 | answers that a client does not read | it is not heard until it does |
 
 Slow requests are answered one by one beside the others, so that no client waits for them."""
+
+
+_DIFFERENCES = """\
+## Held against the real broker
+
+`tests/interop/test_frames.py` sends the same requests to the real broker 5.3.3 and to `serve --writable`, over copies
+of one store, and compares codes, remarks, header fields and bodies. What is not the same:
+
+- Every group that is known has its retry topic; a broker makes it when the first member comes.
+- A field that is missing is named, where a broker tells of a NullPointerException.
+- A message that is not there is told apart from one that lies beyond the log.
+- Units of a queue that is not there are refused with 1; a broker says 0 and gives no body.
+- In 317 pullOffset is given to all groups at once, too; a broker leaves it 0, and the sum negative.
+- Remarks of sends name the status of the put and what is wrong.
+- A topic is deleted without a timer wheel, too, where a broker fails with 1.
+- No recall handle is given for timed messages, because 370 (RECALL_MESSAGE) is not served.
+"""
 
 
 def network_document() -> str:
@@ -152,6 +188,7 @@ def network_document() -> str:
         "39 (CHECK_TRANSACTION_STATE) to a producer whose transaction has no end.",
         "Every other request is answered with 3 (REQUEST_CODE_NOT_SUPPORTED).",
         "",
+        _DIFFERENCES,
     ]
     return "\n".join(lines)
 

@@ -72,6 +72,32 @@ EXPECTED: dict[str, tuple[dict[str, int], int]] = {
     ),
     "INDEX_SLOT": ({"entry": 0}, 4),
     "INDEX_ENTRY": ({"key_hash": 0, "physical_offset": 4, "time_difference": 12, "previous_entry": 16}, 20),
+    "TIMER_CHECKPOINT": (
+        {
+            "last_read_time_ms": 0,
+            "last_timer_log_flush_pos": 8,
+            "last_timer_queue_offset": 16,
+            "master_timer_queue_offset": 24,
+            "state_version": 32,
+            "timestamp": 40,
+            "counter": 48,
+        },
+        56,
+    ),
+    "TIMER_LOG_UNIT": (
+        {
+            "size": 0,
+            "previous_pos": 4,
+            "magic": 12,
+            "write_time": 16,
+            "delay": 24,
+            "physical_offset": 28,
+            "message_size": 36,
+            "topic_hash": 40,
+            "reserved": 44,
+        },
+        52,
+    ),
     "CHECKPOINT": (
         {
             "physic_msg_timestamp": 0,

@@ -1,98 +1,134 @@
-"""A whole real broker over a store, and RocketMQ's own mqadmin and consumers against it."""
+"""Runs the real name server and broker as a process of its own, and our and RocketMQ's clients against it."""
 
 from __future__ import annotations
 
 import contextlib
-import socket
+import json
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.interop.toolchain import Toolchain, broker, clients, run
+import pytest
+
+from tests.interop.harness import OPENED
+from tests.interop.toolchain import SOURCES, Toolchain, Unavailable, clients, run, servers
+from tests.processes import run as run_limited
 from tests.processes import start
 
-BROKERS = ("5.3.3", "4.9.7")
-"""Versions of which there is a whole broker to be had: of 4.9.8 Maven Central has the store alone."""
-CLIENTS = "5.3.3"
-SECONDS = 180
-_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
-# nothing is cleaned, however old the store and however full the disk is
-_NOTHING_GOES = {"store.fileReservedTime": "1000000", "store.diskMaxUsedSpaceRatio": "95"}
+SECONDS = 240
+# what a test's store needs, and not a gigabyte of it
+SMALL = {
+    "mappedFileSizeCommitLog": "4194304",
+    "mappedFileSizeConsumeQueue": "60000",
+    "maxHashSlotNum": "1000",
+    "maxIndexNum": "4000",
+    "flushDiskType": "ASYNC_FLUSH",
+    "autoCreateTopicEnable": "true",
+    "transactionCheckInterval": "1500",
+    "transactionTimeOut": "1000",
+}
+
+
+@dataclass
+class RealBroker:
+    """A running name server and broker of RocketMQ, and what they log."""
+
+    namesrv: str
+    broker: str
+    process: subprocess.Popen[str]
+    log: Path
 
 
 @contextlib.contextmanager
-def running(version: str, store: Path, properties: Mapping[str, str]) -> Iterator[str]:
-    """A broker over `store`, and the address of its name server; it is shut down in the end, as a person would."""
-    tools = broker(version)
-    namesrv, port = _ports()
-    given = store.parent / f"{store.name}-broker.properties"
-    settings = {name: value for name, value in properties.items() if name.startswith(("store.", "broker."))}
-    given.write_text(
-        "".join(f"{name}={value}\n" for name, value in (settings | _NOTHING_GOES).items()), encoding="ascii"
-    )
-    log = store.parent / f"{store.name}-broker.log"
-    home = [f"-Duser.home={store.parent}", f"-Djava.io.tmpdir={store.parent}"]
-    modules = [
-        word
-        for name in ("java.nio", "sun.nio.ch", "java.lang", "java.util")
-        for word in ("--add-opens", f"java.base/{name}=ALL-UNNAMED")
+def real_broker(
+    version: str, folder: Path, store: Path, settings: Mapping[str, str], *, shut_down: bool = False
+) -> Iterator[RealBroker]:
+    """Name server and broker of `version` over `store`, at free ports; killed in the end, unless they are to be
+    `shut_down`, which takes seconds. `settings`: a broker.conf.
+
+    Skips where they cannot be run.
+    """
+    tools = _skipping(servers, version)
+    folder.mkdir(parents=True, exist_ok=True)
+    conf, log = folder / "real.conf", folder / "real.log"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in {**SMALL, **settings}.items()), encoding="ascii")
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    options = [
+        *("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *opened),
+        "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+        f"-Drmq.logback.configurationFile={SOURCES / 'logback.xml'}",
+        f"-Dlogback.configurationFile={SOURCES / 'logback.xml'}",
+        f"-Djava.io.tmpdir={folder}",
     ]
-    modules += ["--add-exports", "java.base/jdk.internal.ref=ALL-UNNAMED"]  # with which 4.x unmaps files
-    command = [str(tools.java), *_OPTIONS, *modules, *home, "-cp", tools.classpath, "rmqctl.broker.Broker"]
-    command += [str(store), str(given), str(namesrv), str(port)]
-    with (
-        log.open("w") as errors,
-        start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
-    ):
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line == "ready\n":
-                break
-        else:
-            raise AssertionError(f"the broker did not come up: {log.read_text()[-2000:]}")
-        yield f"127.0.0.1:{namesrv}"
-        told, _ = process.communicate("", timeout=SECONDS)
-        assert told.endswith("ended\n"), log.read_text()[-2000:]
+    main: list[str | Path] = ["rmqctl.servers.Serve", folder / "home", store, conf]
+    command: list[str | Path] = [tools.java, *options, "-cp", tools.classpath, *main]
+    pipe = subprocess.PIPE
+    with log.open("w") as errors, start(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            while line and not line.startswith("127.0.0.1:"):
+                line = process.stdout.readline()
+            assert line, log.read_text()
+            namesrv, broker = line.split()
+            yield RealBroker(namesrv, broker, process, log)
+            if shut_down:
+                process.communicate("", timeout=SECONDS)
+                assert process.returncode == 0, log.read_text()
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
-def mqadmin(version: str, folder: Path, *lines: str) -> str:
-    """What the mqadmin of that version says to some command lines: a newer one asks what an older broker does not
-    know."""
-    conf = folder / "conf"
-    conf.mkdir(exist_ok=True)
-    (conf / "logback_tools.xml").write_text("<configuration/>", encoding="ascii")  # without which 4.x does nothing
-    return _java(broker(version), folder, "Admin", *lines)
+def _skipping(tools: Any, version: str) -> Toolchain:
+    try:
+        found = tools(version)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    assert isinstance(found, Toolchain)
+    return found
 
 
-def consumed(folder: Path, namesrv: str, topic: str, group: str, count: int) -> list[tuple[int, str]]:
-    """Physical offset and SHA-256 of the body of `count` messages that a push consumer of `group` gets."""
-    told = _java(clients(CLIENTS), folder, "Consume", namesrv, "push", topic, group, "*", str(count))
-    rows = [line.split("\t") for line in told.splitlines() if line.startswith("message\t")]
-    return [(int(row[3]), row[4]) for row in rows]
+def java(version: str, folder: Path, main: str, *arguments: str, **properties: str) -> list[str]:
+    """The lines that a class of tests/interop/java/clients printed; for the version of a broker that has no clients
+    here, those of its own line. `properties`: system properties, `_` for a dot."""
+    tools = _skipping(clients, "4.9.8" if version == "4.9.7" else version)
+    return _lines(tools, folder, main, *arguments, **properties)
 
 
-def _java(tools: Toolchain, folder: Path, main: str, *arguments: str) -> str:
-    options = [*_OPTIONS, f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}", f"-Drocketmq.home.dir={folder}"]
+def _lines(tools: Toolchain, folder: Path, main: str, *arguments: str, **properties: str) -> list[str]:
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
+    options += [f"-D{name.replace('_', '.')}={value}" for name, value in properties.items()]
     done = run([tools.java, *options, "-cp", tools.classpath, f"rmqctl.clients.{main}", *arguments], SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout.splitlines()
 
 
-def _ports() -> tuple[int, int]:
-    """A free port for the name server, and one for the broker with the two others free that it takes beside it."""
-    while True:
-        with contextlib.ExitStack() as held:
-            try:
-                first, port = (_bound(held, 0) for _ in range(2))
-                _bound(held, port - 2)
-                _bound(held, port + 1)
-            except OSError:
-                continue
-            return first, port
+def mqadmin(version: str, folder: Path, namesrv: str, *commands: str) -> list[list[str]]:
+    """What mqadmin of a broker's version printed of each command, without empty lines."""
+    lines = [f"{command} -n {namesrv}" for command in commands]
+    told: list[list[str]] = []
+    # 4.x does nothing without it
+    logging = folder / "conf" / "logback_tools.xml"
+    logging.parent.mkdir(exist_ok=True)
+    shutil.copyfile(SOURCES / "logback.xml", logging)
+    for text in _lines(_skipping(servers, version), folder, "Admin", *lines, rocketmq_home_dir=str(folder)):
+        if text.startswith("== "):
+            told.append([])
+        # logback may tell of itself on standard output
+        elif told and text.strip() and " |-" not in text:
+            told[-1].append(text)
+    assert len(told) == len(commands)
+    return told
 
 
-def _bound(held: contextlib.ExitStack, port: int) -> int:
-    server = held.enter_context(socket.socket())
-    server.bind(("127.0.0.1", port))
-    number: int = server.getsockname()[1]
-    return number
+def rmqctl(*arguments: str, given: str | None = None, code: int | None = 0) -> list[Any]:
+    """The JSON lines that a command of ours printed, which has to end with `code`, if not None."""
+    command = [sys.executable, "-m", "rmqctl", *arguments, "--json"]
+    done = run_limited(command) if given is None else run_limited(command, input=given)
+    assert code in (None, done.returncode), done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]

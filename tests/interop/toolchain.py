@@ -19,6 +19,9 @@ REPOSITORY = Path(__file__).parents[2]
 LINE_OF = {"5.3.3": "v5", "4.9.8": "v4"}
 """The RocketMQ versions tested against, and the folder with the sources for that line."""
 
+BROKERS = ("5.3.3", "4.9.7")
+"""The RocketMQ versions whose brokers are run: of 4.9.8 there is no broker among the published artifacts."""
+
 OLDEST_JAVA = 11
 FETCH_SECONDS = 900
 COMPILE_SECONDS = 120
@@ -75,14 +78,14 @@ def clients(version: str) -> Toolchain:
     return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
 
 
-def broker(version: str) -> Toolchain:
-    """The whole broker, name server and mqadmin of `version` with our programs that run them."""
-    label = f"broker-{version}"
+def servers(version: str) -> Toolchain:
+    """RocketMQ's own name server and broker of `version` (and mqadmin) with our program that runs both."""
+    label = f"servers-{version}"
     java = _java()
+    # mqadmin asks a broker what its own version knows
+    sources = [*(SOURCES / "servers").rglob("*.java"), *(SOURCES / "clients" / "v5").rglob("Admin.java")]
     with _locked(cache_folder()) as cache:
         jars = _jars(label, cache)
-        folders = [SOURCES / "broker", SOURCES / "clients" / "v5"]
-        sources = [source for folder in folders for source in folder.rglob("*.java")]
         classes = _compiled(f"classes-{label}", sources, cache, jars, java)
     return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
 

@@ -65,7 +65,9 @@ def serving(store: Path, *options: str) -> Iterator[Served]:
 
 
 @contextlib.contextmanager
-def serving_here(path: Path, config: StoreConfig, settings: dict[str, str]) -> Iterator[Ready]:
+def serving_here(
+    path: Path, config: StoreConfig, settings: dict[str, str], *, name: str = "broker-a", register_at: str | None = None
+) -> Iterator[Ready]:
     """A broker that writes the store at `path`, which is made if there is none, behind sockets at free ports. It has to
     tell nothing."""
     told: list[str] = []
@@ -77,9 +79,9 @@ def serving_here(path: Path, config: StoreConfig, settings: dict[str, str]) -> I
             await asyncio.sleep(0.05)
 
     def run() -> None:
-        broker = MasterBroker(store, BrokerIdentity(), told.append, properties=settings)
+        broker = MasterBroker(store, BrokerIdentity(name=name), told.append, properties=settings)
         sockets = bound("127.0.0.1", 0), bound("127.0.0.1", 0)
-        asyncio.run(serve(broker, *sockets, told.append, ready.put, end))
+        asyncio.run(serve(broker, *sockets, told.append, ready.put, end, register_at=register_at))
         broker.close()
 
     with MessageStore.open(path, "rw", config, create=True) as store:

@@ -41,7 +41,7 @@ class Cluster:
         return Consumer(self.namesrv, group, topic, tags, dial=self.dial, **{"begin": "first", **options})  # type: ignore[arg-type]  # options are those of Consumer
 
 
-CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
+CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20)
 SETTINGS = {"transactionCheckInterval": "200", "transactionTimeOut": "100"}
 
 
@@ -134,6 +134,17 @@ def test_members_of_a_group_share_the_queues(cluster: Cluster) -> None:
             assert sorted(queue.queue_id for queue in (*one._offsets, *two._offsets)) == [0, 1, 2, 3]
 
 
+def test_what_has_a_time_comes_at_its_time(cluster: Cluster) -> None:
+    with cluster.producer() as producer, cluster.consumer("timed", "Timed") as consumer:
+        producer.require_timer("Timed")
+        due = time.time_ns() // 1_000_000 + 1_000
+        producer.send(Message("Timed", b"later", properties={"TIMER_DELIVER_MS": str(due)}))
+        producer.send(Message("Timed", b"now"))
+        now, later = _messages(consumer, 2)
+        assert (now.body, later.body) == (b"now", b"later")
+        assert later.store_timestamp >= due
+
+
 def test_what_is_sent_back_comes_again(cluster: Cluster) -> None:
     with cluster.producer() as producer, cluster.consumer("back", "Back") as consumer:
         producer.send(Message("Back", b"x"))
@@ -215,3 +226,16 @@ def test_a_broker_that_is_gone_when_it_is_answered_ends_nothing_else() -> None:
     answers.received(RemotingCommand(39, flag=2))
     answers.received(RemotingCommand(0, opaque=1, flag=1, remark="still here"))
     assert future.result(0).remark == "still here"
+
+
+def test_a_time_to_begin_at_leaves_out_what_is_older_whatever_the_broker_finds(cluster: Cluster) -> None:
+    with cluster.producer() as producer:
+        queue = producer.send(Message("Times", b"old")).queue
+        begin = time.time_ns() // 1_000_000 + 5
+        while time.time_ns() // 1_000_000 < begin:
+            time.sleep(0.001)
+        producer.send(Message("Times", b"new"), queue)
+    with cluster.consumer("times", "Times", begin=begin, commit=False) as consumer:
+        # as brokers of 4.x may: they give the nearest message
+        search, consumer._bound = consumer._bound, lambda queue, code, **more: max(0, search(queue, code, **more) - 1)  # type: ignore[method-assign]
+        assert _all(consumer, 1) == [b"new"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.network.remoting.command import LARGEST_HEADER, RemotingCommand, decode_command, encode_header
-from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, parse_body
+from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, parse_body, queue_of_key
 from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_frame
 from tests.quick import examples
 
@@ -172,3 +172,22 @@ def test_bodies_have_the_keys_of_fastjson() -> None:
     for bad in (b"\xff", b"[]", b"{", b"[" * 10_000):
         with pytest.raises(CorruptError):
             parse_body(bad)
+
+
+def test_keys_that_are_objects_are_read_as_fastjson_writes_them() -> None:
+    odd = MessageQueue('b"{,:}', 1, "T\\")
+    table = {MessageQueue("broker-a", 0, "T"): {"n": 1}, odd: {"text": '{"a":{"b":1}:2}'}}
+    content = parse_body(fastjson({"offsetTable": table, "empty": {}, "in a list": [{MessageQueue("c", 2, "X"): 3}]}))
+    assert {queue_of_key(key): value for key, value in content["offsetTable"].items()} == table
+    assert [{queue_of_key(key): value for key, value in one.items()} for one in content["in a list"]] == [
+        {MessageQueue("c", 2, "X"): 3}
+    ]
+    # servers of other languages write the text of the object
+    assert queue_of_key('{"brokerName":"b","queueId":7,"topic":"T"}') == MessageQueue("b", 7, "T")
+    assert [queue_of_key(key) for key in (7, "7", "T", "{")] == [None] * 4
+
+
+def test_hostile_bodies_with_braces_take_no_time() -> None:
+    for text in ('{"a":' + "{" * 200_000, "{" + '{"a"' * 100_000, '{"' * 200_000, "{{" + '"a",' * 200_000):
+        with pytest.raises(CorruptError):
+            parse_body(text.encode())

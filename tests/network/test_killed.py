@@ -19,6 +19,7 @@ from rmqctl.network.clients.producer import Producer, SendResult
 from rmqctl.store.answers.half_topics import HALF_TOPIC, OP_TOPIC, ended_offsets
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from tests.network.serving import serving
 
 CONF = """mappedFileSizeCommitLog=1048576
@@ -41,7 +42,7 @@ class Load:
         self.kill = kill
         self.lock = threading.Lock()
         # acknowledged bodies, by topic: what has to be there
-        self.sent: dict[str, list[bytes]] = {"Plain": [], "Later": [], "Half": []}
+        self.sent: dict[str, list[bytes]] = {"Plain": [], "Later": [], "Timed": [], "Half": []}
         self.consumed = 0
         with Producer(namesrv) as producer:
             # now there is a topic to consume
@@ -59,6 +60,9 @@ class Load:
                 if count % 10 == 3:
                     producer.send(Message("Later", body, properties={"DELAY": "1"}))
                     self._note("Later", body)
+                elif count % 10 == 7:
+                    producer.send(Message("Timed", body, properties={"TIMER_DELAY_MS": "1500"}))
+                    self._note("Timed", body)
                 elif count % 10 == 5:
                     self._send_half(producer, body)
                 else:
@@ -107,6 +111,7 @@ def _require_all(path: Path, sent: dict[str, set[bytes]]) -> None:
         assert sent["Plain"] <= set(_all(store, "Plain"))
         waiting = set(_all(store, "SCHEDULE_TOPIC_XXXX")) if sent["Later"] else set()
         assert sent["Later"] <= waiting
+        assert sent["Timed"] <= (set(_all(store, TIMER_TOPIC)) if sent["Timed"] else set())
         if sent["Half"]:
             assert sent["Half"] <= set(_all(store, HALF_TOPIC))
         ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.reader.queues()}
@@ -123,14 +128,15 @@ def _require_delivered(namesrv: str, sent: dict[str, set[bytes]]) -> None:
     with (
         Producer(namesrv, "P") as producer,
         Consumer(namesrv, "late", "Later", begin="first") as later,
+        Consumer(namesrv, "timed", "Timed", begin="first") as timed,
         Consumer(namesrv, "paid", "Pay", begin="first") as paid,
     ):
         producer.answer_checks(lambda message: True)
         producer.send_in_transaction(Message("Pay", b"last"), lambda message: True)
         end = time.monotonic() + 2 * LIMIT
-        wanted = sent["Later"] | sent["Half"]
+        wanted = sent["Later"] | sent["Timed"] | sent["Half"]
         while not wanted <= got and time.monotonic() < end:
-            for consumer in (later, paid):
+            for consumer in (later, timed, paid):
                 got |= {message.body for message in consumer.poll(0.2)}
         assert wanted <= got, len(wanted - got)
 
@@ -140,7 +146,7 @@ def test_killed_in_the_middle_of_work(tmp_path: Path, pytestconfig: pytest.Confi
     conf = tmp_path / "broker.conf"
     store = tmp_path / "store"
     options = ("--writable", "--create", "-c", str(conf))
-    sent: dict[str, set[bytes]] = {"Plain": set(), "Later": set(), "Half": set()}
+    sent: dict[str, set[bytes]] = {"Plain": set(), "Later": set(), "Timed": set(), "Half": set()}
     chance = random.Random(kills)
     for kill in range(kills):
         # a kill, unlike a power failure, takes nothing that was written and not flushed

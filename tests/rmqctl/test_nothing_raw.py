@@ -98,13 +98,21 @@ _WITHOUT_A_STORE: tuple[list[object], ...] = (
     ["produce", "-n", f"{NASTY}:x", "-t", TOPIC, "--body", "x"],
     ["consume", "-n", f"{NASTY}:x", "-t", TOPIC],
     ["consume", "-n", f"{NASTY}:1", "-t", TOPIC],
+    ["topics", "-n", f"{NASTY}:1"],
+    ["cluster", "-n", f"{NASTY}:1"],
+    ["groups", "-n", f"{NASTY}:1"],
     [f"verb{NASTY}"],
     ["cat", f"--flag{NASTY}"],
 )
 
 
 def _on_the_wire(namesrv: str, more: list[str]) -> Iterator[list[object]]:
+    yield ["cluster", "-n", namesrv, *more]
+    yield ["topics", "-n", namesrv, *more]
+    yield ["groups", "-n", namesrv, *more]
+    yield ["groups", "-n", namesrv, "-g", NASTY, *more]
     for topic in (TOPIC, "Plain", f"None{NASTY}"):
+        yield ["topics", "-n", namesrv, "-t", topic, *more]
         yield ["consume", "-n", namesrv, "-t", topic, *more]
         yield ["produce", "-n", namesrv, "-t", topic, "--body", NASTY, *more]
 

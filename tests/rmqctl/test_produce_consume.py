@@ -18,7 +18,7 @@ LIMIT = 60
 
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    config = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
+    config = StoreConfig(mapped_file_size_commit_log=1 << 20)
     with serving_here(tmp_path_factory.mktemp("served") / "store", config, {}) as ready:
         yield ready.namesrv
 
@@ -76,6 +76,19 @@ def test_delays_and_transactions(namesrv: str) -> None:
     for options in (("--delay", "1"), ("--transaction", "commit"), ("--transaction", "rollback")):
         assert run("produce", "-n", namesrv, "-t", "Later", "--body", options[1], *options)[0] == 0
     assert _bodies(namesrv, "Later", 2) == ["1", "commit"]
+
+
+def test_delivery_times(namesrv: str) -> None:
+    for option, value in (("--deliver-after", "1s"), ("--deliver-at", str(time.time_ns() // 1_000_000 + 500))):
+        assert run("produce", "-n", namesrv, "-t", "Timed", "--body", option, option, value)[0] == 0
+    assert _bodies(namesrv, "Timed", 2) == ["--deliver-after", "--deliver-at"]
+    one = ("produce", "-n", namesrv, "-t", "Timed", "--body", "x")
+    code, _, err = run(*one, "--deliver-after", "soon")
+    assert (code, "is not a length of time" in err) == (2, True)
+    assert run(*one, "--deliver-after", "1s", "--delay", "1").code == 2
+    code, _, err = run(*one, "--deliver-after", "4d")
+    assert (code, "timerMaxDelaySec" in err) == (3, True)
+    assert run("produce", "-n", namesrv, "--from", "/dev/null", "--deliver-after", "1s").code == 2
 
 
 def test_what_goes_wrong(namesrv: str) -> None:

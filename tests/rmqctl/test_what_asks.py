@@ -96,6 +96,8 @@ NOTHING = {
     "stats": "looks",
     "diff": "looks",
     "serve": "looks; with --writable clients change what they may change at any broker",
+    "topics": "looks",
+    "cluster": "looks",
     "produce": "adds",
     "consume": "looks, and commits where it is asked to",
     "help": "prints",

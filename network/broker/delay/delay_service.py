@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, WriteFailedError
+from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.network.broker.delay.delivery import delivered, is_put
 from rmqctl.network.broker.tables.config_table import config_table
 from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, offsets_of
@@ -78,51 +79,21 @@ class DelayService:
                 self._next[level] = due
                 return
             try:
-                message = self._due_message(level, view.message_of(unit))
+                message = self._due_message(view.message_of(unit))
             except (CorruptError, NotFoundError) as error:
                 self._pass_over(level, unit, str(error))
                 message = None
-            if message is not None and not self._is_put(message):
+            if message is not None and not is_put(self._broker, message):
                 self._next.pop(level, None)
                 return
             self._offsets[level] = unit.next_queue_offset
             self._has_changed = True
         self._next.pop(level, None)
 
-    def _due_message(self, level: int, stored: StoredMessage) -> Message | None:
-        """The message as it is delivered (ScheduleMessageService#messageTimeUp): its properties stay as they are, with
-        its delay and its place, which keeps it from being delayed again. None for one that goes nowhere."""
+    def _due_message(self, stored: StoredMessage) -> Message | None:
+        """The message as it is delivered; None for one that goes nowhere."""
         properties = stored.properties()
-        topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID, "")
-        if topic == HALF_TOPIC:
-            return None
-        if topic is None or not queue_id.isdecimal():
-            raise CorruptError(f"the message at {stored.physical_offset} does not say where it is to be delivered")
-        return Message(
-            topic,
-            stored.body,
-            int(queue_id),
-            stored.flag,
-            properties,
-            stored.property_bytes,
-            sys_flag=stored.sys_flag,
-            born_timestamp=stored.born_timestamp,
-            born_host=stored.born_host,
-            store_host=stored.store_host,
-            reconsume_times=stored.reconsume_times,
-        )
-
-    def _is_put(self, message: Message) -> bool:
-        try:
-            result = self._broker.put([message]).results[0]
-        except (UsageError, WriteFailedError) as error:
-            self._broker.tell_once((message.topic, -1), f"a delayed message for {message.topic} waits on: {error}")
-            return False
-        if result.status.is_stored:
-            return True
-        text = f"a delayed message for {message.topic} waits on: {result.status}: {result.detail}"
-        self._broker.tell_once((message.topic, -1), text)
-        return False
+        return None if properties.get(names.REAL_TOPIC) == HALF_TOPIC else delivered(stored, properties, as_stored=True)
 
     def _pass_over(self, level: int, unit: QueueUnit, error: str) -> None:
         place = (SCHEDULE_TOPIC, unit.queue_offset)

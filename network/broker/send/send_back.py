@@ -14,7 +14,7 @@ from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Caller, Reply, RequestError, Service
+from rmqctl.network.remoting.services import FAQ, Caller, Reply, RequestError, Service
 from rmqctl.network.topic_config import PERM_WRITE, retry_topic
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX
 from rmqctl.store.read.frames import message_at
@@ -31,7 +31,10 @@ def send_back(broker: WritableBroker, request: RemotingCommand, caller: Caller) 
     """Store a message for its group once more: behind a delay, or among the dead letters
     (AbstractSendMessageProcessor#consumerSendMsgBack)."""
     group = fields.text(request, "group")
-    settings = broker.group(group)
+    try:
+        settings = broker.group(group)
+    except RequestError as error:
+        raise RequestError(error.code, f"subscription group not exist, {group} \n{FAQ}") from error
     if not broker.settings.broker_permission & PERM_WRITE:
         raise RequestError(
             ResponseCode.NO_PERMISSION, f"the broker[{broker.identity.name}] sending message is forbidden"

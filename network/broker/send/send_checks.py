@@ -8,7 +8,7 @@ from rmqctl.network.broker.send.send_header import SendHeader
 from rmqctl.network.broker.tables.topics import DEFAULT_TOPIC, topic_problem
 from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.network.remoting.codes import ResponseCode
-from rmqctl.network.remoting.services import RequestError
+from rmqctl.network.remoting.services import FAQ, RequestError
 from rmqctl.network.topic_config import PERM_INHERIT, PERM_WRITE, TopicConfig
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 
@@ -65,8 +65,7 @@ def _created(broker: WritableBroker, header: SendHeader) -> TopicConfig:
         return broker.create_topic(name, 1, _UNIT_SUBSCRIPTION if header.is_unit_mode else 0)
     raise RequestError(
         ResponseCode.TOPIC_NOT_EXIST,
-        f"topic[{name}] not exist, apply first please!\n"
-        "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
+        f"topic[{name}] not exist, apply first please!\n{FAQ}",
     )
 
 

@@ -17,6 +17,16 @@ _MOST_SUBSCRIPTIONS = 10_000
 _MOST_MEMBERSHIPS = 100_000
 
 
+_SUBSCRIPTION_DATA: dict[str, Any] = {
+    "classFilterMode": False,
+    "codeSet": [],
+    "expressionType": TAG,
+    "subString": "",
+    "subVersion": 0,
+    "tagsSet": [],
+}
+
+
 class Subscription(NamedTuple):
     """What a group wants of a topic. `bean`: as the client said it, for those who ask."""
 
@@ -91,7 +101,8 @@ def heartbeat_from_body(content: dict[str, Any]) -> Heartbeat:
 
 
 def subscription_from_bean(content: dict[str, Any]) -> Subscription:
-    """A SubscriptionData of a heartbeat."""
+    """A SubscriptionData of a heartbeat. What the client left out is as RocketMQ has it."""
+    content = {**_SUBSCRIPTION_DATA, **content}
     return Subscription(
         text_of(content, "topic"),
         text_of(content, "subString"),

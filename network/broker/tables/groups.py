@@ -8,7 +8,7 @@ from typing import Any
 from rmqctl.network.broker.tables.config_table import config_table
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.fastjson import bean
-from rmqctl.network.remoting.services import RequestError, Tell
+from rmqctl.network.remoting.services import FAQ, RequestError, Tell
 from rmqctl.store.config.config_files import next_version
 from rmqctl.store.store_files import StoreFiles
 
@@ -76,9 +76,8 @@ class GroupTable:
         found = self._groups.get(name)
         if found is None:
             if not self._may_create or not is_legal_group(name) or len(self._groups) >= _MOST_GROUPS:
-                raise RequestError(
-                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
-                )
+                remark = f"subscription group [{name}] does not exist, \n{FAQ}"
+                raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             found = self._groups[name] = default_group(name)
         return found
 

@@ -23,19 +23,32 @@ class ConfigSaver:
         self._waiting: dict[str, Future[None]] = {}
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="config")
 
-    def save(self, name: str, content: Callable[[], Any], before: Callable[[], None] | None = None) -> Future[None]:
+    def save(
+        self,
+        name: str,
+        content: Callable[[], Any],
+        before: Callable[[], None] | None = None,
+        write: Callable[[Path, Any], None] | None = None,
+    ) -> Future[None]:
         """Have what `content` gives then written to the file `name`, as soon as what is being written is; `before` is
-        called in between. Both are called in a thread of ours. However often a file is to be saved, it waits once.
+        called in between. Both are called in a thread of ours, and so is `write`, where the file is no JSON. However
+        often a file is to be saved, it waits once.
 
         The future is done when the file is on disk, or could not be written, which is told.
         """
         with self._lock:
             waiting = self._waiting.get(name)
             if waiting is None:
-                waiting = self._waiting[name] = self._executor.submit(self._save, name, content, before)
+                waiting = self._waiting[name] = self._executor.submit(self._save, name, content, before, write)
             return waiting
 
-    def _save(self, name: str, content: Callable[[], Any], before: Callable[[], None] | None) -> None:
+    def _save(
+        self,
+        name: str,
+        content: Callable[[], Any],
+        before: Callable[[], None] | None,
+        write: Callable[[Path, Any], None] | None,
+    ) -> None:
         with self._lock:
             # what changes from now on needs to be saved once more
             del self._waiting[name]
@@ -43,7 +56,7 @@ class ConfigSaver:
             found = content()
             if before is not None:
                 before()
-            write_config(self._folder / name, found)
+            (write or write_config)(self._folder / name, found)
         except RmqctlError as error:
             self._tell(f"{name} is not written: {error}")
 

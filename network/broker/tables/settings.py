@@ -9,7 +9,7 @@ from rmqctl.formats.errors import UsageError
 
 
 class BrokerSettings(NamedTuple):
-    """Keys of BrokerConfig in snake_case; intervals in ms."""
+    """Keys of BrokerConfig in snake_case, and the one that the timer has of MessageStoreConfig; intervals in ms."""
 
     broker_permission: int = 6
     auto_create_topic_enable: bool = True
@@ -26,6 +26,7 @@ class BrokerSettings(NamedTuple):
     transaction_check_interval: int = 30_000
     flush_consumer_offset_interval: int = 5000
     flush_delay_offset_interval: int = 10_000
+    mapped_file_size_timer_log: int = 104_857_600
 
 
 _NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}

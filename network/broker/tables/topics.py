@@ -134,4 +134,11 @@ def is_retry_topic(name: str) -> bool:
     return name.startswith(RETRY_PREFIX)
 
 
-__all__ = ["DEFAULT_TOPIC", "PERM_READ", "TopicTable", "is_retry_topic", "is_system_topic", "topic_problem"]
+__all__ = [
+    "DEFAULT_TOPIC",
+    "PERM_READ",
+    "TopicTable",
+    "is_retry_topic",
+    "is_system_topic",
+    "topic_problem",
+]

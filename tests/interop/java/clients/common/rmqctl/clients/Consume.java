@@ -41,7 +41,8 @@ public final class Consume {
             }
         }
         System.out.flush();
-        // the clients' own threads would keep the process for seconds
+        // what is committed is on its way; the clients' own threads would keep the process for seconds
+        TimeUnit.MILLISECONDS.sleep(1000);
         Runtime.getRuntime().halt(0);
     }
 
@@ -137,7 +138,8 @@ public final class Consume {
                 hex.append(String.format("%02x", one));
             }
             System.out.println("message\t" + message.getQueueId() + "\t" + message.getQueueOffset() + "\t"
-                + message.getCommitLogOffset() + "\t" + hex);
+                + message.getCommitLogOffset() + "\t" + hex + "\t" + message.getTags() + "\t" + message.getKeys() + "\t"
+                + message.getFlag() + "\t" + message.getUserProperty("number"));
         } catch (java.security.NoSuchAlgorithmException impossible) {
             throw new AssertionError(impossible);
         }

@@ -1,0 +1,131 @@
+"""What is kept of the timer beside its messages: how far it is, and, for the next broker, what waits (TimerCheckpoint,
+TimerLog)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_CHECKPOINT_SIZE, TIMER_LOG_UNIT
+from rmqctl.store.files import io
+from rmqctl.store.files.layout import StoreLayout, file_name
+from rmqctl.store.files.reading import read_small_file
+
+CHECKPOINT_FILE = "timercheck"
+_LOG, _WHEEL = "timerlog", "timerwheel"
+_NONE = -1
+# TimerMessageStore.MAGIC_DEFAULT, MAGIC_DELETE
+_MAGIC, _TAKES_BACK = 1, 4
+# what TimerLog leaves free at the end of a file
+_BLANK_SIZE = 16
+
+
+class TimerCheckpoint(NamedTuple):
+    """How far the timer is. Of the messages before `last_timer_queue_offset` in its queue those are delivered that were
+    due before `last_read_time_ms`; the timer of a broker reads them again from `master_timer_queue_offset` on, if that
+    is smaller."""
+
+    last_read_time_ms: int = 0
+    last_timer_log_flush_pos: int = 0
+    last_timer_queue_offset: int = 0
+    master_timer_queue_offset: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+
+class TimerUnit(NamedTuple):
+    """A message that waits, as the timer log has it: due at `out` (ms)."""
+
+    out: int
+    physical_offset: int
+    size: int
+    takes_back: bool = False
+
+
+class TimerState(NamedTuple):
+    """What is to be written. `units`: None to leave the timer log alone."""
+
+    checkpoint: TimerCheckpoint
+    units: Sequence[TimerUnit] | None = None
+
+
+def read_timer_checkpoint(config: Path) -> TimerCheckpoint:
+    """The checkpoint in the folder `config`, one of a timer that never ran if there is none. CorruptError for one that
+    is too short; UnreadableError."""
+    path = config / CHECKPOINT_FILE
+    try:
+        data = read_small_file(path, TIMER_CHECKPOINT_SIZE)
+    except FileNotFoundError:
+        return TimerCheckpoint()
+    if len(data) < TIMER_CHECKPOINT.size:
+        raise CorruptError(
+            f"{len(data)} bytes are no checkpoint of the timer",
+            file=path,
+            hint="move it away, and messages that are due are delivered again; or set timerWheelEnable=false",
+        )
+    return TimerCheckpoint(*TIMER_CHECKPOINT.unpack_from(data))
+
+
+def write_timer_checkpoint(path: Path, checkpoint: TimerCheckpoint) -> None:
+    """Replace the file, old or new but never half."""
+    io.make_directories(path.parent)
+    io.write_whole(path, TIMER_CHECKPOINT.struct.pack(*checkpoint).ljust(TIMER_CHECKPOINT_SIZE, b"\0"))
+
+
+def remove_timer_log(layout: StoreLayout) -> None:
+    """Remove wheel and log, which say the same as the messages in the timer's queue and its checkpoint."""
+    wheel, log = layout.root / _WHEEL, layout.root / _LOG
+    for path in [wheel, *(sorted(log.iterdir()) if log.is_dir() else [])]:
+        if path.is_file():
+            io.remove(path)
+
+
+def has_timer_log(layout: StoreLayout) -> bool:
+    """Whether a broker has left a wheel or a log."""
+    log = layout.root / _LOG
+    return (layout.root / _WHEEL).exists() or (log.is_dir() and any(log.iterdir()))
+
+
+def fits(units: int, log_size: int) -> bool:
+    """Whether so many units go into one file of the log."""
+    return (units + 1) * TIMER_LOG_UNIT.size + _BLANK_SIZE <= log_size
+
+
+def write_timer_log(layout: StoreLayout, units: Sequence[TimerUnit], now: int, log_size: int) -> int:
+    """Make the log of the units, whose wheel a broker makes of it when it starts, and return where it ends. There must
+    be none. `now`: ms."""
+    slots: dict[int, int] = {}
+    packed = bytearray()
+    for unit in units:
+        place = len(packed)
+        packed += TIMER_LOG_UNIT.struct.pack(
+            TIMER_LOG_UNIT.size,
+            slots.get(unit.out, _NONE),
+            _MAGIC | (_TAKES_BACK if unit.takes_back else 0),
+            now,
+            unit.out - now,
+            unit.physical_offset,
+            unit.size,
+            0,
+            0,
+        )
+        slots[unit.out] = place
+    path = layout.root / _LOG / file_name(0)
+    io.make_directories(path.parent, flushed=True)
+    io.create_file(path, log_size)
+    io.write_range(path, 0, packed)
+    io.flush_file(path)
+    return len(packed)
+
+
+def write_timer_state(layout: StoreLayout, state: TimerState, now: int, log_size: int) -> None:
+    """Write the checkpoint, and before it the log if there is to be one."""
+    checkpoint = state.checkpoint
+    if state.units is not None:
+        remove_timer_log(layout)
+        end = write_timer_log(layout, state.units, now, log_size) if state.units else 0
+        checkpoint = checkpoint._replace(last_timer_log_flush_pos=end)
+    write_timer_checkpoint(layout.config / CHECKPOINT_FILE, checkpoint)

@@ -1,0 +1,236 @@
+"""Delivers messages that have a delivery time of their own, to the second (TimerMessageStore).
+
+The messages wait in the timer's queue, and what is due when is held in memory: a wheel of files is not needed, because
+two numbers say which of them were delivered, and are saved once that is on disk (`TimerCheckpoint`). Whatever was
+delivered since the last save comes once more after a crash. Broker and `serve` take over from each other: for a broker
+the log of what waits is written at the end; one that starts after a crash of ours reads the queue again from the
+first message that waits, and delivers what came behind it a second time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.java_map import in_java_order
+from rmqctl.formats.message import StoredMessage
+from rmqctl.network.broker.delay.delivery import delivered, is_put
+from rmqctl.network.broker.delay.timer_files import (
+    CHECKPOINT_FILE,
+    TimerCheckpoint,
+    TimerState,
+    TimerUnit,
+    fits,
+    has_timer_log,
+    read_timer_checkpoint,
+    remove_timer_log,
+    write_timer_checkpoint,
+    write_timer_state,
+)
+from rmqctl.network.broker.writable_broker import WritableBroker
+from rmqctl.store.queues.dispatch import TIMER_TOPIC
+from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.read.get import QueueView
+from rmqctl.store.write.delay import TIMER_DELETE_UNIQUE_KEY, TIMER_OUT_MS
+
+# in one step at least so many, and more for so long: clients must not wait for a timer that is far behind
+_AT_LEAST = 200
+_STEP_SECONDS = 0.02
+_PRECISION_MS = 1000
+# timerFlushIntervalMs
+_SAVE_MS = 1000
+# timerRollWindowSlot: what waits longer than so many seconds is stored once more by a broker when they are over
+_ROLL_MS = 172_800 * _PRECISION_MS
+_ROLL_TIMES = "TIMER_ROLL_TIMES"
+# what is due when, and the offset in the timer's queue, in one number, so that many may wait
+_OFFSET_BITS = 40
+_OFFSET_MASK = (1 << _OFFSET_BITS) - 1
+
+
+class TimerService:
+    """What waits for its time, by its offset in the timer's queue."""
+
+    def __init__(self, broker: WritableBroker) -> None:
+        """Goes on where the checkpoint says. CorruptError and UnreadableError for a damaged one."""
+        self._broker = broker
+        layout = broker.files.layout
+        self._checkpoint = found = read_timer_checkpoint(layout.config)
+        first, end = broker.bounds(TIMER_TOPIC, 0)
+        # before this offset what was due before that time is delivered
+        self._known = min(max(found.last_timer_queue_offset, 0), end)
+        self._delivered_before = found.last_read_time_ms
+        again = found.master_timer_queue_offset
+        self._offset = max(first, again) if 0 <= again < found.last_timer_queue_offset else first
+        self._due: list[int] = []
+        self._waiting: dict[int, int] = {}
+        # by the time when they are due, ids that are not delivered then, and who said so
+        self._taken_back: dict[int, dict[str, int]] = {}
+        # by id and time, messages that a broker may have stored once more
+        self._long: dict[tuple[str, int], int] = {}
+        self._has_changed = False
+        self._saved_at = broker.clock()
+        self._state = TimerState(found)
+        if has_timer_log(layout):
+            # whatever happens now, a broker that starts reads the queue again
+            write_timer_checkpoint(
+                layout.config / CHECKPOINT_FILE,
+                found._replace(last_timer_log_flush_pos=0, master_timer_queue_offset=self._offset),
+            )
+            remove_timer_log(layout)
+
+    @property
+    def _knows_all(self) -> bool:
+        """Whether all that waited when it began is found: until then nothing can be saved."""
+        return self._offset >= self._known
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait, as far as is known."""
+        return len(self._waiting)
+
+    def step(self, now: int) -> None:
+        """Take new messages, deliver what is due at `now` (ms); save from time to time."""
+        view = self._broker.view(TIMER_TOPIC, 0)
+        if view is None:
+            return
+        self._read(view)
+        self._deliver(view, now)
+        if self._has_changed and self._knows_all and now - self._saved_at >= _SAVE_MS:
+            self._save(TimerState(self._current(now)))
+
+    # ---- what waits
+
+    def _read(self, view: QueueView) -> None:
+        end = view.queue.max_offset
+        if self._offset >= end:
+            return
+        until = time.monotonic() + _STEP_SECONDS
+        for count, unit in enumerate(view.queue.units(self._offset, end)):
+            if count >= _AT_LEAST and time.monotonic() >= until:
+                return
+            try:
+                self._take(unit.queue_offset, view.message_of(unit))
+            except (CorruptError, NotFoundError) as error:
+                self._pass_over(unit.queue_offset, str(error))
+            self._offset = unit.next_queue_offset
+            self._has_changed = True
+
+    def _take(self, offset: int, stored: StoredMessage) -> None:
+        properties = stored.properties()
+        text = properties.get(TIMER_OUT_MS, "")
+        if not (text.isascii() and text.isdigit()) or names.REAL_TOPIC not in properties:
+            raise CorruptError(f"the message at {stored.physical_offset} does not say when it is due, and where")
+        out, unique_key = int(text), properties.get(names.UNIQUE_KEY, "")
+        if offset < self._known and out < self._delivered_before:
+            return
+        if _ROLL_TIMES in properties:
+            self._waiting.pop(self._long.pop((unique_key, out), -1), None)
+        taken_back = properties.get(TIMER_DELETE_UNIQUE_KEY)
+        if taken_back is not None:
+            self._taken_back.setdefault(out, {})[taken_back] = offset
+            return
+        if offset < self._known and out - stored.store_timestamp >= _ROLL_MS:
+            self._long[unique_key, out] = offset
+        self._waiting[offset] = out
+        heapq.heappush(self._due, out << _OFFSET_BITS | offset)
+
+    # ---- what is due
+
+    def _deliver(self, view: QueueView, now: int) -> None:
+        count, until = 0, time.monotonic() + _STEP_SECONDS
+        while self._due:
+            out, offset = self._due[0] >> _OFFSET_BITS, self._due[0] & _OFFSET_MASK
+            if offset in self._waiting:
+                if out + _PRECISION_MS > now or (count >= _AT_LEAST and time.monotonic() >= until):
+                    break
+                if not self._is_delivered(view, offset, out, now):
+                    return
+                del self._waiting[offset]
+                self._has_changed = True
+                count += 1
+            heapq.heappop(self._due)
+        for out in [out for out in self._taken_back if out + _PRECISION_MS <= now and not self._is_next(out)]:
+            del self._taken_back[out]
+
+    def _is_next(self, out: int) -> bool:
+        return bool(self._due) and self._due[0] >> _OFFSET_BITS <= out
+
+    def _is_delivered(self, view: QueueView, offset: int, out: int, now: int) -> bool:
+        """Whether the message has gone where it is to go, or goes nowhere; False if it has to be tried again."""
+        unit = view.queue.unit(offset)
+        try:
+            if unit is None:
+                raise NotFoundError(f"the timer's queue has no offset {offset} any more")
+            stored = view.message_of(unit)
+            properties = stored.properties()
+            if properties.get(names.UNIQUE_KEY, "") in self._taken_back.get(out, {}):
+                return True
+            properties["TIMER_ENQUEUE_MS"] = str(stored.store_timestamp // _PRECISION_MS * _PRECISION_MS)
+            properties["TIMER_DEQUEUE_MS"] = str(now)
+            return is_put(self._broker, delivered(stored, in_java_order(properties), as_stored=False))
+        except (CorruptError, NotFoundError) as error:
+            self._pass_over(offset, str(error))
+            return True
+
+    def _pass_over(self, offset: int, error: str) -> None:
+        self._broker.tell_once((TIMER_TOPIC, offset), f"a message that waits for its time is passed over: {error}")
+
+    # ---- what is kept
+
+    def _current(self, now: int) -> TimerCheckpoint:
+        """How far the timer is: what waits is due at that time or later."""
+        nearest = self._due[0] >> _OFFSET_BITS if self._due else now
+        reached = min(now, nearest) // _PRECISION_MS * _PRECISION_MS
+        return self._checkpoint._replace(
+            last_read_time_ms=reached,
+            last_timer_log_flush_pos=0,
+            last_timer_queue_offset=self._offset,
+            master_timer_queue_offset=next(iter(self._waiting), self._offset),
+            timestamp=now,
+            counter=self._checkpoint.counter + 1,
+        )
+
+    def _save(self, state: TimerState) -> None:
+        """Have it written, once all that was delivered is on disk."""
+        broker = self._broker
+        self._state, self._checkpoint = state, state.checkpoint
+        self._saved_at, self._has_changed = broker.clock(), False
+        size = broker.settings.mapped_file_size_timer_log
+        broker.saver.save(
+            CHECKPOINT_FILE,
+            lambda: self._state,
+            broker.store.flush,
+            write=lambda path, found: write_timer_state(broker.files.layout, found, state.checkpoint.timestamp, size),
+        )
+
+    def close(self) -> None:
+        """Write what the next broker needs, whichever it is."""
+        if not self._knows_all:
+            return
+        now = self._broker.clock()
+        checkpoint = self._current(now)
+        units = self._units(checkpoint)
+        if units is None or not fits(len(units), self._broker.settings.mapped_file_size_timer_log):
+            self._save(TimerState(checkpoint))
+        else:
+            self._save(TimerState(checkpoint._replace(master_timer_queue_offset=self._offset), units))
+
+    def _units(self, checkpoint: TimerCheckpoint) -> list[TimerUnit] | None:
+        """The log of what waits, in the order of the queue; None where it cannot be made. Its last unit tells a broker
+        where to go on in the queue: if need be a message that is delivered, in a slot that nobody reads any more."""
+        if not self._waiting:
+            return []
+        view = self._broker.view(TIMER_TOPIC, 0)
+        wanted = {offset: (out, False) for offset, out in self._waiting.items()}
+        for out, keys in self._taken_back.items():
+            wanted |= dict.fromkeys(keys.values(), (out, True))
+        wanted.setdefault(self._offset - 1, (checkpoint.last_read_time_ms - _PRECISION_MS, False))
+        units: list[TimerUnit] = []
+        for offset, (out, takes_back) in sorted(wanted.items()):
+            unit: QueueUnit | None = None if view is None else view.queue.unit(offset)
+            if unit is None or not unit.is_written:
+                return None
+            units.append(TimerUnit(out, unit.physical_offset, unit.size, takes_back))
+        return units

@@ -1,0 +1,84 @@
+"""Tells name servers of others that our broker is there, and with what topics (BrokerOuterAPI#registerBrokerAll)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rmqctl.formats.checksums import body_crc
+from rmqctl.formats.errors import RemoteError
+from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.tables.config_table import NO_VERSION
+from rmqctl.network.clients.client import Client
+from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.fastjson import bean, fastjson
+from rmqctl.network.topic_config import TopicConfig
+from rmqctl.store.config.config_files import next_version
+
+_AGAIN_SECONDS = 30.0
+"""As often as a broker does (registerNameServerPeriod); a name server forgets it after 120 s."""
+_LOOK_SECONDS = 0.5
+
+
+class Registrar:
+    """Registers a broker at every one of some name servers, as long as `keep_on` runs."""
+
+    def __init__(self, namesrv: str, broker: Broker, address: str) -> None:
+        """`namesrv`: addresses `host:port`, separated by `;`. `address`: where the others reach the broker."""
+        self._name_servers = [one for one in namesrv.split(";") if one]
+        self._broker = broker
+        self._address = address
+        self._client = Client(namesrv)
+        self._topics: Mapping[str, TopicConfig] = {}
+        self._version: dict[str, Any] = dict(NO_VERSION)
+        self._silent: set[str] = set()
+
+    async def keep_on(self) -> None:
+        """Register now, when the topics change, and every 30 s. What a name server says against it is told once."""
+        told_at = 0.0
+        while True:
+            topics = self._broker.topics.routes()
+            if topics != self._topics or time.monotonic() - told_at >= _AGAIN_SECONDS:
+                if topics != self._topics:
+                    # name servers compare versions, and look at the topics of a new one only
+                    self._topics, self._version = topics, next_version(self._version, self._broker.clock())
+                told_at = time.monotonic()
+                await asyncio.to_thread(self._register, self._body())
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _fields(self) -> dict[str, Any]:
+        identity = self._broker.identity
+        return {
+            "brokerName": identity.name, "brokerAddr": self._address, "clusterName": identity.cluster,
+            "brokerId": identity.broker_id,
+        }  # fmt: skip
+
+    def _body(self) -> bytes:
+        table = {name: topic.as_bean() for name, topic in self._topics.items()}
+        wrapper = bean(dataVersion=self._version, topicConfigTable=table)
+        return fastjson(bean(filterServerList=[], topicConfigSerializeWrapper=wrapper))
+
+    def _register(self, body: bytes) -> None:
+        host = self._address.rpartition(":")[0]
+        # nobody takes a slave's connection here
+        more = {"haServerAddr": f"{host}:0", "compressed": False, "bodyCrc32": body_crc(body)}
+        for name_server in self._name_servers:
+            try:
+                self._client.ask(name_server, RequestCode.REGISTER_BROKER, self._fields() | more, body)
+                self._silent.discard(name_server)
+            except RemoteError as error:
+                if name_server not in self._silent:
+                    self._silent.add(name_server)
+                    self._broker.tell(f"not registered at name server {name_server}: {error.message}")
+
+    def leave(self) -> None:
+        """Tell them that the broker goes; who does not hear it forgets it by itself."""
+        for name_server in self._name_servers:
+            try:
+                if name_server not in self._silent:
+                    self._client.ask(name_server, RequestCode.UNREGISTER_BROKER, self._fields())
+            except RemoteError as error:
+                self._broker.tell(f"name server {name_server} was not told of the end: {error.message}")
+        self._client.close()

@@ -1,0 +1,132 @@
+"""TLS: contexts for servers and clients, and a port that speaks both, going by the first byte (TlsMode.PERMISSIVE)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from rmqctl.formats.errors import UsageError
+from rmqctl.network.remoting.services import Tell
+
+# the record type of a handshake, with which every TLS client begins
+_HANDSHAKE_BYTE = b"\x16"
+_HANDSHAKE_SECONDS = 10.0
+
+Accepted = Callable[[], asyncio.Protocol]
+
+
+def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    """What a server shows: a chain of certificates and its key, which may stand in the same file, both in PEM. TLS 1.2
+    and later. UsageError for files that are none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # without a password nobody is asked for one
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    except (OSError, ValueError) as error:
+        names = str(certificate) if key is None else f"{certificate} and {key}"
+        raise UsageError(
+            f"{names} cannot be used for TLS: {error.strerror if isinstance(error, OSError) else error}",
+            hint="a certificate and its key in PEM, the key without a password",
+        ) from error
+    return context
+
+
+def client_context(authorities: Path | None) -> ssl.SSLContext:
+    """What a client asks for: with `authorities` (PEM) a certificate that they have signed, whatever name it bears,
+    because brokers are known by their addresses; without, any (tls.client.authServer=false). UsageError for a file that
+    is none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    if authorities is None:
+        context.verify_mode = ssl.CERT_NONE
+        return context
+    try:
+        context.load_verify_locations(authorities)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{authorities} cannot be used for TLS: {reason}", hint="certificates in PEM") from error
+    return context
+
+
+class EitherListener:
+    """Takes connections at a socket, encrypted ones and plain ones. `most`: how many may be undecided at once."""
+
+    def __init__(
+        self, taken: socket.socket, context: ssl.SSLContext, made: Accepted, tell: Tell, most: int, idle_seconds: float
+    ) -> None:
+        """`made` gives the protocol of each connection; `tell` hears of those that came to nothing."""
+        self._taken = taken
+        self._context = context
+        self._made = made
+        self._tell = tell
+        self._most = most
+        self._idle_seconds = idle_seconds
+        self._undecided: set[asyncio.Task[None]] = set()
+        taken.setblocking(False)
+        self._task = asyncio.get_running_loop().create_task(self._accept())
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._taken)
+            except OSError as error:
+                # too many open files: some will be closed
+                self._tell(f"a connection cannot be taken: {error.strerror}")
+                await asyncio.sleep(1)
+                continue
+            if len(self._undecided) >= self._most:
+                connection.close()
+                continue
+            task = loop.create_task(self._decide(connection))
+            self._undecided.add(task)
+            task.add_done_callback(self._undecided.discard)
+
+    async def _decide(self, connection: socket.socket) -> None:
+        """Look at the first byte without taking it, and hand the connection on."""
+        loop = asyncio.get_running_loop()
+        connection.setblocking(False)
+        is_taken = False
+        try:
+            first = await self._first_byte(connection)
+            if not first:
+                return
+            is_encrypted = first == _HANDSHAKE_BYTE
+            is_taken = True
+            if is_encrypted:
+                await loop.connect_accepted_socket(
+                    self._made, connection, ssl=self._context, ssl_handshake_timeout=_HANDSHAKE_SECONDS
+                )
+            else:
+                await loop.connect_accepted_socket(self._made, connection)
+        except (OSError, TimeoutError) as error:
+            reason = error.reason if isinstance(error, ssl.SSLError) else str(error) or "nothing came"
+            self._tell(f"a connection came to nothing: {reason}")
+        finally:
+            if not is_taken:
+                connection.close()
+
+    async def _first_byte(self, connection: socket.socket) -> bytes:
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(connection, readable.set)
+        try:
+            async with asyncio.timeout(self._idle_seconds):
+                await readable.wait()
+        finally:
+            loop.remove_reader(connection)
+        return connection.recv(1, socket.MSG_PEEK)
+
+    async def close(self) -> None:
+        """Take no more connections, and let go of those that are undecided."""
+        tasks = [self._task, *self._undecided]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._taken.close()

@@ -1,0 +1,48 @@
+"""`rmqctl topics`: the topics of a cluster, as its name server routes them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.formats.errors import NotFoundError
+from rmqctl.options import namesrv_option, output_options, tls_options, topic_option
+
+if TYPE_CHECKING:
+    from rmqctl.network.clients.channel import Dial
+    from rmqctl.output.output import Output
+
+_COLUMNS = ("topic", "broker", "read_queues", "write_queues", "perm", "cluster")
+_DROPPABLE = ("cluster",)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl topics -n 127.0.0.1:9876
+  rmqctl topics -n 'ns1:9876;ns2:9876' -t Orders --json
+  rmqctl topics -n 127.0.0.1:9876 --json | jq -r .topic | sort -u
+
+perm: R may be read, W may be written, X lends its settings to topics that are made because somebody sends to them.
+A store's own topics are listed by `rmqctl ls`. Exit code 1 says that there is no such topic."""
+)
+@namesrv_option
+@tls_options
+@topic_option
+@output_options
+def topics(output: Output, namesrv: str, dial: Dial, topic: str | None) -> int:
+    """List the topics of a cluster: on which brokers, with how many queues, and what may be done with them.
+
+    The name server is asked, no broker.
+    """
+    from rmqctl.network.clients.client import Client
+    from rmqctl.network.clients.survey import topics_at
+
+    with contextlib.closing(Client(namesrv, dial)) as client:
+        rows = (row._asdict() for row in topics_at(client, topic))
+        if not output.rows(_COLUMNS, rows, droppable=_DROPPABLE):
+            raise NotFoundError("no topic matched" if topic else "the name server knows no topic")
+    return exit_codes.OK

@@ -1,0 +1,214 @@
+"""The same requests at the real broker and at `serve --writable`, over copies of one store, answer by answer.
+
+Codes, remarks, header fields and bodies have to be the same. Where they are not, `DIFFERENCES` says why, and
+docs/network.md tells it; what differs without being listed there fails, and so does what is listed and does not differ.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rmqctl.network.broker.services import MASTER_SERVICES
+from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
+from rmqctl.network.remoting.codes import RequestCode as Code
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.fastjson import parse_body
+from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from tests.goldens import golden, properties
+from tests.interop.brokers import real_broker
+from tests.interop.frame_requests import BROKER, NAMESRV, Ask, session
+from tests.network.serving import serving
+from tests.processes import ROOT
+
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("served")]
+
+GOLDEN = "broker-real"
+SECONDS = 60
+
+
+class Peer:
+    """A connection to one of the two."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), SECONDS)
+        self._decoder = FrameDecoder()
+        self._opaque = 0
+
+    def ask(self, one: Ask) -> RemotingCommand:
+        self._opaque += 1
+        texts = {
+            name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in one.fields.items()
+        }
+        command = RemotingCommand(one.code, texts, one.body, opaque=self._opaque, version=one.version)
+        self._socket.sendall(encode_frame(command))
+        while True:
+            answer = self._decoder.next_command()
+            if answer is not None and answer.is_response:
+                assert answer.opaque == self._opaque
+                return answer
+            if answer is None:
+                data = self._socket.recv(1 << 16)
+                assert data, f"{one.name}: the connection is closed"
+                self._decoder.feed(data)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Answered(NamedTuple):
+    """An answer with what is the same at both in the place of addresses and times."""
+
+    code: int
+    remark: str | None
+    fields: Mapping[str, str]
+    body: Any
+
+
+def _alike(one: Ask, answer: RemotingCommand, addresses: Mapping[str, str]) -> Answered:
+    def known(text: str) -> str:
+        for address, name in addresses.items():
+            text = text.replace(address, name)
+        return re.sub(r"127\.0\.0\.1:\d+", "CLIENT", text)
+
+    body: Any = answer.body if one.read is None else one.read(answer.body)
+    if one.read is None and body[:1] in (b"{", b"["):
+        body = _sorted(parse_body(known(body.decode()).encode()), one.without)
+    remark = None if answer.code == 0 else known(answer.remark or "")
+    fields = {name: known(text) for name, text in answer.fields.items() if name not in one.without}
+    return Answered(answer.code, remark, fields, body)
+
+
+def _sorted(value: Any, without: tuple[str, ...]) -> Any:
+    """The same without parts, and with lists, which Java makes of sets, in order."""
+    if isinstance(value, dict):
+        return {key: _sorted(one, without) for key, one in value.items() if key not in without}
+    if isinstance(value, list):
+        return sorted((_sorted(one, without) for one in value), key=lambda one: json.dumps(one, sort_keys=True))
+    return value
+
+
+RETRY_TOPICS = "every group that is known has its retry topic"
+STATUS = "remarks of sends name the status of the put and what is wrong"
+DIFFERENCES = {
+    "route of a retry topic": RETRY_TOPICS,
+    "all topics": RETRY_TOPICS,
+    "topics of a cluster": RETRY_TOPICS,
+    "all topics' settings": RETRY_TOPICS,
+    "pull without a topic": "a field that is missing is named, where a broker tells of a NullPointerException",
+    "message beyond the log": "a message that is not there is told apart from one that lies beyond the log",
+    "units of no queue": "units of a queue that is not there are refused with 1; a broker says 0 and gives no body",
+    "stats of all groups": "pullOffset is given to all groups at once, too; a broker leaves it 0, and the sum negative",
+    "send to a missing queue": STATUS,
+    "send too far away": STATUS,
+    "send with a bad time": STATUS,
+    "delete a topic of the broker": "a topic is deleted without a timer wheel, too, where a broker fails with 1",
+}
+"""Why an answer is not that of the real broker, by the name of the request; docs/network.md has the same sentences."""
+
+
+def _answers(namesrv: str, broker: str, requests: list[Ask]) -> dict[str, Answered]:
+    peers = {BROKER: Peer(broker), NAMESRV: Peer(namesrv)}
+    # in message ids as well
+    host = "7F000001" + f"{int(broker.rpartition(':')[2]):08X}"
+    addresses = {broker: "BROKER", namesrv: "NAMESRV", host: "HOST"}
+    try:
+        found = {}
+        for one in requests:
+            assert one.name not in found, one.name
+            answer, until = peers[one.to].ask(one), time.monotonic() + SECONDS
+            while one.end is not None and answer.fields.get("maxOffset") != one.end and time.monotonic() < until:
+                time.sleep(0.05)
+                answer = peers[one.to].ask(one)
+            found[one.name] = _alike(one, answer, addresses)
+        return found
+    finally:
+        for peer in peers.values():
+            peer.close()
+
+
+# codes of the services that no request of the session has, and why
+_NOT_ASKED = {
+    Code.REGISTER_BROKER: "test_real_cluster.py registers with the real one, test_name_server.py with ours",
+    Code.UNREGISTER_BROKER: "the same",
+    Code.BROKER_HEARTBEAT: "the same",
+    Code.QUERY_DATA_VERSION: "the same",
+    Code.GET_NAMESRV_CONFIG: "what each is set to",
+    Code.GET_BROKER_CONFIG: "what each is set to",
+    Code.END_TRANSACTION: "has no answer",
+}
+
+
+def test_every_code_that_is_served_is_asked_for() -> None:
+    asked = {one.code for one in session()}
+    served = {*NAME_SERVER_SERVICES, *MASTER_SERVICES}
+    assert served - asked == _NOT_ASKED.keys()
+
+
+def _wait(namesrv: str, broker: str) -> None:
+    """A broker registers a little later than it starts, and then it delivers what is due."""
+    route = Ask("route", Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "Events"})
+    delays = Ask("delays", Code.GET_ALL_DELAY_OFFSET)
+    end = time.monotonic() + SECONDS
+    names, messages = Peer(namesrv), Peer(broker)
+    while names.ask(route).code and time.monotonic() < end:
+        time.sleep(0.2)
+    while parse_body(messages.ask(delays).body)["offsetTable"].get(14) != 5 and time.monotonic() < end:
+        time.sleep(0.2)
+    for peer in (names, messages):
+        peer.close()
+
+
+def test_every_difference_is_in_the_documents() -> None:
+    text = " ".join((ROOT / "docs/network.md").read_text(encoding="utf-8").split())
+    assert [reason for reason in DIFFERENCES.values() if reason.lower() not in text.lower()] == []
+
+
+def test_answers_are_those_of_the_real_broker(tmp_path: Path) -> None:
+    conf = {
+        name.removeprefix("store."): value for name, value in properties(GOLDEN).items() if name.startswith("store.")
+    }
+    # what is due would be delivered meanwhile
+    conf |= {"timerWheelEnable": "false", "transactionCheckInterval": "600000"}
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "ours").mkdir()
+    theirs, ours = golden(GOLDEN, tmp_path / "theirs"), golden(GOLDEN, tmp_path / "ours")
+    requests = session()
+    with real_broker("5.3.3", tmp_path / "real", theirs, conf) as real:
+        _wait(real.namesrv, real.broker)
+        expected = _answers(real.namesrv, real.broker, requests)
+    file = tmp_path / "broker.conf"
+    file.write_text("".join(f"{name}={value}\n" for name, value in conf.items()), encoding="ascii")
+    with serving(ours, "--writable", "-c", str(file)) as served:
+        _wait(served.namesrv, served.broker)
+        got = _answers(served.namesrv, served.broker, requests)
+        assert served.end() == 0
+        assert "Traceback" not in served.errors
+    differing = {name: (expected[name], got[name]) for name in expected if expected[name] != got[name]}
+    unexpected = [name for name in differing if name not in DIFFERENCES]
+    for name in unexpected:
+        print(name, *_parts(*differing[name]), sep="\n    ")
+    assert unexpected == []
+    assert [name for name in DIFFERENCES if name not in differing] == []
+
+
+def _parts(theirs: Answered, ours: Answered) -> Iterator[str]:
+    """What differs, shortly."""
+    for part in Answered._fields:
+        one, other = getattr(theirs, part), getattr(ours, part)
+        if one == other:
+            continue
+        if isinstance(one, dict) and isinstance(other, dict):
+            for key in one.keys() | other.keys():
+                if one.get(key) != other.get(key):
+                    yield f"{part} {key}: theirs {str(one.get(key))[:700]}; ours {str(other.get(key))[:700]}"
+        else:
+            yield f"{part}: theirs {str(one)[:700]}; ours {str(other)[:700]}"

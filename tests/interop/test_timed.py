@@ -1,0 +1,85 @@
+"""Messages with a delivery time of their own: Java producers at `serve`, and stores that go from broker to broker."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.network.clients.client import Client
+from rmqctl.network.remoting.codes import RequestCode
+from tests.interop.brokers import java, real_broker, rmqctl
+from tests.network.serving import serving
+
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("served")]
+
+VERSION = "5.3.3"
+LIMIT = 90
+CONF = {
+    "mappedFileSizeCommitLog": "4194304",
+    "mappedFileSizeConsumeQueue": "60000",
+    "maxHashSlotNum": "1000",
+    "maxIndexNum": "4000",
+}
+SHORT = [f"{kind} {number}" for kind in ("seconds", "ms", "at") for number in range(3)]
+LONG = ["long 0", "long 1"]
+
+
+def _timed(folder: Path, namesrv: str, seconds: int, count: int) -> list[tuple[str, int]]:
+    """Bodies that came, and how late (ms)."""
+    lines = [line.split("\t") for line in java(VERSION, folder, "Timed", namesrv, "T", str(seconds), str(count))]
+    assert {line[1] for line in lines if line[0] == "sent"} <= {"SEND_OK"}
+    return [(line[1], int(line[2])) for line in lines if line[0] == "got"]
+
+
+def _all(namesrv: str, count: int) -> Counter[str]:
+    """Bodies of the topic, as soon as there are so many, and a little later: what comes too often comes soon."""
+
+    def bodies() -> list[Any]:
+        return [one["body"] for one in rmqctl("consume", "-n", namesrv, "-t", "T", code=None)]
+
+    end = time.monotonic() + LIMIT
+    while len(bodies()) < count and time.monotonic() < end:
+        time.sleep(0.2)
+    time.sleep(3)
+    return Counter(bodies())
+
+
+def test_times_are_kept_and_stores_go_from_broker_to_broker(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in CONF.items()), encoding="ascii")
+    store = tmp_path / "store"
+    with serving(store, "--writable", "--create", "-c", str(conf)) as served:
+        client = Client(served.namesrv)
+        queues = {"topic": "T", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+        client.ask(served.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, queues)
+        client.close()
+        came = _timed(tmp_path, served.namesrv, 40, len(SHORT))
+        assert Counter(body for body, _ in came) == Counter(SHORT)
+        # the sender's clock was read before the broker's; a broker delivers to the second
+        assert all(0 <= late < 3_000 for _, late in came), came
+        at = int(time.time() * 1000) + 2_000
+        rmqctl("produce", "-n", served.namesrv, "-t", "T", "--body", "ours at", "--deliver-at", str(at))
+        rmqctl("produce", "-n", served.namesrv, "-t", "T", "--body", "ours after", "--deliver-after", "2s")
+        expected = Counter([*SHORT, "ours at", "ours after"])
+        assert _all(served.namesrv, expected.total()) == expected
+        rmqctl("produce", "-n", served.namesrv, "-t", "T", "--body", "ours long", "--deliver-after", "40s")
+        assert served.end() == 0
+        assert "Traceback" not in served.errors
+    # the real broker delivers what waits, once, and nothing that was delivered
+    with real_broker(VERSION, tmp_path / "real", store, CONF, shut_down=True) as real:
+        expected += Counter([*LONG, "ours long"])
+        assert _all(real.namesrv, expected.total()) == expected
+        rmqctl("produce", "-n", real.namesrv, "-t", "T", "--body", "theirs", "--deliver-after", "45s")
+        rmqctl("produce", "-n", real.namesrv, "-t", "T", "--body", "theirs soon", "--deliver-after", "1s")
+        expected["theirs soon"] += 1
+        assert _all(real.namesrv, expected.total()) == expected
+    # and we deliver what waits on its wheel
+    with serving(store, "--writable", "-c", str(conf)) as served:
+        expected["theirs"] += 1
+        assert _all(served.namesrv, expected.total()) == expected
+        assert served.end() == 0
+        assert "Traceback" not in served.errors
