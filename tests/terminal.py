@@ -38,13 +38,11 @@ def rmqctl_on_a_terminal(*arguments: str | Path, columns: int = 80, answer: str 
     return on_a_terminal([sys.executable, "-c", program, *arguments], columns, answer)
 
 
-def on_a_terminal(command: processes.Command, columns: int = 80, answer: str = "", pager: str | None = None) -> Shown:
-    """Run any command so, with this $PAGER; without one, whatever the machine has."""
+def on_a_terminal(command: processes.Command, columns: int = 80, answer: str = "", pager: str = "cat") -> Shown:
+    """Run any command so, with this $PAGER; `cat` is none."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    environment = {"PAGER": "cat"} | {
-        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")
-    }
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     process = processes.start(
         command,
         stdin=theirs,

@@ -110,7 +110,7 @@ def test_columns() -> None:
     assert list(csv.DictReader(io.StringIO(done.out))) == [
         {"topic": row["topic"], "tags": row["tags"] or ""} for row in rows
     ]
-    table = cat("-n", 1, "--columns", "msg_id,size").out.split()
+    table = cat("-n", 1, "--columns", "msg_id,size", "--bytes").out.split()
     assert table == ["msg", "id", "size", rows[0]["msg_id"], str(rows[0]["size"])]
     for wrong in ("", "nothing", "topic,topic"):
         assert cat("--columns", wrong).code == exit_codes.USAGE

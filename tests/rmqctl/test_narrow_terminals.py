@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.opened import store_path
+from tests.quick import sample
 from tests.rmqctl.looking import run
 from tests.terminal import rmqctl_on_a_terminal
 
@@ -24,7 +25,7 @@ TABLES: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("columns", [80, 60])
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", sample(TABLES, ["cat", "groups"]))
 def test_lines_fit_and_rows_can_be_told_apart(name: str, columns: int) -> None:
     store, (verb, *more), identity = TABLES[name]
     shown = rmqctl_on_a_terminal(verb, "-s", store_path(store), *more, columns=columns)

@@ -13,6 +13,7 @@ from rmqctl.main import VERBS, cli
 from rmqctl.output.output import FORMATS
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
+from tests.quick import every
 from tests.rmqctl.looking import run
 
 WITHOUT_FORMAT = {
@@ -103,7 +104,7 @@ LOOKS = [
 ]
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=" ".join)
+@pytest.mark.parametrize("look", every(4, LOOKS), ids=" ".join)
 def test_json_is_short_for_format_json(look: list[str]) -> None:
     verb, *rest = look
     short, long = (run(verb, "-s", store_path("clean"), *rest, *how) for how in (["--json"], ["--format", "json"]))

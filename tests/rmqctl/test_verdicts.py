@@ -14,6 +14,7 @@ import pytest
 from rmqctl import exit_codes
 from tests.goldens import GoldenStore
 from tests.opened import store_path
+from tests.quick import every
 from tests.rmqctl.looking import run
 from tests.terminal import on_a_terminal, rmqctl_on_a_terminal
 
@@ -29,46 +30,50 @@ def told(verb: str, name: str) -> tuple[str, str | None]:
 
 
 @pytest.mark.parametrize(
-    ("verb", "name", "sentence", "command"),
-    [
-        ("info", "clean", "Closed cleanly: 2500 messages in 9 commitlog files.", "rmqctl check -s S"),
-        (
-            "info",
-            "crash",
-            "Not closed cleanly, and nobody has it open: 2500 messages in 10 commitlog files.",
-            "rmqctl predict -s S",
-        ),
-        (
-            "info",
-            "gap",
-            "Damaged: 1 damaged span in the commitlog; 2196 messages in 8 commitlog files.",
-            "rmqctl check -s S",
-        ),
-        (
-            "info",
-            "stray-file",
-            "1 problem that a broker would stop at or trip over; 2500 messages in 9 commitlog files.",
-            "rmqctl check -s S",
-        ),
-        ("predict", "clean", "A broker 5.3.3 starts and loses nothing.", None),
-        ("predict", "stray-file", "A broker 5.3.3 does not start.", "rmqctl check -s S"),
-        (
-            "predict",
-            "crc-flip-last",
-            "A broker 5.3.3 starts, and loses 25 messages.",
-            "rmqctl recover --dry-run -s S",
-        ),
-        ("check", "clean", "Nothing is wrong.", None),
-        ("check", "longtopic-toolong", "Nothing is wrong; 3 notices.", None),
-        (
-            "check",
-            "cq-lost",
-            "Something is wrong: 1 error.",
-            "rmqctl recover -s S",
-        ),
-    ],
+    "case",
+    every(
+        3,
+        [
+            ("info", "clean", "Closed cleanly: 2500 messages in 9 commitlog files.", "rmqctl check -s S"),
+            (
+                "info",
+                "crash",
+                "Not closed cleanly, and nobody has it open: 2500 messages in 10 commitlog files.",
+                "rmqctl predict -s S",
+            ),
+            (
+                "info",
+                "gap",
+                "Damaged: 1 damaged span in the commitlog; 2196 messages in 8 commitlog files.",
+                "rmqctl check -s S",
+            ),
+            (
+                "info",
+                "stray-file",
+                "1 problem that a broker would stop at or trip over; 2500 messages in 9 commitlog files.",
+                "rmqctl check -s S",
+            ),
+            ("predict", "clean", "A broker 5.3.3 starts and loses nothing.", None),
+            ("predict", "stray-file", "A broker 5.3.3 does not start.", "rmqctl check -s S"),
+            (
+                "predict",
+                "crc-flip-last",
+                "A broker 5.3.3 starts, and loses 25 messages.",
+                "rmqctl recover --dry-run -s S",
+            ),
+            ("check", "clean", "Nothing is wrong.", None),
+            ("check", "longtopic-toolong", "Nothing is wrong; 3 notices.", None),
+            (
+                "check",
+                "cq-lost",
+                "Something is wrong: 1 error.",
+                "rmqctl recover -s S",
+            ),
+        ],
+    ),
 )
-def test_the_first_sentence(verb: str, name: str, sentence: str, command: str | None) -> None:
+def test_the_first_sentence(case: tuple[str, str, str, str | None]) -> None:
+    verb, name, sentence, command = case
     assert told(verb, name) == (sentence, command)
 
 
