@@ -39,28 +39,7 @@ class SparkChoice(NamedTuple):
 
 def spark_options(command: Command) -> Command:
     """Add --master and --conf for a verb that runs in process without them; the command gets `spark: SparkChoice`."""
-    return _with(command, master_option)
 
-
-def spark_by_default(command: Command) -> Command:
-    """The same for a verb that always runs on Spark, by default on this machine's cores."""
-    flag = master_option.but(
-        default=DEFAULT_MASTER, show_default=True, help="Where Spark runs: local[4], spark://host:7077, yarn."
-    )
-    return _with(command, flag)
-
-
-def jobs_on_spark(command: Command) -> Command:
-    """As `spark_by_default`, for a verb whose work is jobs for `job_engine`: it can do without Spark, too."""
-    flag = master_option.but(
-        default=DEFAULT_MASTER,
-        show_default=True,
-        help=f"Where to work: Spark's local[4] or spark://host:7077, or {IN_PROCESS}, without Spark and Java.",
-    )
-    return _with(command, flag)
-
-
-def _with(command: Command, flag: Flag) -> Command:
     @functools.wraps(command)
     def chosen(*args: Any, master: str | None, conf: tuple[str, ...], **options: Any) -> Any:
         settings: dict[str, str] = {}
@@ -72,7 +51,7 @@ def _with(command: Command, flag: Flag) -> Command:
             settings = parse_conf(conf)
         return command(*args, spark=SparkChoice(master, settings), **options)
 
-    return flag(conf_option(chosen))  # type: ignore[return-value]
+    return master_option(conf_option(chosen))  # type: ignore[return-value]
 
 
 @contextlib.contextmanager

@@ -165,5 +165,5 @@ class TableSourceReader(DataSourceReader):
             return
         arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
         with StoreFiles(Path(partition.store), partition.config) as files:
-            for columns in READERS[self._options.view].batches(files, partition.part, self._schema.names):
+            for columns in READERS[self._options.view].batches(files, partition.part, self._schema.names, None):
                 yield fitted(columns, arrow_schema)

@@ -16,7 +16,7 @@ from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 from rmqctl.store.columns.batch import INTS, LONGS, Columns
 from rmqctl.store.columns.state import PADDING, SCRATCH_SHAPE, STATE_SIZE, STOPPED, WalkState
 from rmqctl.store.columns.topics import TopicIds
-from rmqctl.store.compiled.available import NO_ISAL, is_crc32, isal_crc, say_compiling, why_plain
+from rmqctl.store.compiled.available import NO_ISAL, is_crc32, is_little, isal_crc, say_compiling, why_plain
 from rmqctl.store.compiled.notices import notice
 
 _KERNELS = "rmqctl.store.columns.kernel_walk"
@@ -42,6 +42,8 @@ def speed_notice() -> str | None:
 
 def engine() -> WalkEngine:
     """The highest rung that works here and that the environment allows; says why it is not higher (`notices`)."""
+    if is_little():
+        return WalkEngine(None, 0, None)
     with _loading:
         loaded = _load(why_plain(), os.environ.get(NO_ISAL) == "1")
     if loaded.notice is not None:

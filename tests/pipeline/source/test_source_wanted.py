@@ -62,7 +62,9 @@ def test_a_message_id_says_the_offset() -> None:
     first = "7F00000100002A9F00000000000000DF"
     second = "7F00000100002A9F0000000000001000"
     assert wanted_by(comparisons([spark.EqualTo(("msg_id",), first)])).physical_offsets == Range(0xDF, 0xDF)
-    assert wanted_by(comparisons([spark.In(("msg_id",), (first, second, "no id"))])).physical_offsets == Range(0xDF, 0x1000)
+    assert wanted_by(comparisons([spark.In(("msg_id",), (first, second, "no id"))])).physical_offsets == Range(
+        0xDF, 0x1000
+    )
     assert wanted_by(comparisons([spark.EqualTo(("msg_id",), "no id")])).physical_offsets.high < 0
 
 
