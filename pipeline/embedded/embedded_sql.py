@@ -45,8 +45,9 @@ _SETTINGS = {
     "autoinstall_known_extensions": "false",
     "allow_community_extensions": "false",
     "python_enable_replacements": "false",
-    # as Spark orders
+    # as Spark orders, and divides by zero: not at all
     "default_null_order": "nulls_first_on_asc_last_on_desc",
+    "ieee_floating_point_ops": "false",
 }
 # what Spark calls by other names, where the meaning is the same
 _MACROS = (
@@ -55,6 +56,8 @@ _MACROS = (
     "explode(x) as unnest(x)",
     "decode(x) as system.main.decode(x), (x, charset) as system.main.decode(x)",
     "unix_millis(x) as epoch_ms(x)",
+    "regexp_like(x, pattern) as regexp_matches(x, pattern)",
+    "size(x) as len(x)::int",
 )
 _ROWS = 16384
 # seconds: how long is waited at a time, and how long what was interrupted may take to end

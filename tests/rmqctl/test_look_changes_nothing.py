@@ -42,6 +42,7 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["halves", "--json"],
         ["dlq", "list"],
         ["dlq", "list", "--json"],
+        ["sql", "select m.topic, count(*), t.log_messages from messages m join topics t using (topic) group by all"],
         ["query", "-o", row["phyOffset"]],
         ["query", "-o", row["phyOffset"] + 1, "--json"],
         ["query", "-i", row["msgId"], "--json"],
