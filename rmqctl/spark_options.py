@@ -36,6 +36,11 @@ class SparkChoice(NamedTuple):
     master: str | None
     conf: dict[str, str]
 
+    @property
+    def is_spark(self) -> bool:
+        """Whether Spark is to do it."""
+        return self.master not in (None, IN_PROCESS)
+
 
 def spark_options(command: Command) -> Command:
     """Add --master and --conf for a verb that runs in process without them; the command gets `spark: SparkChoice`."""
@@ -75,7 +80,7 @@ def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Eng
     from rmqctl.formats.errors import UnsupportedError
     from rmqctl.pipeline.engine.engine import LocalEngine, SparkEngine
 
-    if spark.master in (None, IN_PROCESS):
+    if not spark.is_spark:
         yield LocalEngine(processes)
         return
     with contextlib.ExitStack() as opened:
@@ -84,7 +89,7 @@ def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Eng
             try:
                 return opened.enter_context(told_spark_session(spark))
             except UnsupportedError as error:
-                hint = f"{error.hint}; --master {IN_PROCESS} does without"
+                hint = f"{error.hint}; without --master it is done in this process"
                 raise UnsupportedError(error.message, file=error.file, hint=hint) from error
 
         yield SparkEngine(started)

@@ -54,7 +54,7 @@ def understood(expression: pc.Expression | None) -> Understood:
         return Understood((), frozenset())
     try:
         node = _parsed(expression)
-    except (ValueError, TypeError, LookupError, OverflowError, AttributeError, pa.ArrowException):
+    except (ValueError, TypeError, LookupError, OverflowError, AttributeError, StopIteration, pa.ArrowException):
         return Understood((), None)
     return Understood(tuple(_comparisons(node)), frozenset(_fields(node)))
 

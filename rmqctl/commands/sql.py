@@ -13,7 +13,7 @@ import click
 from rmqctl import exit_codes
 from rmqctl.formats.wording import counted
 from rmqctl.options import StoreLocation, store_options, yes_option
-from rmqctl.spark_options import IN_PROCESS, SparkChoice, spark_options, told_spark_session
+from rmqctl.spark_options import SparkChoice, spark_options, told_spark_session
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -30,7 +30,7 @@ Examples:
   rmqctl sql -s /data/store -o big.parquet "select msg_id, topic, size from messages where size > 1000000"
   rmqctl sql -s /data/store "select g.consumer_group, sum(g.lag) lag from consumer_offsets g group by all"
   rmqctl sql -s /data/store
-  rmqctl sql -s /data/store --master 'local[*]' "select count(*) from messages"   on Spark, in Spark's SQL
+  rmqctl sql -s /data/store --master spark://m:7077 "select count(*) from messages"
 
 Views: messages, consumequeue, index_entries, consumer_offsets, topics, findings. Without a query there is a prompt;
 `\\d` lists views and columns there. Queries never fail for damage: it is passed, and findings tells of it. Times are
@@ -81,7 +81,7 @@ def sql(
     output = Output(as_json or printed == "json", "csv" if printed == "csv" else "table")
     statements: list[str] | None = None
     if query is not None or not _is_a_terminal(sys.stdin):
-        found = cut_statements(sys.stdin.read() if query in (None, "-") else str(query))
+        found = cut_statements(sys.stdin.read() if query in (None, "-") else str(query), of_spark=spark.is_spark)
         statements = [*found.statements, *([found.rest] if found.rest else [])]
         if not statements:
             raise click.UsageError("there is no query")
@@ -96,7 +96,7 @@ def sql(
             require_agreed_file(target, overwrite, yes)
     with _asking(spark, str(store.path.absolute()), options) as ask:
         if statements is None:
-            prompt(ask, output)
+            prompt(ask, output, of_spark=spark.is_spark)
         elif target is not None:
             _write(ask, statements[0], target, chosen, overwrite, output)
         else:
@@ -109,7 +109,7 @@ def sql(
 def _asking(spark: SparkChoice, path: str, options: dict[str, str]) -> Iterator[Ask]:
     from rmqctl.sql.asking import asking_here, asking_spark
 
-    if spark.master in (None, IN_PROCESS):
+    if not spark.is_spark:
         with asking_here(path, options) as ask:
             yield ask
         return
