@@ -54,7 +54,9 @@ _MACROS = (
     "collect_list(x) as list(x) filter (x is not null)",
     "collect_set(x) as list(distinct x) filter (x is not null)",
     "explode(x) as unnest(x)",
-    "decode(x) as system.main.decode(x), (x, charset) as system.main.decode(x)",
+    # DuckDB's own second argument says what to do with bytes that are no UTF-8
+    "decode(x) as system.main.decode(x), (x, how) as system.main.decode("
+    "x, case when lower(how) in ('utf-8', 'utf8') then 'strict' else how end)",
     "unix_millis(x) as epoch_ms(x)",
     "regexp_like(x, pattern) as regexp_matches(x, pattern)",
     "size(x) as len(x)::int",
@@ -83,7 +85,7 @@ def embedded_sql(path: str, options: Mapping[str, str] | None = None, memory: st
         if _is_little(parsed):
             opened.enter_context(little_to_do())
         folder = opened.enter_context(spill_folder())
-        settings = {**_SETTINGS, "memory_limit": memory, "temp_directory": str(folder)}
+        settings: dict[str, Any] = {**_SETTINGS, "memory_limit": memory, "temp_directory": str(folder)}
         connection = duckdb.connect(config=settings)
         opened.callback(connection.close)
         yield EmbeddedSql(connection, parsed, Reading())

@@ -103,6 +103,14 @@ _WITHOUT_A_STORE: tuple[list[object], ...] = (
 )
 
 
+_QUERIES: tuple[list[object], ...] = (
+    ["sql", "select * from messages"],
+    ["sql", f"select '{NASTY}' as \"{NASTY}\", * from topics"],
+    ["sql", f'select "{NASTY}" from findings; select 1'],
+    ["sql", "select * from findings"],
+)
+
+
 def _on_the_wire(namesrv: str, more: list[str]) -> Iterator[list[object]]:
     for topic in (TOPIC, "Plain", f"None{NASTY}"):
         yield ["consume", "-n", namesrv, "-t", topic, *more]
@@ -141,10 +149,7 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         ["query", "-t", TOPIC, "-q", 0, "-o", 10],
         ["query", "-t", TOPIC, "--at", 0],
         ["log"],
-        ["sql", "select * from messages"],
-        ["sql", f"select '{NASTY}' as \"{NASTY}\", * from topics"],
-        ["sql", f'select "{NASTY}" from findings; select * from findings'],
-        ["sql", "select * from findings"],
+        *_QUERIES,
         ["stats"],
         ["stats", "--by", "topic,tag"],
         ["recover", "--dry-run"],

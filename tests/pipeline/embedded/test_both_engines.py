@@ -54,8 +54,8 @@ def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def _types(table: pa.Table) -> list[tuple[str, str]]:
-    """Names and types; what the elements of a list are called says nothing."""
-    return [(field.name, re.sub(r"list<\w+: ", "list<", str(field.type))) for field in table.schema]
+    """Names and types; what the elements of a list are called says nothing, nor that none is null."""
+    return [(field.name, re.sub(r" not null|(?<=list<)\w+: ", "", str(field.type))) for field in table.schema]
 
 
 def _answer(views: Any, statement: str) -> Any:
@@ -113,10 +113,10 @@ STATEMENTS = [
     "select topic, (select max(size) from messages m where m.topic = t.topic) from topics t",
     "table topics",
     "select properties['KEYS'] from messages where tags is not null and properties['KEYS'] like '%1%'",
-    "select decode(body, 'utf-8') from messages where physical_offset < 5000",
+    "select decode(body, 'utf-8') from messages where physical_offset = 0",
     "select tags from messages order by tags, physical_offset limit 200",
     "select tags from messages order by tags desc, physical_offset limit 2000",
-    "select topic, row_number() over (partition by topic order by size, physical_offset) n from messages qualify n = 1",
+    "select topic from messages qualify row_number() over (partition by topic order by size, physical_offset) = 1",
     "select unix_millis(store_timestamp) - unix_millis(born_timestamp), size(keys) from messages where queue_id = 1",
     "select date_trunc('second', store_timestamp) s, count(*) from messages group by 1 order by s",
     "select store_timestamp from messages where store_timestamp > timestamp'2026-11-20 23:29:36.5'",
@@ -152,7 +152,7 @@ def _told_apart() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("here", "on_spark"), _told_apart())
 def test_what_the_document_tells_apart_comes_to_the_same(clean: Both, here: str, on_spark: str) -> None:
-    found, wanted = (f"select {said} from messages where size < 250 and tags is not null" for said in (here, on_spark))
+    found, wanted = (f"select {said} from messages where physical_offset = 0" for said in (here, on_spark))
     rows = _rows(clean.here.answer(found))
     assert rows
     assert rows == _rows(clean.spark.answer(wanted))

@@ -17,6 +17,7 @@ from rmqctl.pipeline.embedded import message_scan
 from rmqctl.pipeline.embedded.embedded_sql import EmbeddedSql, embedded_sql
 from rmqctl.pipeline.sql.errors import QueryError
 from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.scan import scan
 from rmqctl.store.scan.batches import BatchMaker
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
@@ -85,14 +86,13 @@ def test_conditions_find_what_they_say(clean: EmbeddedSql, condition: str) -> No
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], list[int]]]:
     """For each query: the columns that were made, and the bytes of the ranges that were walked."""
     found: list[tuple[tuple[str, ...], list[int]]] = []
-    scanned = message_scan.scanned
 
     def watched(log: Any, span: Any, groups: Any, chooser: Any, maker: Any, *rest: Any, **options: Any) -> Any:
         made: BatchMaker = maker._asked
         if not found or found[-1][0] != made.names:
             found.append((made.names, []))
         found[-1][1].append(span.end - span.start)
-        return scanned(log, span, groups, chooser, maker, *rest, **options)
+        return scan.scanned(log, span, groups, chooser, maker, *rest, **options)
 
     monkeypatch.setattr(message_scan, "scanned", watched)
     return found
