@@ -103,11 +103,13 @@ _WITHOUT_A_STORE: tuple[list[object], ...] = (
 )
 
 
-_QUERIES: tuple[list[object], ...] = (
+_COUNTS: tuple[list[object], ...] = (
     ["sql", "select * from messages"],
     ["sql", f"select '{NASTY}' as \"{NASTY}\", * from topics"],
     ["sql", f'select "{NASTY}" from findings; select 1'],
     ["sql", "select * from findings"],
+    ["stats"],
+    ["stats", "--by", "topic,tag"],
 )
 
 
@@ -149,9 +151,7 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         ["query", "-t", TOPIC, "-q", 0, "-o", 10],
         ["query", "-t", TOPIC, "--at", 0],
         ["log"],
-        *_QUERIES,
-        ["stats"],
-        ["stats", "--by", "topic,tag"],
+        *_COUNTS,
         ["recover", "--dry-run"],
         ["recover", "--dry-run", "--full"],
         ["recover", "--dry-run", "--full", "--cut"],

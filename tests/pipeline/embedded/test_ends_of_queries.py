@@ -15,6 +15,7 @@ from rmqctl.pipeline.embedded import views as module
 from rmqctl.pipeline.embedded.embedded_sql import embedded_sql
 from tests.opened import store_path
 from tests.processes import start
+from tests.quick import sample
 
 _SPILLING = """
 import sys
@@ -29,7 +30,7 @@ def _spilled(folder: Path) -> bool:
     return any(path.is_file() and path.stat().st_size > 0 for path in folder.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", sample([signal.SIGKILL, signal.SIGINT], [signal.SIGKILL]))
 def test_what_was_spilled_goes_with_the_process(tmp_path: Path, number: signal.Signals) -> None:
     with start(
         [sys.executable, "-c", _SPILLING, str(store_path("clean"))],
@@ -51,7 +52,7 @@ class _Pressed(KeyboardInterrupt):
     """Ctrl-C, as the thread that waits has it."""
 
 
-@pytest.mark.parametrize("view", ["messages", "findings", "topics"])
+@pytest.mark.parametrize("view", sample(["messages", "findings", "topics"], ["messages", "findings"]))
 def test_what_reads_for_a_query_ends_with_it(monkeypatch: pytest.MonkeyPatch, view: str) -> None:
     reading, ended = threading.Event(), threading.Event()
     passed = module.Reading.passed
