@@ -65,7 +65,7 @@ _ROWS = 16384
 # seconds: how long is waited at a time, and how long what was interrupted may take to end
 _PATIENCE, _FAREWELL = 0.1, 10.0
 # bytes of a log that is read sooner than kernels are loaded, and of the parts in which it is measured
-_LITTLE, _PART = 4 << 20, 1 << 20
+_LITTLE, _PART = 3 << 20, 1 << 20
 
 
 @contextlib.contextmanager
