@@ -151,7 +151,6 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         ["query", "-t", TOPIC, "-q", 0, "-o", 10],
         ["query", "-t", TOPIC, "--at", 0],
         ["log"],
-        *_COUNTS,
         ["recover", "--dry-run"],
         ["recover", "--dry-run", "--full"],
         ["recover", "--dry-run", "--full", "--cut"],
@@ -169,6 +168,7 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         ["log", "--prune", NASTY],
     ):
         yield [look[0], *at, *look[1:], *more]
+    yield from ([look[0], *at, *look[1:], *more] for look in _COUNTS)
     if more:
         return
     yield ["export", *at, "-", "--format", "jsonl"]
