@@ -81,14 +81,21 @@ def embedded_sql(path: str, options: Mapping[str, str] | None = None, memory: st
     from rmqctl.pipeline.embedded.views import Reading
 
     parsed = parse_options({**(options or {}), "path": path})
+    StoreFiles(Path(parsed.path), parsed.store_config()).close()
     with contextlib.ExitStack() as opened:
-        if _is_little(parsed):
-            opened.enter_context(little_to_do())
         folder = opened.enter_context(spill_folder())
         settings: dict[str, Any] = {**_SETTINGS, "memory_limit": memory, "temp_directory": str(folder)}
         connection = duckdb.connect(config=settings)
-        opened.callback(connection.close)
+        opened.callback(_close, connection)
         yield EmbeddedSql(connection, parsed, Reading())
+
+
+def _close(connection: Any) -> None:
+    import duckdb
+
+    # refused while a query is under way: one that was interrupted and did not end in time
+    with contextlib.suppress(duckdb.Error):
+        connection.close()
 
 
 def _require_duckdb() -> None:
@@ -114,6 +121,7 @@ class EmbeddedSql:
         from rmqctl.pipeline.embedded.views import StoreView
 
         self._connection = connection
+        self._options = options
         self._reading = reading
         connection.execute("set TimeZone = 'UTC'")
         for view, table in TABLES.items():
@@ -131,7 +139,8 @@ class EmbeddedSql:
         Ctrl-C interrupts it.
         """
         self._reading.begin(advance)
-        return self._run(lambda: self._answer(statement))
+        with little_to_do() if _is_little(self._options) else contextlib.nullcontext():
+            return self._run(lambda: self._answer(statement))
 
     def _answer(self, statement: str) -> pa.Table:
         import pyarrow as pa
