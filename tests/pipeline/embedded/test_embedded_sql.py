@@ -15,6 +15,7 @@ from rmqctl.formats.errors import CorruptError, EngineError, NotAStoreError, Uns
 from rmqctl.pipeline.embedded import embedded_sql as module
 from rmqctl.pipeline.embedded import message_scan
 from rmqctl.pipeline.embedded.embedded_sql import EmbeddedSql, embedded_sql
+from rmqctl.pipeline.source.tables import TABLES
 from rmqctl.pipeline.sql.errors import QueryError
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.scan import scan
@@ -137,6 +138,25 @@ def test_kernels_and_the_plain_walk_give_the_same(monkeypatch: pytest.MonkeyPatc
     with embedded_sql(str(store_path("clean"))) as views:
         assert views.answer(statement).equals(plainly)
     assert plainly.num_rows > 200
+
+
+TYPES = {
+    "string": "VARCHAR",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "boolean": "BOOLEAN",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "binary": "BLOB",
+    "array<string>": "VARCHAR[]",
+    "map<string,string>": "MAP(VARCHAR, VARCHAR)",
+}
+"""A type as Spark's DDL writes it, and what DuckDB calls it."""
+
+
+@pytest.mark.parametrize("view", TABLES)
+def test_columns_have_the_names_order_and_types_of_the_view(clean: EmbeddedSql, view: str) -> None:
+    found = [row[:2] for row in _rows(clean, f"describe {view}")]
+    assert found == [(name, TYPES[column.kind]) for name, column in TABLES[view].columns.items()]
 
 
 def test_whole_numbers_are_bigint_and_times_utc(clean: EmbeddedSql) -> None:
