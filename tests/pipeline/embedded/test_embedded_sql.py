@@ -1,10 +1,9 @@
-"""SQL in this process: answers as RocketMQ's truth has them, nothing read that is not needed, nothing reached but the
-store, and a sentence for what is wrong. That Spark says the same is tested in test_both_engines.py."""
+"""SQL in this process: answers as RocketMQ's truth has them, and nothing read that is not needed. That Spark says the
+same is tested in test_both_engines.py."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,40 +21,28 @@ from rmqctl.store.scan import scan
 from rmqctl.store.scan.batches import BatchMaker
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
-from tests.quick import every, sample
-
-SMALL_SPLITS = {"split_size": "65536", "clock_tolerance": "0s"}
-
-
-@pytest.fixture(scope="module")
-def clean() -> Iterator[EmbeddedSql]:
-    with embedded_sql(str(store_path("clean")), SMALL_SPLITS) as views:
-        yield views
-
-
-def _rows(views: EmbeddedSql, statement: str) -> list[tuple[Any, ...]]:
-    table = views.answer(statement)
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+from tests.pipeline.embedded.asking import rows_of
+from tests.quick import sample
 
 
 @pytest.mark.parametrize("name", sample(["clean", "features", "v4-clean", "broker-real"], ["features"]))
 def test_messages_by_topic(name: str) -> None:
     with embedded_sql(str(store_path(name))) as views:
-        found = dict(_rows(views, "select topic, count(*) from messages group by topic"))
+        found = dict(rows_of(views, "select topic, count(*) from messages group by topic"))
     assert found == Counter(str(row["topic"]) for row in truth(name).messages)
 
 
 def test_every_view_answers_on_a_broken_store() -> None:
     with embedded_sql(str(store_path("crc-flip-old"))) as views:
-        assert _rows(views, "select count(*) from messages") == [(2499,)]
-        errors = _rows(views, "select code, physical_offset from findings where severity = 'error'")
+        assert rows_of(views, "select count(*) from messages") == [(2499,)]
+        errors = rows_of(views, "select code, physical_offset from findings where severity = 'error'")
         assert [offset for _, offset in errors] == [402516]
         dangling = "select physical_offset from consumequeue anti join messages using (physical_offset)"
-        assert _rows(views, dangling) == [(402516,)]
+        assert rows_of(views, dangling) == [(402516,)]
         entries = "select count(*) from index_entries anti join messages using (physical_offset)"
-        assert _rows(views, entries)[0][0] >= 1
-        assert _rows(views, "select * from consumer_offsets") == []
-        assert len(_rows(views, "select topic, log_messages from topics")) == 12
+        assert rows_of(views, entries)[0][0] >= 1
+        assert rows_of(views, "select * from consumer_offsets") == []
+        assert len(rows_of(views, "select topic, log_messages from topics")) == 12
 
 
 CONDITIONS: dict[str, Any] = {
@@ -77,10 +64,10 @@ CONDITIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_conditions_find_what_they_say(clean: EmbeddedSql, condition: str) -> None:
-    found = _rows(clean, f"select physical_offset from messages where {condition}")
+    found = rows_of(clean, f"select physical_offset from messages where {condition}")
     wanted = [row["phyOffset"] for row in truth("clean").messages if CONDITIONS[condition](row)]
     assert [offset for (offset,) in found] == wanted
-    counted = _rows(clean, f"select count(*) from messages where {condition}")
+    counted = rows_of(clean, f"select count(*) from messages where {condition}")
     assert counted == [(len(found),)]
 
 
@@ -126,8 +113,8 @@ def test_no_more_is_read_than_needed(
 def test_a_query_that_can_have_no_answer_reads_nothing(
     clean: EmbeddedSql, reads: list[tuple[tuple[str, ...], list[int]]]
 ) -> None:
-    assert _rows(clean, "select * from messages where 1 = 0") == []
-    assert _rows(clean, "select topic from messages where physical_offset = -5") == []
+    assert rows_of(clean, "select * from messages where 1 = 0") == []
+    assert rows_of(clean, "select topic from messages where physical_offset = -5") == []
     assert reads == []
 
 
@@ -155,7 +142,7 @@ TYPES = {
 
 @pytest.mark.parametrize("view", TABLES)
 def test_columns_have_the_names_order_and_types_of_the_view(clean: EmbeddedSql, view: str) -> None:
-    found = [row[:2] for row in _rows(clean, f"describe {view}")]
+    found = [row[:2] for row in rows_of(clean, f"describe {view}")]
     assert found == [(name, TYPES[column.kind]) for name, column in TABLES[view].columns.items()]
 
 
@@ -169,15 +156,15 @@ def test_whole_numbers_are_bigint_and_times_utc(clean: EmbeddedSql) -> None:
 
 def test_nulls_come_where_spark_has_them(clean: EmbeddedSql) -> None:
     numbers = "(values (2), (null), (1)) t(a)"
-    assert _rows(clean, f"select a from {numbers} order by a") == [(None,), (1,), (2,)]
-    assert _rows(clean, f"select a from {numbers} order by a desc") == [(2,), (1,), (None,)]
+    assert rows_of(clean, f"select a from {numbers} order by a") == [(None,), (1,), (2,)]
+    assert rows_of(clean, f"select a from {numbers} order by a desc") == [(2,), (1,), (None,)]
 
 
 def test_names_of_spark_that_are_understood(clean: EmbeddedSql) -> None:
     statement = """select collect_list(a) l, len(collect_set(b)) s, decode(encode('é'), 'utf-8') d,
         unix_millis(timestamp'1970-01-01 00:00:01') u from (values (1, 1), (null, 1), (3, 2)) t(a, b)"""
-    assert _rows(clean, statement) == [([1, 3], 2, "é", 1000)]
-    assert _rows(clean, "select explode([1, 2])") == [(1,), (2,)]
+    assert rows_of(clean, statement) == [([1, 3], 2, "é", 1000)]
+    assert rows_of(clean, "select explode([1, 2])") == [(1,), (2,)]
 
 
 def test_views_of_ones_own_last(clean: EmbeddedSql) -> None:
@@ -185,8 +172,8 @@ def test_views_of_ones_own_last(clean: EmbeddedSql) -> None:
         pa.table({})
     )
     wanted = [row["topic"] for row in truth("clean").messages if row["storeSize"] > 3000]
-    assert [topic for (topic,) in _rows(clean, "select topic from big")] == wanted
-    assert ("big",) in _rows(clean, "show tables")
+    assert [topic for (topic,) in rows_of(clean, "select topic from big")] == wanted
+    assert ("big",) in rows_of(clean, "show tables")
     clean.answer("drop view big")
     with pytest.raises(QueryError, match="big does not exist"):
         clean.answer("select * from big")
@@ -221,106 +208,6 @@ def test_a_plan_says_what_is_handed_over(clean: EmbeddedSql) -> None:
     assert "body" not in plan
 
 
-CHANGES = [
-    "copy messages to '{folder}/out.csv'",
-    "copy (select 1) to '{folder}/out.parquet'",
-    "explain analyze copy (select 1) to '{folder}/out.csv'",
-    "export database '{folder}/out'",
-    "attach '{folder}/x.db'",
-    "install httpfs",
-    "load icu",
-    "create table t as select * from messages",
-    "create temp table t as select 1",
-    "create view v as select 1",
-    "create or replace temp view messages as select 1 topic",
-    "create macro f(a) as a",
-    "create secret s (type s3)",
-    "create type t as enum ('a')",
-    "insert into messages select * from messages",
-    "update topics set topic = 'a'",
-    "delete from messages",
-    "truncate messages",
-    "drop view messages",
-    'drop view if exists main."topics"',
-    "drop table messages",
-    "alter view messages rename to m",
-    "comment on view messages is 'x'",
-    "pragma database_list",
-    "call enable_logging()",
-    "checkpoint",
-    "begin",
-    "prepare p as select 1",
-    "set threads = 1",
-    "set lock_configuration = false",
-    "reset threads",
-    "use memory",
-    "vacuum",
-]
-
-
-@pytest.mark.parametrize("statement", every(3, CHANGES))
-def test_only_queries_are_answered(clean: EmbeddedSql, tmp_path: Path, statement: str) -> None:
-    with pytest.raises(QueryError, match="would change something"):
-        clean.answer(statement.format(folder=tmp_path))
-    assert list(tmp_path.iterdir()) == []
-    assert _rows(clean, "select 1") == [(1,)]
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "select * from read_text('{file}')",
-        "select * from read_csv('{file}')",
-        "select * from '{file}'",
-        "select * from glob('{folder}/*')",
-        "select * from read_parquet('https://example.org/x.parquet')",
-        "select * from enable_logging(storage := 'file', storage_config := {{'path': '{folder}/log'}})",
-        "select * from duckdb_secrets()",
-        "select query from spying",
-    ],
-)
-def test_nothing_but_the_store_is_reached(clean: EmbeddedSql, tmp_path: Path, query: str) -> None:
-    spying = pa.table({"query": ["a variable of Python's"]})
-    file = tmp_path / "secret.csv"
-    file.write_text("a,b\n1,2\n")
-    with pytest.raises(QueryError) as raised:
-        clean.answer(query.format(file=file, folder=tmp_path))
-    assert "\n" not in str(raised.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
-    assert spying.num_rows == 1
-
-
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("select topc from messages", r'^Referenced column "topc" not found .*"topic".* \(line 1, position 8\)$'),
-        ("select 1,\n  topc from messages", r"\(line 2, position 3\)$"),
-        ("selec 1", r'^syntax error at or near "selec" \(line 1, position 1\)$'),
-        ("select * from message", '^Table with name message does not exist! Did you mean "messages"'),
-        ("select 1 // 0", r"^Division by zero in expression"),
-        ("select cast(topic as int) from messages", "^Could not convert string '.*' to INT32"),
-        ("select foo(topic) from messages", "^Scalar Function with name foo does not exist"),
-        ("select topic from messages group by", r'^syntax error at or near "by"'),
-        ("select error('a\nb')", "^a b$"),
-        ("select 1; select 2", "^these are several statements"),
-        ("  -- nothing", "^there is no statement"),
-    ],
-)
-def test_what_is_wrong_with_a_query_is_one_sentence(clean: EmbeddedSql, query: str, said: str) -> None:
-    with pytest.raises(QueryError, match=said) as raised:
-        clean.answer(query)
-    text = str(raised.value)
-    assert "\n" not in text
-    assert len(text) < 700
-    assert not any(word in text for word in ("Error:", "Traceback", "LINE 1", "SET error_on"))
-
-
-def test_the_views_are_named_where_one_is_not_found(clean: EmbeddedSql) -> None:
-    with pytest.raises(QueryError) as raised:
-        clean.answer("select * from msgs")
-    assert "messages, consumequeue, index_entries" in str(raised.value.hint)
-
-
 def test_errors_of_the_store_keep_their_class(golden_store: GoldenStore, tmp_path: Path) -> None:
     with embedded_sql(str(store_path("rocksdb"))) as views, pytest.raises(UnsupportedError, match="in a RocksDB"):
         views.answer("select * from consumequeue")
@@ -331,7 +218,7 @@ def test_errors_of_the_store_keep_their_class(golden_store: GoldenStore, tmp_pat
         with pytest.raises(CorruptError, match=r"consumerOffset\.json.*does not parse"):
             views.answer("select * from consumer_offsets")
         # an error is of its query alone
-        assert _rows(views, "select count(*) from messages") == [(len(truth("broker-real").messages),)]
+        assert rows_of(views, "select count(*) from messages") == [(len(truth("broker-real").messages),)]
     with pytest.raises(NotAStoreError), embedded_sql(str(tmp_path / "none")):
         pass
     with pytest.raises(UsageError), embedded_sql(str(store), {"split_size": "much"}):
@@ -342,7 +229,7 @@ def test_an_answer_that_is_too_large_is_said(monkeypatch: pytest.MonkeyPatch, cl
     monkeypatch.setattr(module, "LARGEST_ANSWER", 1_000_000)
     with pytest.raises(EngineError, match="larger than 1000000 bytes"):
         clean.answer("select * from messages")
-    assert _rows(clean, "select count(*) from messages") == [(2500,)]
+    assert rows_of(clean, "select count(*) from messages") == [(2500,)]
 
 
 def test_memory_is_bound() -> None:
@@ -350,7 +237,7 @@ def test_memory_is_bound() -> None:
     with embedded_sql(str(store_path("clean")), memory="50MB") as views:
         with pytest.raises(EngineError, match="needs more memory than it may take"):
             views.answer(statement)
-        assert _rows(views, "select 1") == [(1,)]
+        assert rows_of(views, "select 1") == [(1,)]
 
 
 def test_looking_changes_nothing(golden_store: GoldenStore) -> None:
@@ -358,7 +245,7 @@ def test_looking_changes_nothing(golden_store: GoldenStore) -> None:
     before = tree_state(store)
     with embedded_sql(str(store)) as views:
         for view in ("messages", "consumequeue", "index_entries", "consumer_offsets", "topics", "findings"):
-            _rows(views, f"select count(*) from {view}")
+            rows_of(views, f"select count(*) from {view}")
     assert tree_state(store) == before
 
 
