@@ -49,7 +49,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py store/write/fast/fast_path.c f
 		exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		--config-settings editable_mode=compat -e '.[dev,fast,spark]'
+		--config-settings editable_mode=compat -e '.[dev,fast,spark,sql]'
 	@touch $@
 
 demo: install

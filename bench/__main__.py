@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import append, child, growth, lookup, machine, memory, mending, rocketmq, spark, text, walk
+from bench import append, child, growth, lookup, machine, memory, mending, rocketmq, spark, sql, text, walk
 from bench.measure import Measurement, say, table, tell
 from bench.stores import BODIES, GIGABYTE, BenchStore, write_store
 
@@ -86,6 +86,10 @@ class Bench:
         """The pipeline on Spark."""
         yield from spark.all_of_it(self.folder, self.scale)
 
+    def sql(self) -> Iterator[Measurement]:
+        """Questions in SQL, in this process and on Spark."""
+        yield from sql.questions(self.folder, self.scale)
+
     def growth(self) -> Iterator[Measurement]:
         """Logs of several sizes."""
         yield from growth.over_sizes(self.folder, self.scale)
@@ -100,6 +104,7 @@ THEMES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
     "text": Bench.text,
     "memory": Bench.memory,
     "spark": Bench.spark,
+    "sql": Bench.sql,
     "growth": Bench.growth,
 }
 

@@ -1,11 +1,12 @@
 """`make demo`: writes a store, kills the writer in the middle, and shows what the tool makes of the remains.
 
-It ends with SQL on Spark, unless --no-spark or RMQCTL_DEMO_NO_SPARK=1 is given, or there is no Spark or no Java.
+It ends with SQL, where there is DuckDB.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -14,10 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-NO_SPARK, NO_SPARK_VARIABLE = "--no-spark", "RMQCTL_DEMO_NO_SPARK"
+from rmqctl.store.installed import SQL
+
 MESSAGES = 100_000
 KILLED_AT = 0.97
 _LOG_FILE_SIZE = 4 * 1024 * 1024
@@ -107,37 +109,19 @@ def _age(store: Path) -> None:
         os.utime(path, (moment, moment))
 
 
-def _why_no_spark(arguments: Sequence[str]) -> str | None:
-    """Why SQL is left out, None if it is not."""
-    if NO_SPARK in arguments:
-        return f"{NO_SPARK} was given"
-    if os.environ.get(NO_SPARK_VARIABLE, "0") not in ("", "0"):
-        return f"{NO_SPARK_VARIABLE} is set"
-    from rmqctl.formats.errors import UnsupportedError
-    from rmqctl.pipeline.spark.java import find_java
-    from rmqctl.pipeline.spark.session import require_pyspark
-
-    try:
-        require_pyspark()
-        find_java()
-    except UnsupportedError as error:
-        return f"{error.message} ({error.hint})"
-    return None
-
-
-def _query(store: Path, why_not: str | None) -> None:
+def _query(store: Path) -> None:
     """The same store in SQL."""
-    if why_not is not None:
-        _say(f"SQL on Spark is left out: {why_not}")
+    if importlib.util.find_spec("duckdb") is None:
+        _say(f"SQL is left out, because there is no duckdb: {SQL}")
         return
-    _say("SQL over the store, on Spark (it takes some seconds to start)")
+    _say("SQL over the store")
     statement = (
         "select topic, tags, count(*) n, sum(size) bytes from messages group by all order by topic, tags limit 6"
     )
-    _show("sql", "-s", str(store), "--master", "local[2]", statement)
+    _show("sql", "-s", str(store), statement)
 
 
-def main(arguments: Sequence[str] = ()) -> int:
+def main() -> int:
     """Run the demo in a temporary folder; 0 if every command ended as it should."""
     folder = Path(tempfile.mkdtemp(prefix="rmqctl-demo-"))
     store, config = folder / "store", folder / "broker.conf"
@@ -163,7 +147,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         _age(store)
         _say("Two commitlog files are four days old now")
         _show("clean", "-s", str(store), "--dry-run")
-        _query(store, _why_no_spark(arguments))
+        _query(store)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     _say("Done. `rmqctl --help` shows every verb.")
@@ -171,4 +155,4 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -36,31 +36,15 @@ class SparkChoice(NamedTuple):
     master: str | None
     conf: dict[str, str]
 
+    @property
+    def is_spark(self) -> bool:
+        """Whether Spark is to do it."""
+        return self.master not in (None, IN_PROCESS)
+
 
 def spark_options(command: Command) -> Command:
     """Add --master and --conf for a verb that runs in process without them; the command gets `spark: SparkChoice`."""
-    return _with(command, master_option)
 
-
-def spark_by_default(command: Command) -> Command:
-    """The same for a verb that always runs on Spark, by default on this machine's cores."""
-    flag = master_option.but(
-        default=DEFAULT_MASTER, show_default=True, help="Where Spark runs: local[4], spark://host:7077, yarn."
-    )
-    return _with(command, flag)
-
-
-def jobs_on_spark(command: Command) -> Command:
-    """As `spark_by_default`, for a verb whose work is jobs for `job_engine`: it can do without Spark, too."""
-    flag = master_option.but(
-        default=DEFAULT_MASTER,
-        show_default=True,
-        help=f"Where to work: Spark's local[4] or spark://host:7077, or {IN_PROCESS}, without Spark and Java.",
-    )
-    return _with(command, flag)
-
-
-def _with(command: Command, flag: Flag) -> Command:
     @functools.wraps(command)
     def chosen(*args: Any, master: str | None, conf: tuple[str, ...], **options: Any) -> Any:
         settings: dict[str, str] = {}
@@ -72,7 +56,7 @@ def _with(command: Command, flag: Flag) -> Command:
             settings = parse_conf(conf)
         return command(*args, spark=SparkChoice(master, settings), **options)
 
-    return flag(conf_option(chosen))  # type: ignore[return-value]
+    return master_option(conf_option(chosen))  # type: ignore[return-value]
 
 
 @contextlib.contextmanager
@@ -96,7 +80,7 @@ def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Eng
     from rmqctl.formats.errors import UnsupportedError
     from rmqctl.pipeline.engine.engine import LocalEngine, SparkEngine
 
-    if spark.master in (None, IN_PROCESS):
+    if not spark.is_spark:
         yield LocalEngine(processes)
         return
     with contextlib.ExitStack() as opened:
@@ -105,7 +89,7 @@ def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Eng
             try:
                 return opened.enter_context(told_spark_session(spark))
             except UnsupportedError as error:
-                hint = f"{error.hint}; --master {IN_PROCESS} does without"
+                hint = f"{error.hint}; without --master it is done in this process"
                 raise UnsupportedError(error.message, file=error.file, hint=hint) from error
 
         yield SparkEngine(started)

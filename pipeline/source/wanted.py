@@ -1,4 +1,4 @@
-"""Which messages a query can want at all: Spark's filters as ranges and sets, held against columns of the walk."""
+"""Which messages a query can want at all: comparisons as ranges and sets, held against columns of the walk."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import contextlib
 import datetime
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from pyspark.sql import datasource as spark
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
@@ -98,18 +97,26 @@ def _inside(values: Any, wanted: Range) -> Flags:
     return flags
 
 
-def wanted_by(filters: Iterable[spark.Filter], wanted: Wanted = _ALL) -> Wanted:
-    """What filters that all have to hold leave over of `wanted`. What is not understood narrows nothing."""
-    for one in filters:
+class Comparison(NamedTuple):
+    """A column held against constants: texts, whole numbers, moments with a time zone, or whatever else.
+
+    `sign`: "=" and "in" for one and for any of the values; "<" and ">" for bounds, which may be reached.
+    """
+
+    column: str
+    sign: Literal["=", "in", "<", ">"]
+    values: tuple[Any, ...]
+
+
+def wanted_by(comparisons: Iterable[Comparison], wanted: Wanted = _ALL) -> Wanted:
+    """What comparisons that all have to hold leave over of `wanted`. What is not understood narrows nothing."""
+    for one in comparisons:
         wanted = _narrowed(wanted, one)
     return wanted
 
 
-def _narrowed(wanted: Wanted, one: spark.Filter) -> Wanted:
-    column: tuple[str, ...] = getattr(one, "attribute", ())
-    if len(column) != 1:
-        return wanted
-    name = column[0].lower()
+def _narrowed(wanted: Wanted, one: Comparison) -> Wanted:
+    name = one.column.lower()
     if name == "topic":
         topics = _texts(one)
         if topics is None:
@@ -118,8 +125,8 @@ def _narrowed(wanted: Wanted, one: spark.Filter) -> Wanted:
     if name == "msg_id":
         texts = _texts(one)
         return wanted if texts is None else wanted.at(_id_offsets(texts))
-    if name == "physical_offset" and isinstance(one, spark.In) and all(map(_number_bounds, one.value)):
-        return wanted.at(one.value)
+    if name == "physical_offset" and one.sign == "in" and all(map(_number_bounds, one.values)):
+        return wanted.at(one.values)
     field = {"physical_offset": "physical_offsets", "store_timestamp": "store_times", "queue_id": "queue_ids"}.get(name)
     bounds = _bounds(one, _time_bounds if name == "store_timestamp" else _number_bounds)
     if field is None or bounds is None:
@@ -127,15 +134,11 @@ def _narrowed(wanted: Wanted, one: spark.Filter) -> Wanted:
     return wanted._replace(**{field: getattr(wanted, field).narrowed(*bounds)})
 
 
-def _texts(one: spark.Filter) -> frozenset[str] | None:
-    """The only values of a text column that a filter lets pass; None if it is no such filter."""
-    if isinstance(one, spark.In):
-        values = tuple(one.value)
-    elif isinstance(one, spark.EqualTo | spark.EqualNullSafe):
-        values = (one.value,)
-    else:
+def _texts(one: Comparison) -> frozenset[str] | None:
+    """The only values of a text column that a comparison lets pass; None if it is no such comparison."""
+    if one.sign not in ("=", "in") or not all(isinstance(value, str) for value in one.values):
         return None
-    return frozenset(values) if all(isinstance(value, str) for value in values) else None
+    return frozenset(one.values)
 
 
 def _id_offsets(ids: frozenset[str]) -> Iterator[int]:
@@ -145,25 +148,15 @@ def _id_offsets(ids: frozenset[str]) -> Iterator[int]:
             yield parse_offset_message_id(text)[1]
 
 
-def _bounds(one: spark.Filter, bounds_of: Any) -> Range | None:
+def _bounds(one: Comparison, bounds_of: Any) -> Range | None:
     """The range that a comparison lets pass; None if it cannot be told."""
-    if isinstance(one, spark.In):
-        found = [bounds_of(value) for value in one.value]
-        if not found or None in found:
-            return None
-        return Range(min(low for low, _ in found), max(high for _, high in found))
-    value = getattr(one, "value", None)
-    bounds = bounds_of(value)
-    if bounds is None:
+    found = [bounds_of(value) for value in one.values]
+    if not found or None in found:
         return None
-    low, high = bounds
-    if isinstance(one, spark.EqualTo | spark.EqualNullSafe):
-        return Range(low, high)
-    if isinstance(one, spark.GreaterThan | spark.GreaterThanOrEqual):
+    low, high = min(low for low, _ in found), max(high for _, high in found)
+    if one.sign == ">":
         return Range(low=low)
-    if isinstance(one, spark.LessThan | spark.LessThanOrEqual):
-        return Range(high=high)
-    return None
+    return Range(high=high) if one.sign == "<" else Range(low, high)
 
 
 def _number_bounds(value: Any) -> tuple[int, int] | None:

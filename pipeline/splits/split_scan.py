@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 import pyarrow as pa
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import FrameDamage
 from rmqctl.pipeline.splits.splits import Split, split_columns
-from rmqctl.store.columns.batch import Columns, Int64s, MessageColumns
+from rmqctl.store.columns.batch import Columns, MessageColumns
 from rmqctl.store.commitlog.walk import Damage
 from rmqctl.store.read.key_query import damage_error
 from rmqctl.store.read.selection import changed_error
 from rmqctl.store.scan.batches import BatchMaker
+from rmqctl.store.scan.scan import Chooser
 from rmqctl.store.scan.schema import needed
 from rmqctl.store.store_files import StoreFiles
 
 # as rmqctl.store.scan reads: bodies stay in the window that they were read into until a batch is made of them
 _WINDOW = 4 * 1024 * 1024
 _ROWS = 16384
-
-
-class Chooser(Protocol):
-    """Says which messages are meant. `needs`: what the walk has to give for that."""
-
-    @property
-    def needs(self) -> Columns: ...
-
-    def rows(self, batch: MessageColumns) -> Int64s | None:
-        """The rows that are meant, ascending; None for all of them. FrameDamage where one was changed meanwhile."""
 
 
 def split_batches(

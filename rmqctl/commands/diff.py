@@ -11,7 +11,7 @@ from rmqctl import exit_codes
 from rmqctl.formats.wording import counted
 from rmqctl.opening import StoreLocation
 from rmqctl.options import limit_option, output_options
-from rmqctl.spark_options import SparkChoice, jobs_on_spark
+from rmqctl.spark_options import SparkChoice, spark_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -32,7 +32,7 @@ Examples:
   rmqctl diff /data/master /data/slave
   rmqctl diff /data/master /data/slave --json | jq .agree_until
   rmqctl diff old new --content                 a copy made by export and append
-  rmqctl diff a b --master in-process           without Spark and Java
+  rmqctl diff a b --master spark://m:7077       on many machines
 
 \b
 changed   same place in the queue and same unique key, but not the same bytes
@@ -52,7 +52,7 @@ Exit code 0: the stores hold the same. 1: they do not, or one of them is damaged
 @click.option("--config-b", type=_CONFIG, metavar="FILE", help="The broker.conf of B.")
 @click.option("--content", is_flag=True, help="Compare what producers sent, not store time, store host and the like.")
 @limit_option.but(default=20, help="List N differences; all are counted.")
-@jobs_on_spark
+@spark_options
 @output_options
 def diff(
     a: Path,

@@ -1,8 +1,10 @@
-"""`rmqctl sql`: queries over a store, on Spark."""
+"""`rmqctl sql`: queries over a store, in this process or on Spark."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -11,13 +13,11 @@ import click
 from rmqctl import exit_codes
 from rmqctl.formats.wording import counted
 from rmqctl.options import StoreLocation, store_options, yes_option
-from rmqctl.spark_options import SparkChoice, spark_by_default, told_spark_session
+from rmqctl.spark_options import SparkChoice, spark_options, told_spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from rmqctl.output.output import Output
-    from rmqctl.pipeline.sql.sql import StoreSql
+    from rmqctl.sql.asking import Ask
 
 _FORMATS = ("table", "json", "csv", "parquet", "arrow")
 
@@ -30,10 +30,11 @@ Examples:
   rmqctl sql -s /data/store -o big.parquet "select msg_id, topic, size from messages where size > 1000000"
   rmqctl sql -s /data/store "select g.consumer_group, sum(g.lag) lag from consumer_offsets g group by all"
   rmqctl sql -s /data/store
+  rmqctl sql -s /data/store --master spark://m:7077 "select count(*) from messages"
 
 Views: messages, consumequeue, index_entries, consumer_offsets, topics, findings. Without a query there is a prompt;
 `\\d` lists views and columns there. Queries never fail for damage: it is passed, and findings tells of it. Times are
-UTC. SQL is Spark's; statements that would change anything are refused."""
+UTC. SQL is DuckDB's, and Spark's with --master; statements that would change anything are refused."""
 )
 @click.argument("query", metavar="[QUERY]", required=False)
 @store_options
@@ -49,7 +50,7 @@ UTC. SQL is Spark's; statements that would change anything are refused."""
     help="How far the broker's clock was ever set back: conditions on store_timestamp skip what lies further away; "
     "1h; none: they skip nothing.",
 )
-@spark_by_default
+@spark_options
 def sql(
     query: str | None,
     store: StoreLocation,
@@ -69,6 +70,7 @@ def sql(
     from rmqctl.confirm import require_agreed_file
     from rmqctl.opening import broker_config, open_store
     from rmqctl.output.output import Output
+    from rmqctl.sql.prompt import prompt
     from rmqctl.sql.statements import cut_statements
     from rmqctl.store.outputs.outputs import require_new_file
 
@@ -79,33 +81,40 @@ def sql(
     output = Output(as_json or printed == "json", "csv" if printed == "csv" else "table")
     statements: list[str] | None = None
     if query is not None or not _is_a_terminal(sys.stdin):
-        found = cut_statements(sys.stdin.read() if query in (None, "-") else str(query))
+        found = cut_statements(sys.stdin.read() if query in (None, "-") else str(query), of_spark=spark.is_spark)
         statements = [*found.statements, *([found.rest] if found.rest else [])]
         if not statements:
             raise click.UsageError("there is no query")
         if target is not None and len(statements) > 1:
             raise click.UsageError("one FILE takes one query")
     options = _source_options(store, split_size=split_size, clock_tolerance=clock_tolerance)
-    # everything that can be said without Spark is said before it starts
+    # everything that can be said without an engine is said before it starts
     broker_config(store)
     with open_store(store) as opened:
         if target is not None:
             require_new_file(target, overwrite, opened.files.layout)
             require_agreed_file(target, overwrite, yes)
-    with told_spark_session(spark) as session:
-        from rmqctl.pipeline.engine.spark_job import uninterrupted
-        from rmqctl.pipeline.sql.sql import StoreSql
-
-        with uninterrupted():
-            views = StoreSql(session, str(store.path.absolute()), options)
+    with _asking(spark, str(store.path.absolute()), options) as ask:
         if statements is None:
-            _prompt(views, session, output)
+            prompt(ask, output, of_spark=spark.is_spark)
         elif target is not None:
-            _write(views, session, statements[0], target, chosen, overwrite, output)
+            _write(ask, statements[0], target, chosen, overwrite, output)
         else:
-            _print(views, session, statements, output)
+            _print(ask, statements, output)
         output.flush()
     return exit_codes.OK
+
+
+@contextlib.contextmanager
+def _asking(spark: SparkChoice, path: str, options: dict[str, str]) -> Iterator[Ask]:
+    from rmqctl.sql.asking import asking_here, asking_spark
+
+    if not spark.is_spark:
+        with asking_here(path, options) as ask:
+            yield ask
+        return
+    with told_spark_session(spark) as session:
+        yield asking_spark(session, path, options)
 
 
 def _is_a_terminal(stream: TextIO | None) -> bool:
@@ -141,37 +150,22 @@ def _source_options(store: StoreLocation, **given: str | None) -> dict[str, str]
     return options
 
 
-def _prompt(views: StoreSql, session: SparkSession, output: Output) -> None:
-    from rmqctl.sql.answers import answer
-    from rmqctl.sql.prompt import prompt
-
-    prompt(lambda statement: answer(views, session, statement), output)
-
-
-def _print(views: StoreSql, session: SparkSession, statements: list[str], output: Output) -> None:
-    from rmqctl.sql.answers import answer, print_answer
+def _print(ask: Ask, statements: list[str], output: Output) -> None:
+    from rmqctl.sql.answers import print_answer
 
     for number, statement in enumerate(statements):
         if number and output.format == "table":
             output.text("")
-        print_answer(output, answer(views, session, statement))
+        print_answer(output, ask(statement))
         output.flush()
 
 
-def _write(
-    views: StoreSql,
-    session: SparkSession,
-    statement: str,
-    target: Path,
-    chosen: Any,
-    overwrite: bool,
-    output: Output,
-) -> None:
-    from rmqctl.sql.answers import answer, file_format, write_answer
+def _write(ask: Ask, statement: str, target: Path, chosen: Any, overwrite: bool, output: Output) -> None:
+    from rmqctl.sql.answers import file_format, write_answer
     from rmqctl.store.outputs.outputs import STANDARD_OUTPUT
 
     kind = file_format(target, chosen)
-    table = answer(views, session, statement)
+    table = ask(statement)
     size = write_answer(table, target, kind, overwrite, {"rmqctl.query": statement})
     if target == STANDARD_OUTPUT:
         output.talk(f"{counted(table.num_rows, 'row')} in {counted(size, 'byte')} on standard output")

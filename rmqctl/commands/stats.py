@@ -17,7 +17,7 @@ from rmqctl.options import (
     time_options,
     topic_option,
 )
-from rmqctl.spark_options import SparkChoice, jobs_on_spark
+from rmqctl.spark_options import SparkChoice, spark_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -60,7 +60,7 @@ Examples:
   rmqctl stats -s /data/store --by topic -n 10         the ten largest topics
   rmqctl stats -s /data/store --by host,day -t Orders  who sent how much, day by day
   rmqctl stats -s /data/store --by queue --json | jq 'select(.missing_offsets > 0)'
-  rmqctl stats -s /data/store --master in-process      without Spark and Java
+  rmqctl stats -s /data/store --master spark://m:7077  on many machines
 
 Delays are from born (the producer's clock) to stored (the broker's), in ms: negative ones mean that the producer's
 clock is ahead. 99 of 100 messages were not delayed longer than the p99 delay, the upper end of a bar of the histogram.
@@ -73,7 +73,7 @@ matched."""
 @time_options
 @limit_option.but(help="Print the first N rows of --by.")
 @click.option("--no-duplicates", is_flag=True, help="Do not look for duplicate unique keys, which takes the most time.")
-@jobs_on_spark
+@spark_options
 @output_options
 def stats(
     store: StoreLocation,

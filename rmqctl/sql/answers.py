@@ -1,4 +1,4 @@
-"""Answers to queries: computed with progress and Ctrl-C, printed as the user chose, or written into a file."""
+"""Answers to queries, printed as the user chose, or written into a file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from rmqctl.sql.values import json_rows, printable_rows, unique_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
-
-    from rmqctl.pipeline.sql.sql import StoreSql
 
 FileFormat = Literal["json", "csv", "parquet", "arrow"]
 
@@ -42,15 +39,6 @@ def file_format(path: Path, chosen: str | None) -> FileFormat:
     if found is None:
         raise UsageError(f"the name {path.name!r} says no format", hint=f"end it with one of {', '.join(SUFFIXES)}")
     return found
-
-
-def answer(sql: StoreSql, session: SparkSession, statement: str) -> pa.Table:
-    """The answer to a statement, computed; errors as `StoreSql.answer`. Ctrl-C cancels what Spark does for it."""
-    from rmqctl.output.progress import progress
-    from rmqctl.pipeline.engine.spark_job import run_job
-
-    with progress("querying", None, "tasks") as bar:
-        return run_job(session, "rmqctl sql", lambda: sql.answer(statement), bar.advance)
 
 
 def print_answer(output: Output, table: pa.Table) -> None:

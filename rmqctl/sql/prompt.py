@@ -32,11 +32,12 @@ _WORDS = (
 )
 
 
-def prompt(run: Callable[[str], pa.Table], output: Output) -> None:
-    """Ask for statements and answer them until there are no more; an error is told and does not end it."""
+def prompt(run: Callable[[str], pa.Table], output: Output, *, of_spark: bool) -> None:
+    """Ask for statements and answer them until there are no more; an error is told and does not end it. `of_spark`:
+    whether Spark answers, whose texts have other quotes."""
     talk(f"Views: {', '.join(TABLES)}. End a query with ';'. \\d lists columns, \\? helps, \\q quits.")
     with _line_editing():
-        for statement in _statements(output):
+        for statement in _statements(output, of_spark):
             began = time.monotonic()
             try:
                 table = run(statement)
@@ -55,7 +56,7 @@ def prompt(run: Callable[[str], pa.Table], output: Output) -> None:
                 output.talk(f"({counted(table.num_rows, 'row')}, {time.monotonic() - began:.1f} s)")
 
 
-def _statements(output: Output) -> Iterator[str]:
+def _statements(output: Output, of_spark: bool) -> Iterator[str]:
     """What is typed, statement by statement; commands that begin with a backslash are answered here."""
     text = ""
     while True:
@@ -76,7 +77,7 @@ def _statements(output: Output) -> Iterator[str]:
         if not text.strip() and word.startswith("\\"):
             _command(word, output)
             continue
-        found = cut_statements(f"{text}{line}\n")
+        found = cut_statements(f"{text}{line}\n", of_spark=of_spark)
         text = found.rest
         yield from found.statements
 

@@ -6,9 +6,13 @@ import re
 from typing import NamedTuple
 
 # what may hold a semicolon without ending a statement; an unfinished one reaches to the end of the text
-_PARTS = re.compile(
-    r"""(?P<quoted>'(?:[^'\\]|\\.)*+(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z)|`[^`]*+(?:`|\Z))"""
-    r"""|(?P<comment>--[^\n]*+|/\*.*?(?:\*/|\Z))|(?P<end>;)""",
+_REST = r"""|(?P<comment>--[^\n]*+|/\*.*?(?:\*/|\Z))|(?P<end>;)"""
+_SPARK = re.compile(
+    r"""(?P<quoted>'(?:[^'\\]|\\.)*+(?:'|\Z)|"(?:[^"\\]|\\.)*+(?:"|\Z)|`[^`]*+(?:`|\Z))""" + _REST, re.DOTALL
+)
+# where a backslash is a character like others, and texts may stand between dollars
+_DUCKDB = re.compile(
+    r"""(?P<quoted>'[^']*+(?:'|\Z)|"[^"]*+(?:"|\Z)|(?P<dollars>\$(?:[^\W\d]\w*)?\$).*?(?:(?P=dollars)|\Z))""" + _REST,
     re.DOTALL,
 )
 
@@ -20,23 +24,24 @@ class Cut(NamedTuple):
     rest: str
 
 
-def cut_statements(text: str) -> Cut:
-    """The statements of `text`. A rest of nothing but space and comments is empty."""
+def cut_statements(text: str, *, of_spark: bool = False) -> Cut:
+    """The statements of `text`, of DuckDB or of Spark. A rest of nothing but space and comments is empty."""
+    parts = _SPARK if of_spark else _DUCKDB
     statements: list[str] = []
     begin = 0
-    for match in _PARTS.finditer(text):
+    for match in parts.finditer(text):
         if match["end"]:
-            _add(statements, text[begin : match.start()])
+            _add(statements, text[begin : match.start()], parts)
             begin = match.end()
     rest = text[begin:]
-    return Cut(statements, rest if _says_something(rest) else "")
+    return Cut(statements, rest if _says_something(rest, parts) else "")
 
 
-def _add(statements: list[str], text: str) -> None:
-    if _says_something(text):
+def _add(statements: list[str], text: str, parts: re.Pattern[str]) -> None:
+    if _says_something(text, parts):
         statements.append(text.strip())
 
 
-def _says_something(text: str) -> bool:
-    without = _PARTS.sub(lambda match: "" if match["comment"] else match[0], text)
+def _says_something(text: str, parts: re.Pattern[str]) -> bool:
+    without = parts.sub(lambda match: "" if match["comment"] else match[0], text)
     return bool(without.strip())

@@ -17,7 +17,7 @@ from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 from rmqctl.store.columns.batch import INTS, LONGS, Columns
 from rmqctl.store.columns.state import PADDING, SCRATCH_SHAPE, STATE_SIZE, STOPPED, WalkState
 from rmqctl.store.columns.topics import TopicIds
-from rmqctl.store.compiled.available import NO_ISAL, is_crc32, isal_crc, why_plain
+from rmqctl.store.compiled.available import NO_ISAL, is_crc32, is_little, isal_crc, why_plain
 from rmqctl.store.compiled.notices import notice
 from rmqctl.store.compiled.tried import LOOK_AGAIN, NotKept, announcing
 
@@ -50,6 +50,8 @@ def engine(*, is_waited_for: bool = True) -> WalkEngine:
 
     Unless it `is_waited_for`, this waits while another process compiles the walk.
     """
+    if is_little():
+        return WalkEngine(None, 0, None)
     key = why_plain(), os.environ.get(NO_ISAL) == "1"
     while True:
         with _loading, contextlib.suppress(NotKept):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rmqctl.store.compiled.notices import compiling_begins, is_compiled_elsewhere, notice
@@ -19,8 +20,31 @@ NO_ISAL = "RMQCTL_NO_ISAL"
 _COMPILING = "compiling the fast path for this machine, 5 to 20 seconds of processor time, once"
 
 
+_little_to_do = [0]
+
+
+@contextlib.contextmanager
+def little_to_do() -> Iterator[None]:
+    """Within this nothing compiled is loaded, in any thread: so little is to be done that loading would take longer.
+
+    That is a choice, and no reason to tell anybody that it is slow here.
+    """
+    _little_to_do[0] += 1
+    try:
+        yield
+    finally:
+        _little_to_do[0] -= 1
+
+
+def is_little() -> bool:
+    """Whether somebody has said so."""
+    return _little_to_do[0] > 0
+
+
 def why_plain() -> str | None:
     """Why nothing is compiled here, as the end of a sentence; None where numba is there and wanted. Loads numba."""
+    if is_little():
+        return "there is little to do"
     return f"{NO_NUMBA}=1 is set" if os.environ.get(NO_NUMBA) == "1" else _why_no_numba()
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
+from rmqctl.store.columns.batch import ColumnRecord, Columns, Int64s, MessageColumns
 from rmqctl.store.columns.parallel import walk_parallel
 from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Damage, Progress
@@ -29,6 +29,37 @@ _ROWS = 16384
 _THREADS = 2
 # criteria that need these are held against the properties themselves in the end
 _CONTENT = Columns.TAGS | Columns.KEYS
+
+
+class Chooser(Protocol):
+    """Says which messages are meant. `needs`: what the walk has to give for that."""
+
+    @property
+    def needs(self) -> Columns: ...
+
+    def rows(self, batch: MessageColumns) -> Int64s | None:
+        """The rows that are meant, ascending; None for all of them. FrameDamage where one was changed meanwhile."""
+
+
+class Maker(Protocol):
+    """Makes record batches of messages. `needs_bodies`: unpacked ones, which can be a thousand times as large."""
+
+    @property
+    def needs_bodies(self) -> bool: ...
+
+    def batches(self, batch: MessageColumns) -> Iterator[pa.RecordBatch]:
+        """The messages as record batches, in order."""
+
+
+class LogRange(NamedTuple):
+    """The records that start in [begin, end), physical offsets; `start`: where the walk begins, a record's start.
+
+    `end` None: up to the end of the log.
+    """
+
+    begin: int
+    end: int | None
+    start: int
 
 
 class Scan:
@@ -78,47 +109,72 @@ class Scan:
         them is raised in its place. `progress` is told the bytes passed."""
         file = self._log.find(self._begin)
         start = file.start_offset if file is not None else self._begin
-        groups = self._groups or Columns.HEAD  # a walk without any columns has no row numbers to choose by
-        pieces = walk_parallel(
-            self._log,
-            self._piece,
-            start,
-            self._end,
-            threads=self._threads,
-            columns=groups,
-            topics=TopicIds(),
-            progress=progress,
-            window=_WINDOW,
-            rows=_ROWS,
-            piece=_PIECE,
+        span = LogRange(self._begin, self._end, start)
+        yield from scanned(
+            self._log, span, self._groups, self._chooser, self._maker, on_damage, progress, threads=self._threads
         )
-        for piece in pieces:
-            for one in piece:
-                if isinstance(one, CorruptError):
-                    if on_damage is None:
-                        raise one
-                    on_damage(one)
-                elif isinstance(one, MessageColumns):
-                    yield from self._maker.batches(one)
-                else:
-                    yield one
 
-    def _piece(self, records: Iterator[ColumnRecord]) -> list[pa.RecordBatch | MessageColumns | CorruptError]:
-        """What one thread makes of a piece of the log: batches, and columns where bodies are to be unpacked.
 
-        What unpacks can be a thousand times as large as what is read: that is left to whoever takes the batches.
-        """
-        from rmqctl.store.scan.bodies import is_compressed
+def scanned(
+    log: MappedFileQueue,
+    span: LogRange,
+    groups: Columns,
+    chooser: Chooser,
+    maker: Maker,
+    on_damage: OnDamage | None = None,
+    progress: Progress | None = None,
+    *,
+    threads: int = _THREADS,
+) -> Generator[pa.RecordBatch, None, None]:
+    """What `maker` makes of the messages of a range that `chooser` means, some pieces at a time. `groups`: what both
+    need of the walk. The rest is as in `Scan.batches`."""
 
-        found: list[pa.RecordBatch | MessageColumns | CorruptError] = []
-        for record in records:
-            if isinstance(record, Damage) and record.end > self._begin:
-                found.append(damage_error(record))
-            if not isinstance(record, MessageColumns):
-                continue
-            chosen = record.take(self._chooser.rows(record))
-            if self._maker.needs_bodies and bool(is_compressed(chosen).any()):
-                found.append(chosen)
+    def made(records: Iterator[ColumnRecord]) -> list[pa.RecordBatch | MessageColumns | CorruptError]:
+        return _made(records, span.begin, chooser, maker)
+
+    pieces = walk_parallel(
+        log,
+        made,
+        span.start,
+        span.end,
+        threads=threads,
+        columns=groups or Columns.HEAD,  # a walk without any columns has no row numbers to choose by
+        topics=TopicIds(),
+        progress=progress,
+        window=_WINDOW,
+        rows=_ROWS,
+        piece=_PIECE,
+    )
+    for piece in pieces:
+        for one in piece:
+            if isinstance(one, CorruptError):
+                if on_damage is None:
+                    raise one
+                on_damage(one)
+            elif isinstance(one, MessageColumns):
+                yield from maker.batches(one)
             else:
-                found += self._maker.batches(chosen)
-        return found
+                yield one
+
+
+def _made(
+    records: Iterator[ColumnRecord], begin: int, chooser: Chooser, maker: Maker
+) -> list[pa.RecordBatch | MessageColumns | CorruptError]:
+    """What one thread makes of a piece of the log: batches, and columns where bodies are to be unpacked.
+
+    What unpacks can be a thousand times as large as what is read: that is left to whoever takes the batches.
+    """
+    from rmqctl.store.scan.bodies import is_compressed
+
+    found: list[pa.RecordBatch | MessageColumns | CorruptError] = []
+    for record in records:
+        if isinstance(record, Damage) and record.end > begin:
+            found.append(damage_error(record))
+        if not isinstance(record, MessageColumns):
+            continue
+        chosen = record.take(chooser.rows(record))
+        if maker.needs_bodies and bool(is_compressed(chosen).any()):
+            found.append(chosen)
+        else:
+            found += maker.batches(chosen)
+    return found

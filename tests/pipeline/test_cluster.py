@@ -185,7 +185,7 @@ def test_commands_answer_as_without_spark(answers: Answers, monkeypatch: pytest.
 def test_queries_answer_as_on_this_machine(answers: Answers, spark: SparkSession) -> None:
     assert spark.sparkContext.master == "local[2]"
     for line, found in zip(queries(), answers.queries, strict=True):
-        assert found == run(*line), line
+        assert found == run(*line, "--master", "local[2]"), line
     assert [one.code for one in answers.queries] == [0, 0, 0, 0, 0, 2]
     assert all(one.out for one in answers.queries[:-1])
 

@@ -25,7 +25,7 @@ def _one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def diff(a: Path, b: Path, *arguments: object) -> Done:
-    return run("diff", a, b, "--master", "in-process", *arguments)
+    return run("diff", a, b, *arguments)
 
 
 def test_the_same(golden_store: GoldenStore) -> None:

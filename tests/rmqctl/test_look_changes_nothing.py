@@ -58,6 +58,7 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["offsets reset", "-g", "g-retry", "-t", topic, "--to", "latest", "--dry-run"],
         ["clean", "--forecast"],
         ["clean", "--forecast", "--json"],
+        ["sql", "select m.topic, count(*), t.log_messages from messages m join topics t using (topic) group by all"],
         ["query", "-o", row["phyOffset"]],
         ["query", "-o", row["phyOffset"] + 1, "--json"],
         ["query", "-i", row["msgId"], "--json"],

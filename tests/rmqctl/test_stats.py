@@ -25,7 +25,7 @@ def _one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stats(*arguments: object, name: str = "clean") -> Done:
-    return run("stats", "-s", store_path(name), "--master", "in-process", *arguments)
+    return run("stats", "-s", store_path(name), *arguments)
 
 
 def test_groups_as_lines() -> None:
@@ -88,7 +88,6 @@ def test_wrong_usage(arguments: list[str]) -> None:
 
 
 def test_it_is_no_store(tmp_path: Path) -> None:
-    # said at once: Spark is not started for it
     assert run("stats", "-s", tmp_path / "nothing").code == exit_codes.UNREADABLE
 
 
@@ -100,7 +99,7 @@ def test_hostile_names_do_not_reach_the_terminal(golden_store: GoldenStore) -> N
     patch_text(root, row["phyOffset"], "TagC", "\x1b[2J")
     patch_text(root, row["phyOffset"], "topic-with-dash", "topic\x1b[31m-dash")
     for arguments in ([], ["--by", "topic,tag"], ["--by", "topic,tag", "--json"], ["--format", "csv"]):
-        done = run("stats", "-s", root, "--master", "in-process", *arguments)
+        done = run("stats", "-s", root, *arguments)
         assert done.code == exit_codes.OK
         assert "\x1b" not in done.out
         assert "\\x1b[31m" in done.out or "\\u001b[31m" in done.out
@@ -109,7 +108,7 @@ def test_hostile_names_do_not_reach_the_terminal(golden_store: GoldenStore) -> N
 def test_looking_changes_nothing(golden_store: GoldenStore) -> None:
     root = golden_store("crash")
     before = files_below(root)
-    assert run("stats", "-s", root, "--master", "in-process", "--by", "tag").code == exit_codes.OK
+    assert run("stats", "-s", root, "--by", "tag").code == exit_codes.OK
     assert files_below(root) == before
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import datasource as spark
 
+from rmqctl.pipeline.source.spark_filters import comparisons
 from rmqctl.pipeline.source.wanted import Range, Wanted, wanted_by
 from rmqctl.store.columns.batch import Columns, MessageColumns
 from rmqctl.store.columns.walk import walk_columns
@@ -54,15 +55,17 @@ NOON_MS = 1_795_176_000_001
     ],
 )
 def test_filters(filters: list[spark.Filter], wanted: Wanted) -> None:
-    assert wanted_by(filters) == wanted
+    assert wanted_by(comparisons(filters)) == wanted
 
 
 def test_a_message_id_says_the_offset() -> None:
     first = "7F00000100002A9F00000000000000DF"
     second = "7F00000100002A9F0000000000001000"
-    assert wanted_by([spark.EqualTo(("msg_id",), first)]).physical_offsets == Range(0xDF, 0xDF)
-    assert wanted_by([spark.In(("msg_id",), (first, second, "no id"))]).physical_offsets == Range(0xDF, 0x1000)
-    assert wanted_by([spark.EqualTo(("msg_id",), "no id")]).physical_offsets.high < 0
+    assert wanted_by(comparisons([spark.EqualTo(("msg_id",), first)])).physical_offsets == Range(0xDF, 0xDF)
+    assert wanted_by(comparisons([spark.In(("msg_id",), (first, second, "no id"))])).physical_offsets == Range(
+        0xDF, 0x1000
+    )
+    assert wanted_by(comparisons([spark.EqualTo(("msg_id",), "no id")])).physical_offsets.high < 0
 
 
 NUMBERS: dict[str, Any] = {
@@ -96,7 +99,7 @@ def _filters(draw: Any) -> spark.Filter:
 @settings(deadline=None)
 @given(st.lists(_filters(), max_size=3))
 def test_rows_hold_every_message_that_passes_the_filters(filters: list[Any]) -> None:
-    wanted = wanted_by(filters)
+    wanted = wanted_by(comparisons(filters))
     for batch in _batches(wanted.needs):
         rows = wanted.rows(batch)
         chosen = set(range(batch.rows)) if rows is None else set(rows.tolist())

@@ -1,4 +1,5 @@
-"""`rmqctl sql`: tables, JSON Lines, CSV and files, each way it can go wrong, and the prompt."""
+"""`rmqctl sql`: tables, JSON Lines, CSV and files, each way it can go wrong, and the prompt; on Spark but little. That
+both engines have the same answers is tested in tests/pipeline/embedded/."""
 
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -21,20 +21,10 @@ from pyarrow import parquet
 from rmqctl.sql.prompt import history_file
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
-from tests.pipeline.conftest import spark  # noqa: F401 - a fixture
 from tests.processes import start
 from tests.rmqctl.looking import Done, run
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 COUNTS = "select topic, count(*) n from messages group by topic order by topic"
-
-
-@pytest.fixture(autouse=True)
-def session(spark: SparkSession) -> SparkSession:  # noqa: F811
-    """All commands of this module run in one session: the command takes the one that is there."""
-    return spark
 
 
 def _sql(*arguments: object, store: str = "clean") -> Done:
@@ -125,7 +115,7 @@ def test_a_file_is_complete_or_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["select topc from messages"], 2, "`topc` cannot be resolved"),
+        (["select topc from messages"], 2, '"topc" not found in FROM clause! Candidate bindings: "topic"'),
         (["drop table messages"], 2, "would change something"),
         (["--format", "parquet", "select 1"], 2, "needs a file"),
         (["-o", "x.txt", "select 1"], 2, "says no format"),
@@ -133,7 +123,8 @@ def test_a_file_is_complete_or_not_there(tmp_path: Path) -> None:
         (["-o", "x.csv", "select 1; select 2"], 2, "one FILE takes one query"),
         (["--split-size", "much", "select 1"], 2, "is no size"),
         (["--clock-tolerance", "1", "select 1"], 2, "is no time"),
-        (["--conf", "x", "select 1"], 2, "is no setting of Spark"),
+        (["--conf", "x", "select 1"], 2, "say --master, too"),
+        (["--conf", "x", "--master", "local[2]", "select 1"], 2, "is no setting of Spark"),
         ([" ; -- nothing"], 2, "there is no query"),
     ],
 )
@@ -204,7 +195,7 @@ def test_the_prompt_goes_on_after_errors(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert ["a", "207"] in printed
     assert ["x;y"] in printed
     assert ["7"] in printed
-    assert "Syntax error" in done.err
+    assert "syntax error" in done.err
     assert any(words[:1] == ["index_entries"] for words in printed)
     assert any(words[:2] == ["perm", "int"] for words in printed)
     assert "no view nope" in done.err
@@ -218,17 +209,49 @@ def test_the_prompt_ends_when_asked_to(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert history_file() == tmp_path / "rmqctl" / "sql_history"
 
 
-def test_ctrl_c_ends_the_query_and_leaves_nothing(tmp_path: Path) -> None:
-    endless = "select count(*) from range(100000000000) a, range(10) b where a.id * b.id % 7 = 3"
-    command = [sys.executable, "-m", "rmqctl", "sql", "-s", str(store_path("clean"))]
+def _ends_at_ctrl_c(tmp_path: Path, endless: str, *options: str) -> None:
+    command = [sys.executable, "-m", "rmqctl", "sql", "-s", str(store_path("clean")), *options]
     with start(
-        [*command, "--master", "local[2]", "--json", f"select 'here' it_is; {endless}"],
+        [*command, "--json", f"select 'here' it_is; {endless}"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as process:  # fmt: skip
         assert process.stdout is not None
         assert json.loads(process.stdout.readline()) == {"it_is": "here"}
-        time.sleep(2)
+        time.sleep(2 if options else 0.5)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     assert (process.returncode, out, err) == (130, "", "rmqctl: interrupted\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_ends_the_query_and_leaves_nothing(tmp_path: Path) -> None:
+    _ends_at_ctrl_c(
+        tmp_path, "select count(*) from range(100000000000) a(id), range(10) b(id) where a.id * b.id % 7 = 3"
+    )
+
+
+@pytest.mark.jvm
+def test_ctrl_c_ends_it_on_spark(tmp_path: Path) -> None:
+    endless = "select count(*) from range(100000000000) a, range(10) b where a.id * b.id % 7 = 3"
+    _ends_at_ctrl_c(tmp_path, endless, "--master", "local[2]")
+
+
+@pytest.mark.jvm
+def test_with_a_master_it_is_spark_that_answers(tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    statement = "from messages |> aggregate count(*) n group by topic |> order by topic"
+    done = _sql("--master", "local[2]", "-o", path, statement)
+    assert done.code == 0, done.err
+    assert path.read_text("utf-8") == _sql("--format", "csv", COUNTS).out
+    done = _sql("--master", "local[2]", "selec 1; select 2")
+    assert (done.code, done.out) == (2, "")
+    assert "Syntax error at or near 'selec'" in done.err
+
+
+def test_without_duckdb_it_says_how_to_add_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    done = _sql(COUNTS)
+    assert (done.code, done.out) == (5, "")
+    assert "needs duckdb, which is not installed" in done.err
+    assert "rmqctl[sql]" in done.err
+    assert "--master" in done.err

@@ -73,10 +73,9 @@ def test_columns_of_one_name_all_show() -> None:
     [
         ("select 1", [], "select 1"),
         ("select 1; select 2 ;", ["select 1", "select 2"], ""),
-        ("select ';'; select \"a;b\", `c;d`; x", ["select ';'", 'select "a;b", `c;d`'], " x"),
+        ("select ';'; select \"a;b\"; x", ["select ';'", 'select "a;b"'], " x"),
         ("select 1 -- no; end\n; select 2", ["select 1 -- no; end"], " select 2"),
         ("/* ; */ select 1; -- done;", ["/* ; */ select 1"], ""),
-        ("select 'it\\'s; one'; select 'two", ["select 'it\\'s; one'"], " select 'two"),
         ("select 'an ''old; one'''; ", ["select 'an ''old; one'''"], ""),
         (";;;  ; -- nothing", [], ""),
         ("/* open; ", [], ""),
@@ -84,4 +83,28 @@ def test_columns_of_one_name_all_show() -> None:
     ],
 )
 def test_statements(text: str, statements: list[str], rest: str) -> None:
+    for of_spark in (False, True):
+        assert cut_statements(text, of_spark=of_spark) == (statements, rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "statements", "rest"),
+    [
+        ("select `c;d`; x", ["select `c;d`"], " x"),
+        ("select 'it\\'s; one'; select 'two", ["select 'it\\'s; one'"], " select 'two"),
+    ],
+)
+def test_statements_of_spark(text: str, statements: list[str], rest: str) -> None:
+    assert cut_statements(text, of_spark=True) == (statements, rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "statements", "rest"),
+    [
+        ("select 'a\\'; select 'b'", ["select 'a\\'"], " select 'b'"),
+        ("select $$a;b$$, $x$ $$;$x$; select $1;", ["select $$a;b$$, $x$ $$;$x$", "select $1"], ""),
+        ("select $$open; ", [], "select $$open; "),
+    ],
+)
+def test_statements_of_duckdb(text: str, statements: list[str], rest: str) -> None:
     assert cut_statements(text) == (statements, rest)

@@ -1,0 +1,238 @@
+"""SQL over one store in this process, by DuckDB: the same views, columns and types as on Spark.
+
+DuckDB plans a query and asks the views (`views.py`) for the columns that it needs and the rows that can be in the
+answer. It gets at nothing else: no file, no extension, no setting, and of its statements those that only ask. What does
+not fit into its share of the memory lies in a temporary folder meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rmqctl.formats.errors import EngineError, UnsupportedError
+from rmqctl.pipeline.embedded.allowed import require_harmless
+from rmqctl.pipeline.embedded.query_errors import said_of
+from rmqctl.pipeline.embedded.spilling import spill_folder
+from rmqctl.pipeline.source.options import SourceOptions, parse_options
+from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.pipeline.splits.splits import plan_splits
+from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.compiled.available import little_to_do
+from rmqctl.store.installed import SQL
+from rmqctl.store.scan.schema import require_pyarrow
+from rmqctl.store.store_files import StoreFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqctl.pipeline.embedded.views import Reading
+
+_Result = TypeVar("_Result")
+
+MEMORY = "50%"
+"""The share of this machine's memory that a query may take."""
+
+LARGEST_ANSWER = 1 << 30
+"""Bytes of rows that an answer may have in memory, as Spark's driver takes by default."""
+
+_SETTINGS = {
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    # as Spark orders, and divides by zero: not at all
+    "default_null_order": "nulls_first_on_asc_last_on_desc",
+    "ieee_floating_point_ops": "false",
+}
+# what Spark calls by other names, where the meaning is the same
+_MACROS = (
+    "collect_list(x) as list(x) filter (x is not null)",
+    "collect_set(x) as list(distinct x) filter (x is not null)",
+    "explode(x) as unnest(x)",
+    # DuckDB's own second argument says what to do with bytes that are no UTF-8
+    "decode(x) as system.main.decode(x), (x, how) as system.main.decode("
+    "x, case when lower(how) in ('utf-8', 'utf8') then 'strict' else how end)",
+    "unix_millis(x) as epoch_ms(x)",
+    "regexp_like(x, pattern) as regexp_matches(x, pattern)",
+    "size(x) as len(x)::int",
+)
+_ROWS = 16384
+# seconds: how long is waited at a time, and how long what was interrupted may take to end
+_PATIENCE, _FAREWELL = 0.1, 10.0
+# bytes of a log that is read sooner than kernels are loaded, and of the parts in which it is measured
+_LITTLE, _PART = 3 << 20, 1 << 20
+
+
+@contextlib.contextmanager
+def embedded_sql(path: str, options: Mapping[str, str] | None = None, memory: str = MEMORY) -> Iterator[EmbeddedSql]:
+    """The views of the store at `path`, to be asked. `options`: of the data source, `config` and `split_size` for
+    example; `memory` as DuckDB writes it.
+
+    UnsupportedError without duckdb and pyarrow, UsageError for wrong options, NotAStoreError.
+    """
+    _require_duckdb()
+    import duckdb
+
+    from rmqctl.pipeline.embedded.views import Reading
+
+    parsed = parse_options({**(options or {}), "path": path})
+    StoreFiles(Path(parsed.path), parsed.store_config()).close()
+    with contextlib.ExitStack() as opened:
+        folder = opened.enter_context(spill_folder())
+        settings: dict[str, Any] = {**_SETTINGS, "memory_limit": memory, "temp_directory": str(folder)}
+        connection = duckdb.connect(config=settings)
+        opened.callback(_close, connection)
+        yield EmbeddedSql(connection, parsed, Reading())
+
+
+def _close(connection: Any) -> None:
+    import duckdb
+
+    # refused while a query is under way: one that was interrupted and did not end in time
+    with contextlib.suppress(duckdb.Error):
+        connection.close()
+
+
+def _require_duckdb() -> None:
+    try:
+        import duckdb  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError(
+            "SQL in this process needs duckdb, which is not installed", hint=f"{SQL}; --master 'local[*]' asks Spark"
+        ) from error
+    require_pyarrow()
+
+
+def _is_little(options: SourceOptions) -> bool:
+    with StoreFiles(Path(options.path), options.store_config()) as files:
+        # the last part reaches to the end of its file, which may be empty
+        return sum(min(split.end - split.begin, _PART) for split in plan_splits(files, _PART)) <= _LITTLE
+
+
+class EmbeddedSql:
+    """The views of a store in a connection of DuckDB. Made by `embedded_sql`."""
+
+    def __init__(self, connection: Any, options: SourceOptions, reading: Reading) -> None:
+        from rmqctl.pipeline.embedded.views import StoreView
+
+        self._connection = connection
+        self._options = options
+        self._reading = reading
+        connection.execute("set TimeZone = 'UTC'")
+        for view, table in TABLES.items():
+            # the dataset may have its columns in another order
+            rows = connection.from_arrow(StoreView(view, options, reading))
+            rows.project(", ".join(f'"{name}"' for name in table.columns)).create_view(view)
+        for macro in _MACROS:
+            connection.execute(f"create macro {macro}")
+        connection.execute("set lock_configuration = true")
+
+    def answer(self, statement: str, advance: Progress | None = None) -> pa.Table:
+        """The rows of the answer to a statement, in its order. `advance` is told bytes of the log that were read.
+
+        QueryError, with one sentence, for one that cannot be answered; EngineError; what reading the store raises.
+        Ctrl-C interrupts it.
+        """
+        self._reading.begin(advance)
+        with little_to_do() if _is_little(self._options) else contextlib.nullcontext():
+            return self._run(lambda: self._answer(statement))
+
+    def _answer(self, statement: str) -> pa.Table:
+        import pyarrow as pa
+
+        kind = require_harmless(self._connection, statement)
+        relation = self._planned(statement)
+        if relation is None or kind in ("CREATE", "DROP", "SET"):
+            return pa.table({})
+        large = [number for number, name in enumerate(map(str, relation.types)) if name == "HUGEINT"]
+        with relation.to_arrow_reader(_ROWS) as reader:
+            table = _collected(reader)
+        if kind == "EXPLAIN":
+            return pa.table({"plan": ["\n".join(table.column(1).to_pylist())]})
+        for number in large:
+            table = _with_whole_numbers(table, number)
+        return table
+
+    def _planned(self, statement: str) -> Any:
+        """What is to be carried out; None for a statement that has no answer."""
+        import duckdb
+
+        try:
+            return self._connection.sql(statement)
+        except duckdb.Error:
+            # what cannot be planned is refused here, too, and with its place in the statement
+            self._connection.execute(statement)
+            raise
+
+    def _run(self, work: Callable[[], _Result]) -> _Result:
+        """`work` in a thread of its own, so that Ctrl-C is answered; what it raises is raised here."""
+        results: list[_Result] = []
+        errors: list[BaseException] = []
+        # and not the thread itself: interrupted while it waits, `join` takes a thread for ended
+        ended = threading.Event()
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+                errors.append(error)
+            finally:
+                ended.set()
+
+        threading.Thread(target=run, daemon=True).start()
+        try:
+            while not ended.wait(_PATIENCE):
+                pass
+        except BaseException:
+            self._reading.stop()
+            self._connection.interrupt()
+            ended.wait(_FAREWELL)
+            raise
+        if errors:
+            raise self._said(errors[0])
+        return results[0]
+
+    def _said(self, error: BaseException) -> BaseException:
+        """The error to raise for what a thread ended with: that of the store before that of DuckDB, which quotes it."""
+        import duckdb
+
+        if self._reading.error is not None:
+            return self._reading.error
+        if not isinstance(error, duckdb.Error):
+            return error
+        said = said_of(error)
+        said.__cause__ = error
+        return said
+
+
+def _collected(reader: pa.RecordBatchReader) -> pa.Table:
+    import pyarrow as pa
+
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for batch in reader:
+        batches.append(batch)
+        size += batch.nbytes
+        if size > LARGEST_ANSWER:
+            raise EngineError(
+                f"the answer is larger than {LARGEST_ANSWER} bytes",
+                hint="ask for less of it, or write messages with `rmqctl export`",
+            )
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+def _with_whole_numbers(table: pa.Table, number: int) -> pa.Table:
+    """The table with a column of 128 bits, which every sum is, as bigint, if all of its values can be that."""
+    import pyarrow as pa
+
+    column = table.column(number)
+    try:
+        fitting = column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return table
+    return table.set_column(number, table.schema.field(number).with_type(pa.int64()), fitting)

@@ -1,0 +1,106 @@
+"""The view `messages` for a query in this process: what of the log may hold what is wanted, walked in threads.
+
+Filters are held against the messages twice: comparisons that the walk's own columns can answer before anything is made
+of a message (`Wanted`), then the whole filter on the columns that it names. Only of what passes is made what is asked
+for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqctl.pipeline.embedded.arrow_filters import understood
+from rmqctl.pipeline.source.fitting import fitted
+from rmqctl.pipeline.source.options import SourceOptions
+from rmqctl.pipeline.source.prune import kept_splits
+from rmqctl.pipeline.source.wanted import Wanted, wanted_by
+from rmqctl.pipeline.splits.splits import WHOLE_FILES, first_record, plan_splits
+from rmqctl.store.columns.batch import Int64s, MessageColumns
+from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.scan.batches import BatchMaker
+from rmqctl.store.scan.scan import LogRange, scanned
+from rmqctl.store.scan.schema import needed
+from rmqctl.store.store_files import StoreFiles
+
+_ROW = "row"
+_CHEAPEST = "physical_offset"
+_FEWEST_THREADS, _MOST_THREADS = 2, 8
+
+
+def message_batches(
+    files: StoreFiles,
+    options: SourceOptions,
+    schema: pa.Schema,
+    names: Sequence[str],
+    expression: pc.Expression | None,
+    progress: Progress | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The columns `names` of good messages that pass a filter, in the log's order. `schema`: of all columns."""
+    said = understood(expression)
+    wanted = wanted_by(said.comparisons)
+    looked_at = [name for name in schema.names if said.fields is None or name in said.fields] or [_CHEAPEST]
+    maker = _FilteringMaker(schema, names, looked_at, expression)
+    groups = needed([*names, *looked_at]) | wanted.needs
+    threads = max(_FEWEST_THREADS, min(_MOST_THREADS, len(os.sched_getaffinity(0))))
+    for span in _ranges(files, options, wanted):
+        yield from scanned(files.log, span, groups, wanted, maker, lambda _: None, progress, threads=threads)
+
+
+def _ranges(files: StoreFiles, options: SourceOptions, wanted: Wanted) -> Iterator[LogRange]:
+    """What of the log may hold wanted messages; neighbours as one."""
+    splits = plan_splits(files, options.split_size)
+    kept = kept_splits(files.log, splits, wanted, options.clock_tolerance, clips=options.split_size != WHOLE_FILES)
+    spans: list[list[int]] = []
+    for split in kept:
+        if spans and spans[-1][1] == split.begin:
+            spans[-1][1] = split.end
+        else:
+            spans.append([split.begin, split.end])
+    for begin, end in spans:
+        yield LogRange(begin, end, first_record(files, begin))
+
+
+class _FilteringMaker:
+    """Makes batches of `names` of the messages that pass a filter on the columns `looked_at`."""
+
+    def __init__(
+        self, schema: pa.Schema, names: Sequence[str], looked_at: Sequence[str], expression: pc.Expression | None
+    ) -> None:
+        self._expression = expression
+        self._asked = _FittingMaker(schema, names)
+        self._looked_at = _FittingMaker(schema, looked_at)
+
+    @property
+    def needs_bodies(self) -> bool:
+        return self._asked.needs_bodies or (self._expression is not None and self._looked_at.needs_bodies)
+
+    def batches(self, batch: MessageColumns) -> Iterator[pa.RecordBatch]:
+        """None of them empty."""
+        passing = batch if self._expression is None else batch.take(self._passing(batch))
+        yield from self._asked.batches(passing)
+
+    def _passing(self, batch: MessageColumns) -> Int64s:
+        found: list[Int64s] = [np.empty(0, np.int64)]
+        first = 0
+        for made in self._looked_at.batches(batch):
+            rows = pa.array(np.arange(first, first + made.num_rows))
+            found.append(made.append_column(_ROW, rows).filter(self._expression).column(_ROW).to_numpy())
+            first += made.num_rows
+        return np.concatenate(found)
+
+
+class _FittingMaker(BatchMaker):
+    """Makes batches with the types of the view."""
+
+    def __init__(self, schema: pa.Schema, names: Sequence[str]) -> None:
+        super().__init__(names, views=False)
+        self._fit = pa.schema([schema.field(name) for name in names])
+
+    def batches(self, batch: MessageColumns) -> Iterator[pa.RecordBatch]:
+        for made in super().batches(batch):
+            yield fitted(dict(zip(self.names, made.columns, strict=True)), self._fit)

@@ -1,0 +1,45 @@
+"""Who answers statements: DuckDB in this process, or Spark; with progress, and Ctrl-C ends what is asked."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from rmqctl.output.progress import progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+Ask = Callable[[str], "pa.Table"]
+"""Takes a statement and gives the rows of its answer; raises errors of the family."""
+
+
+@contextlib.contextmanager
+def asking_here(path: str, options: Mapping[str, str]) -> Iterator[Ask]:
+    """Asks the store at `path` in this process. `options` of the data source; errors as `embedded_sql`."""
+    from rmqctl.pipeline.embedded.embedded_sql import embedded_sql
+
+    with embedded_sql(path, options) as views:
+
+        def ask(statement: str) -> pa.Table:
+            with progress("querying", None, "bytes") as bar:
+                return views.answer(statement, bar.advance)
+
+        yield ask
+
+
+def asking_spark(session: SparkSession, path: str, options: Mapping[str, str]) -> Ask:
+    """Asks it in a session of Spark."""
+    from rmqctl.pipeline.engine.spark_job import run_job, uninterrupted
+    from rmqctl.pipeline.sql.sql import StoreSql
+
+    with uninterrupted():
+        views = StoreSql(session, path, options)
+
+    def ask(statement: str) -> pa.Table:
+        with progress("querying", None, "tasks") as bar:
+            return run_job(session, "rmqctl sql", lambda: views.answer(statement), bar.advance)
+
+    return ask
