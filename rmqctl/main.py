@@ -66,6 +66,7 @@ VERBS: dict[str, Verb] = {
     "serve": Verb("rmqctl.commands.serve:serve", "wire", "Name server and broker over a store."),
     "produce": Verb("rmqctl.commands.produce:produce", "wire", "Send messages to a broker."),
     "consume": Verb("rmqctl.commands.consume:consume", "wire", "Take messages from a broker."),
+    "mirror": Verb("rmqctl.commands.mirror:mirror", "wire", "A live master's log, copied as its slave does."),
     "completion": Verb("rmqctl.commands.completion:completion", "more", "Print a completion script for your shell."),
 }
 

@@ -13,6 +13,7 @@ from rmqctl.network.broker.tables.locks import QueueLocks
 from rmqctl.network.broker.tables.offsets import ConsumerOffsets
 from rmqctl.network.broker.tables.settings import settings_from_properties
 from rmqctl.network.broker.tables.topics import TopicTable
+from rmqctl.network.ha.slaves import Slaves
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import Caller, RequestError, Tell
 from rmqctl.network.topic_config import TopicConfig
@@ -60,6 +61,7 @@ class Broker:
         self.offsets = ConsumerOffsets(files, tell, is_written=self.is_writable)
         self.clients = ClientManager()
         self.locks = QueueLocks()
+        self.slaves = Slaves()
         self.topics.add_retry_topics({*self.groups.names(), *self.offsets.groups()})
         # finding out what belongs to a queue takes as long as reading a message of it
         self._views: dict[tuple[str, int], QueueView] = {}

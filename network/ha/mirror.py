@@ -30,11 +30,12 @@ class Timings(NamedTuple):
 
 class Following(NamedTuple):
     """What a mirror is asked for. `start`: the first report of a log that is to begin, None for WHOLE_LOG where nobody
-    knows whether the master still has that. `stop_at`: end with
-    all before this offset; `stop_when_quiet`: end when the master has nothing more. `acknowledges`: tell the master
-    what is on disk here."""
+    knows whether the master still has that. `master_begin`: where its log begins, 0 where nobody knows. `stop_at`: end
+    with all before this offset; `stop_when_quiet`: end when the master has nothing more. `acknowledges`: tell the
+    master what is on disk here."""
 
     start: int | None = None
+    master_begin: int = 0
     stop_at: int | None = None
     stop_when_quiet: bool = False
     acknowledges: bool = False
@@ -100,9 +101,8 @@ class Mirror:
         """One connection, to its good end. RemoteError where it breaks."""
         link = self._dial()
         try:
+            session = SlaveSession(self._first_report())
             self.connections += 1
-            request = self._first_report()
-            session = SlaveSession(request)
             link.send(session.report())
             self._follow(link, session, is_over)
         finally:
@@ -135,7 +135,7 @@ class Mirror:
             start = self._following.start
             return WHOLE_LOG if start is None else start
         # 0 would be the beginning of the last file
-        return self._log.compare_from() or WHOLE_LOG
+        return self._log.compare_from(self._following.master_begin if not self.connections else 0) or WHOLE_LOG
 
     def _take(self, offset: int, body: bytes) -> None:
         if offset == WHOLE_LOG:
@@ -170,8 +170,8 @@ class Mirror:
         if log.begin is None and following.start is None:
             raise RefusedError(
                 "the master sends nothing from 0 on: its log is empty, or begins behind that",
-                hint="name its remoting port with --broker, which tells where the log begins; or begin at its last file "
-                "with --from last-file",
+                hint="name its remoting port with --broker, which tells where the log begins; or begin at its last "
+                "file with --from last-file",
             )
         return following.stop_when_quiet
 
@@ -181,6 +181,6 @@ class Mirror:
             raise RefusedError(
                 f"the master has nothing behind {reached}, and the mirror has",
                 physical_offset=self._log.end,
-                hint="the master has lost its end, or removed files that are not here yet: keep this directory, which may "
-                "have messages that nobody else has, and begin a new mirror in another one",
+                hint="the master has lost its end, or removed files that are not here yet: keep this directory, which "
+                "may have messages that nobody else has, and begin a new mirror in another one",
             )

@@ -83,11 +83,19 @@ class MirrorLog:
         walked = walk_file(file, FrameSearch(file, file.size), begin, file.size, 0, None)
         return any(isinstance(record, StoredMessage) for record in walked)
 
-    def compare_from(self) -> int:
-        """From where a master has to send the log again, so that the end that is here is held against its log."""
-        begin = 0 if self.begin is None else self.begin
+    def compare_from(self, master_begin: int = 0) -> int:
+        """From where a master, whose log begins at `master_begin`, has to send it again, so that the end that is here
+        is held against its log. RefusedError where it has nothing of that end any more."""
+        begin = max(master_begin, 0 if self.begin is None else self.begin)
+        if self.end < begin or (self.end == begin != self.begin):
+            raise RefusedError(
+                f"the mirror ends at {self.end}, and the master has removed its log up to {begin}, so that nothing of "
+                "the two can be compared",
+                physical_offset=self.end,
+                hint="keep this directory, and begin a new mirror in another one",
+            )
         last = self._last_record if self._trail.last_record is None else self._trail.last_record
-        return max(begin, min(last, self.end, max(self.end, begin) - _COMPARED))
+        return max(begin, min(last, self.end - _COMPARED))
 
     def start_at(self, offset: int) -> None:
         """A new log begins here. RefusedError for what is no beginning of a file."""
@@ -174,7 +182,7 @@ class MirrorLog:
         path = self._log.path_of(start)
         if self.is_size_known or start != self.begin or start % size or self.end > blank_end:
             raise RefusedError(
-                f"a file of the master's log ends at {blank_end}, {size} bytes behind its beginning, not {self.file_size}",
+                f"a file of the master's log ends here, after {size} bytes, not {self.file_size}",
                 file=path,
                 physical_offset=blank_end,
                 hint="name the master's broker.conf with -c (mappedFileSizeCommitLog), or its port with --broker, and "
@@ -187,8 +195,8 @@ class MirrorLog:
         self._log.add_file(path, start).set_positions(size)
 
     def settle(self) -> None:
-        """The master's log ends at `end`: clear what a killed mirror has left behind it of a record that the master does
-        not have any more."""
+        """The master's log ends at `end`: clear what a killed mirror has left behind it of a record that the master
+        does not have any more."""
         if self._written_end > self.end and (file := self._log.find(self.end)) is not None:
             position = self.end - file.start_offset
             io.write_range(file.path, position, bytes(self._written_end - self.end))

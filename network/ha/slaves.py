@@ -1,13 +1,16 @@
-"""The slaves of a master, how far each has come, and puts that wait for them (DefaultHAService, GroupTransferService)."""
+"""A master's slaves, how far each has come, and puts that wait for them (DefaultHAService, GroupTransferService)."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 IN_SYNC_BYTES = 256 * 1024 * 1024
 """A slave that is no further behind counts as one that keeps up (haMaxGapNotInSync, haSlaveFallbehindMax)."""
+
+_RATE_SECONDS = 1.0
 
 
 class Slave:
@@ -19,6 +22,16 @@ class Slave:
         self.acknowledged = -1
         self.next_offset = -1
         self.sent = 0
+        self._before = (time.monotonic(), 0)
+        self._rate = 0
+
+    def bytes_per_second(self) -> int:
+        """Bytes of the log a second, over the last few seconds before somebody asked."""
+        (at, sent), now = self._before, time.monotonic()
+        if now - at >= _RATE_SECONDS:
+            self._rate = round((self.sent - sent) / (now - at))
+            self._before = (now, self.sent)
+        return self._rate
 
 
 class _Wait(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqctl.network.nameserver.register import registered_topics
-from rmqctl.network.nameserver.routes import RouteTable
+from rmqctl.network.nameserver.routes import MASTER_ID, RouteTable
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
@@ -125,11 +125,17 @@ def register_broker(server: NameServer, request: RemotingCommand, caller: Caller
         is_compressed=fields.flag(request, "compressed"),
         crc=fields.integer(request, "bodyCrc32", 0),
     )
-    server.routes.register(cluster, name, broker_id, address, topics, server.clock())
+    known = server.routes.find(name)
+    has_slaves = known is not None and known.ha_address(caller) is not None
+    ha_address = request.fields.get("haServerAddr", "")
+    now = server.clock()
+    server.routes.register(cluster, name, broker_id, address, topics, now, ha_address=ha_address, has_slaves=has_slaves)
     master = server.routes.find(name)
     answer = {}
-    if broker_id and master is not None and 0 in master.addresses:
-        answer = {"masterAddr": master.addresses[0]}
+    if broker_id and master is not None and MASTER_ID in (addresses := master.address_table(caller)):
+        answer = {"masterAddr": addresses[MASTER_ID]}
+        if (ha := master.ha_address(caller)) is not None:
+            answer["haServerAddr"] = ha
     return RemotingCommand(ResponseCode.SUCCESS, answer)
 
 

@@ -57,6 +57,7 @@ Examples:
   mqadmin topicList -n 127.0.0.1:9876
   rmqctl serve -s /data/store --listen 127.0.0.1:0 --namesrv 127.0.0.1:0 --json
   rmqctl serve -s /tmp/new --writable --create --metrics 127.0.0.1:9090
+  rmqctl serve -s /data/store --writable --ha-listen 127.0.0.1:10912
 
 Without --writable not one byte of the store changes: what clients commit is kept in memory, what they send is refused.
 There is no authentication: whoever reaches the ports can read all messages, and with --writable send and delete.
@@ -70,6 +71,8 @@ that is said on stderr is JSON, one object a line."""
               help="Where the name server listens.")  # fmt: skip
 @click.option("--metrics", type=ADDRESS, metavar="HOST:PORT",
               help="Where GET /metrics gives numbers for Prometheus; nowhere if not given.")  # fmt: skip
+@click.option("--ha-listen", type=ADDRESS, metavar="HOST:PORT",
+              help="Where slaves and `rmqctl mirror` follow the log; nowhere if not given.")  # fmt: skip
 @click.option("--writable", is_flag=True, help="Be a whole broker: producers, offsets, retries, delays, transactions.")
 @click.option("--create", is_flag=True, help="With --writable: make a new store if there is none.")
 @click.option("--clean", is_flag=True, help="With --writable: remove expired files, as a broker does.")
@@ -80,6 +83,7 @@ def serve(
     listen: tuple[str, int],
     namesrv: tuple[str, int],
     metrics: tuple[str, int] | None,
+    ha_listen: tuple[str, int] | None,
     writable: bool,
     create: bool,
     clean: bool,
@@ -105,9 +109,15 @@ def serve(
             tell(f"anybody who reaches {host} can {doing}: there is no authentication")
     if metrics is not None and not is_loopback(metrics[0]):
         tell(f"anybody who reaches {metrics[0]} can read the page of metrics, which has no text of the store")
+    if ha_listen is not None and not is_loopback(ha_listen[0]):
+        tell(f"anybody who reaches {ha_listen[0]} can copy the whole log: there is no authentication")
     with contextlib.ExitStack() as taken:
+
+        def take(address: tuple[str, int] | None) -> socket.socket | None:
+            return None if address is None else taken.enter_context(bound(*address))
+
         name_server_on, broker_on = taken.enter_context(bound(*namesrv)), taken.enter_context(bound(*listen))
-        sockets = _Sockets(name_server_on, broker_on, None if metrics is None else taken.enter_context(bound(*metrics)))
+        sockets = _Sockets(name_server_on, broker_on, take(metrics), take(ha_listen))
         if writable:
             _serve_writable(store, identity, properties, sockets, output, tell, create, clean)
         else:
@@ -121,6 +131,7 @@ class _Sockets(NamedTuple):
     name_server: socket.socket
     broker: socket.socket
     metrics: socket.socket | None
+    slaves: socket.socket | None
 
 
 def _teller(output: Output) -> Callable[[str], None]:
@@ -196,11 +207,13 @@ def _run(broker: Broker, sockets: _Sockets, output: Output, tell: Callable[[str]
     def ready(at: Ready) -> None:
         if output.is_json:
             places = {"namesrv": at.namesrv, "broker": at.broker, "writable": broker.is_writable}
-            output.record(places if at.metrics is None else {**places, "metrics": at.metrics})
+            more = {"metrics": at.metrics, "slaves": at.slaves}
+            output.record(places | {name: place for name, place in more.items() if place is not None})
         else:
             how = "writable" if broker.is_writable else "read-only"
             page = "" if at.metrics is None else f", metrics at http://{at.metrics}/metrics"
-            output.text(f"name server {at.namesrv}, broker {at.broker}, {how}{page}")
+            slaves = "" if at.slaves is None else f", for slaves {at.slaves}"
+            output.text(f"name server {at.namesrv}, broker {at.broker}{slaves}, {how}{page}")
         output.flush()
 
     async def run() -> None:
@@ -216,6 +229,7 @@ def _run(broker: Broker, sockets: _Sockets, output: Output, tell: Callable[[str]
             ready,
             end.wait,
             metrics_on=sockets.metrics,
+            slaves_on=sockets.slaves,
             watched=watched,
         )
 

@@ -26,6 +26,13 @@ class BrokerSettings(NamedTuple):
     transaction_check_interval: int = 30_000
     flush_consumer_offset_interval: int = 5000
     flush_delay_offset_interval: int = 10_000
+    slave_timeout: int = 3000
+    in_sync_replicas: int = 1
+
+    @property
+    def slaves_to_wait_for(self) -> int:
+        """How many slaves have to have a message of a SYNC_MASTER; inSyncReplicas counts the master."""
+        return max(1, self.in_sync_replicas - 1)
 
 
 _NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}
