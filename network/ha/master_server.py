@@ -46,7 +46,7 @@ class MasterServer:
         self._taken = taken
         self._lock = threading.Lock()
         self._connections: set[SlaveConnection] = set()
-        self._is_closing = False
+        self._closing = threading.Event()
         slaves.wake = self._wake
         self._thread = threading.Thread(target=self._accept, name="rmqctl-slaves", daemon=True)
 
@@ -55,18 +55,18 @@ class MasterServer:
         self._thread.start()
 
     def _accept(self) -> None:
-        while not self._is_closing:
+        while not self._closing.is_set():
             try:
                 peer, address = self._taken.accept()
             except OSError:
-                if self._is_closing:
+                if self._closing.is_set():
                     return
                 # out of descriptors, or a peer that is gone already
                 time.sleep(self.limits.look)
                 continue
             remote = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
             with self._lock:
-                is_one_too_many = self._is_closing or len(self._connections) >= self.limits.connections
+                is_one_too_many = self._closing.is_set() or len(self._connections) >= self.limits.connections
                 if not is_one_too_many:
                     connection = SlaveConnection(self, peer, remote)
                     self._connections.add(connection)
@@ -88,7 +88,7 @@ class MasterServer:
 
     def close(self) -> None:
         """Take no more slaves, and end the connections of those that are here."""
-        self._is_closing = True
+        self._closing.set()
         with contextlib.suppress(OSError):
             # wakes the thread that accepts, which a close alone does not
             self._taken.shutdown(socket.SHUT_RDWR)

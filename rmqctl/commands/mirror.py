@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -105,7 +105,7 @@ def _bar(label: str, total: int | None) -> Iterator[Progress]:
 def _ended_by_signals() -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C or SIGTERM has come; the second one ends the command as ever."""
     over = threading.Event()
-    before = {}
+    before: dict[signal.Signals, Any] = {}
 
     def end(number: int, frame: object) -> None:
         over.set()
