@@ -61,6 +61,7 @@ class Mirror:
         self._tell = tell
         self._on_bytes = on_bytes
         self._heard = 0.0
+        self._is_told = False
         self.received = 0
         self.connections = 0
         self.lost: RemoteError | None = None
@@ -87,7 +88,9 @@ class Mirror:
                     if time.monotonic() - self._heard >= timings.give_up:
                         self.lost = error
                         return
-                    self._tell(f"{error}; trying again")
+                    if not self._is_told:
+                        self._tell(f"{error}; trying again for {timings.give_up:g} s")
+                    self._is_told = True
                 self._wait(timings.retry, is_over)
         finally:
             self._log.close()
@@ -111,16 +114,17 @@ class Mirror:
 
     def _follow(self, link: Link, session: SlaveSession, is_over: Callable[[], bool]) -> None:
         log, timings, acknowledges = self._log, self._following.timings, self._following.acknowledges
-        reported_at = flushed_at = self._heard = time.monotonic()
+        reported_at = flushed_at = heard = time.monotonic()
         reported = log.flushed
         while not is_over() and not self._is_reached(session):
             data = link.receive(timings.look)
             now = time.monotonic()
             if data:
-                self._heard = now
+                heard = self._heard = now
+                self._is_told = False
                 for transfer in session.received(data):
                     self._take(transfer.physical_offset, transfer.body)
-            elif now - self._heard >= timings.silence:
+            elif now - heard >= timings.silence:
                 raise RemoteError(f"the master was silent for {timings.silence:g} s")
             if acknowledges or log.end - log.flushed >= _UNFLUSHED or now - flushed_at >= timings.flush:
                 log.flush()

@@ -7,8 +7,9 @@ import os
 from rmqctl.formats.errors import CorruptError, RefusedError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.ha.trail import Trail
+from rmqctl.network.ha.whole_records import whole_records
 from rmqctl.store.commitlog.frame_search import FrameSearch
-from rmqctl.store.commitlog.walk import Blank, Progress, walk_file
+from rmqctl.store.commitlog.walk import Progress, walk_file
 from rmqctl.store.files import io
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
@@ -27,7 +28,7 @@ class MirrorLog:
 
     `begin`: physical offset of its first byte, None for a log that is to begin. `end`: behind the last byte that is
     known to be the master's; what a killed mirror has left behind it is kept as far as the master says the same.
-    `flushed`: all before it is on disk.
+    `flushed`: all before it is on disk. `has_changed`: whether anything was written since it is open.
     """
 
     def __init__(self, log: MappedFileQueue, file_size: int | None, progress: Progress | None = None) -> None:
@@ -39,6 +40,7 @@ class MirrorLog:
         self.file_size = log.file_size = file_size or log.file_size or DEFAULT_FILE_SIZE
         self.begin = log.files[0].start_offset if log.files else None
         self._trail = Trail()
+        self.has_changed = False
         self._descriptor: int | None = None
         self._place = -1
         self.end = self.flushed = self._last_record = max(0, log.min_offset)
@@ -52,13 +54,11 @@ class MirrorLog:
             self._trail.begin(self.end)
             return
         self.end = self._last_record = file.start_offset
-        for record in walk_file(file, FrameSearch(file, file.size), 0, file.size, 0, progress):
-            if not isinstance(record, StoredMessage | Blank):
-                break
-            self.end, self._last_record = record.end, record.physical_offset
-        # a record before the last file's first one was flushed before that was made
-        self._written_end = file.start_offset + end_of_nonzero(file.descriptors, file.path, 0, file.size)
-        self._written_end = max(self._written_end, self.end)
+        written = end_of_nonzero(file.descriptors, file.path, 0, file.size)
+        for begin, end in whole_records(file, written, progress):
+            self.end, self._last_record = file.start_offset + end, file.start_offset + begin
+        # what is before the last file was flushed before that was made
+        self._written_end = max(file.start_offset + written, self.end)
         self.flushed = file.start_offset
         self._trail.begin(self.end)
 
@@ -79,8 +79,8 @@ class MirrorLog:
         file = self._log.find(self.end)
         if file is None:
             return False
-        begin = self.end - file.start_offset
-        walked = walk_file(file, FrameSearch(file, file.size), begin, file.size, 0, None)
+        begin, end = self.end - file.start_offset, min(self._written_end - file.start_offset, file.size)
+        walked = walk_file(file, FrameSearch(file, end), begin, end, 0, None)
         return any(isinstance(record, StoredMessage) for record in walked)
 
     def compare_from(self, master_begin: int = 0) -> int:
@@ -151,6 +151,7 @@ class MirrorLog:
             self._open(start)
         assert self._descriptor is not None
         path = self._log.path_of(start)
+        self.has_changed = True
         io.write_at(self._descriptor, path, offset - start, part)
         self.end = offset + len(part)
         self._written_end = max(self._written_end, self.end)
@@ -169,6 +170,7 @@ class MirrorLog:
             self._descriptor = None
         path = self._log.path_of(start)
         if self._log.find(start) is None:
+            self.has_changed = True
             self._log.create_file(start).set_positions(self.file_size)
             io.flush_directory(path.parent)
         self._descriptor, self._place = io.open_for_writing(path), start
@@ -199,6 +201,7 @@ class MirrorLog:
         does not have any more."""
         if self._written_end > self.end and (file := self._log.find(self.end)) is not None:
             position = self.end - file.start_offset
+            self.has_changed = True
             io.write_range(file.path, position, bytes(self._written_end - self.end))
             self._written_end = self.end
 

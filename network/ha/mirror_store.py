@@ -42,7 +42,7 @@ class CompletedMirror:
 
 class MirrorStore:
     """A directory that is ours while the mirror goes on: locked, and marked with `abort`, so that no broker takes it
-    for whole. `was_whole`: whether it was a store at rest before. A context manager."""
+    for whole. A context manager."""
 
     def __init__(self, root: Path, config: StoreConfig, progress: Progress | None = None) -> None:
         """A missing or empty directory becomes a store without messages; an earlier mirror, or a copy of the master's
@@ -59,12 +59,12 @@ class MirrorStore:
         try:
             for directory in self.layout.commitlog:
                 io.make_directories(directory, flushed=True)
-            self.was_whole = not self.layout.abort.exists()
+            self._was_whole = not self.layout.abort.exists()
             log = MappedFileQueue(self.layout.commitlog, config.mapped_file_size_commit_log, self._descriptors)
             log.load()
             log.is_shared = False
             self.log = MirrorLog(log, config.mapped_file_size_commit_log, progress)
-            if self.was_whole:
+            if self._was_whole:
                 io.write_whole(self.layout.abort, str(os.getpid()).encode("ascii"))
         except BaseException:
             self._release()
@@ -80,14 +80,16 @@ class MirrorStore:
     def __exit__(self, *_: object) -> None:
         try:
             self.log.close()
+            if self.is_as_it_was:
+                io.remove(self.layout.abort)
+                io.flush_directory(self.layout.root)
         finally:
             self._release()
 
-    def leave_as_it_was(self) -> None:
-        """Nothing was written: take our mark back."""
-        if self.was_whole:
-            io.remove(self.layout.abort)
-            io.flush_directory(self.layout.root)
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether nothing was written into a store that was at rest: our mark is taken back then."""
+        return self._was_whole and not self.log.has_changed
 
 
 def complete(root: Path, config: StoreConfig, tell: Tell, progress: Progress | None = None) -> CompletedMirror:

@@ -135,9 +135,7 @@ def _follow(
             mirror.run(is_over)
         if tables is not None:
             tables.finish()
-        is_as_it_was = not mirror.received and store.was_whole and tables is None
-        if is_as_it_was:
-            store.leave_as_it_was()
+        is_as_it_was = store.is_as_it_was and tables is None
         place = f"[{master[0]}]:{master[1]}" if ":" in master[0] else f"{master[0]}:{master[1]}"
         report = MirrorReport(
             place, str(root), log.begin or 0, log.end, mirror.received, mirror.connections,
