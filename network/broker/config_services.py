@@ -167,7 +167,7 @@ SERVICES: dict[int, Service[Broker]] = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Service(get_all_group_config, "all groups"),
     RequestCode.GET_ALL_CONSUMER_OFFSET: Service(get_all_consumer_offset, "offsets of all groups, as in memory"),
     RequestCode.GET_ALL_DELAY_OFFSET: Service(get_all_delay_offset, "delivered delay levels, as in the store"),
-    RequestCode.GET_BROKER_CONFIG: Service(get_broker_config, "what the broker.conf says, and sizes of the files; no defaults"),
+    RequestCode.GET_BROKER_CONFIG: Service(get_broker_config, "what the broker.conf says, and sizes of files"),
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Service(get_system_topics, "topics of the broker's own"),
     RequestCode.GET_BROKER_RUNTIME_INFO: Service(get_runtime_info, "every key of 5.3.3; rates are 0", is_slow=True),
     RequestCode.GET_BROKER_HA_STATUS: Service(get_ha_status, "slaves, and how far each has come"),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.network.ha.log_source import LogSource, LogStretch
 from rmqctl.network.ha.protocol import BATCH, ReportDecoder, encode_transfer_head
+from rmqctl.network.ha.slave_session import WHOLE_LOG
 from rmqctl.network.ha.slaves import Slave, Slaves
 from rmqctl.network.remoting.services import Tell
 
@@ -142,6 +143,8 @@ class SlaveConnection:
         tell, remote = self._server.tell, self._slave.remote
         try:
             self._serve()
+        except ConnectionError:
+            pass  # a slave may go whenever it likes
         except (OSError, UnreadableError) as error:
             if not self._is_closing:
                 tell(f"slave {remote}: {error}")
@@ -190,7 +193,7 @@ class SlaveConnection:
         end = source.end()
         if slave.next_offset == -1:
             slave.next_offset = source.last_file() if offset == 0 else offset
-            if offset > end:
+            if offset > max(end, WHOLE_LOG):
                 self._server.tell(f"slave {slave.remote} wants the log from {offset} on, which ends at {end}")
         # what nobody has cannot have arrived
         self._server.slaves.acknowledge(slave, min(offset, end))

@@ -1,4 +1,4 @@
-"""A mirror is the master's log byte for byte, whatever breaks on the way; and never has a byte that the master has not."""
+"""A mirror is its master's log byte for byte, whatever breaks on the way, and never has a byte that it has not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.network.ha.mirror import Following, Mirror
 from rmqctl.network.ha.protocol import encode_transfer_head
 from rmqctl.store.files import io
-from tests.goldens import GoldenStore, tree_state
+from tests.goldens import golden, tree_state
 from tests.network.ha.masters import TIMINGS, Master, MasterLink, content, follow, opened
 from tests.quick import every
 from tests.store.files.crashing import crashed, recorded
@@ -21,14 +21,16 @@ FILE_SIZE = 262144
 """Of the golden store `clean`."""
 
 
-def _log(store: Path) -> bytes:
-    return content(store / "commitlog")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A log of nine files."""
+    return content(golden("clean", tmp_path_factory.mktemp("goldens")) / "commitlog")
 
 
-@pytest.fixture
-def log(golden_store: GoldenStore) -> bytes:
-    """The first three files of a log, up to the end of a message in the third."""
-    return _log(golden_store("clean"))[:601709]
+@pytest.fixture(scope="module")
+def log(whole: bytes) -> bytes:
+    """The first three files of it, up to the end of a message in the third."""
+    return whole[:601709]
 
 
 @pytest.fixture
@@ -88,8 +90,7 @@ def test_pages_that_a_power_cut_took_are_fetched_again(log: bytes, mirror: Path)
     assert content(mirror) == _padded(log)
 
 
-def test_it_goes_on_when_the_master_has_rolled_and_cleaned(golden_store: GoldenStore, mirror: Path) -> None:
-    whole = _log(golden_store("clean"))
+def test_it_goes_on_when_the_master_has_rolled_and_cleaned(whole: bytes, mirror: Path) -> None:
     follow(Master(whole[:601709], FILE_SIZE), mirror)
     cleaned = Master(whole[2 * FILE_SIZE : 2135612], FILE_SIZE, begin=2 * FILE_SIZE)
     follow(cleaned, mirror, Following(start=1, master_begin=cleaned.begin, stop_when_quiet=True))
@@ -99,13 +100,12 @@ def test_it_goes_on_when_the_master_has_rolled_and_cleaned(golden_store: GoldenS
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_gap_is_refused(golden_store: GoldenStore, mirror: Path, known: bool) -> None:
-    whole = _log(golden_store("clean"))
+def test_a_gap_is_refused(whole: bytes, mirror: Path, known: bool) -> None:
     follow(Master(whole[:601709], FILE_SIZE), mirror)
     before = tree_state(mirror)
     cleaned = Master(whole[4 * FILE_SIZE : 2135612], FILE_SIZE, begin=4 * FILE_SIZE)
+    begin = cleaned.begin if known else 0
     with pytest.raises(RefusedError) as refused:
-        begin = cleaned.begin if known else 0
         follow(cleaned, mirror, Following(start=1, master_begin=begin, stop_when_quiet=True))
     assert "new mirror in another one" in (refused.value.hint or "")
     assert tree_state(mirror) == before
