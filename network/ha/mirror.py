@@ -43,8 +43,9 @@ class Following(NamedTuple):
 
 
 class Mirror:
-    """One mirror on its way. `received`: new bytes; `connections`: how many it has had. `lost`: why it ended before
-    somebody ended it, None if it did not."""
+    """One mirror on its way. `received`: new bytes; `connections`: how many it has had. `is_confirmed`: whether the
+    master has sent all of the end again that was here before. `lost`: why it ended before somebody ended it, None if it
+    did not."""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Mirror:
         self._is_told = False
         self.received = 0
         self.connections = 0
+        self.is_confirmed = False
         self.lost: RemoteError | None = None
 
     def run(self, is_over: Callable[[], bool]) -> None:
@@ -147,6 +149,7 @@ class Mirror:
         if self._log.begin is None:
             self._log.start_at(offset)
         new = self._log.take(offset, body)
+        self.is_confirmed = self.is_confirmed or offset + len(body) >= self._log.end
         if new:
             self.received += new
             self._on_bytes(new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,52 +18,66 @@ from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.store_files import StoreFiles
 
 SECONDS = 10.0
-"""Between two looks: a master that is about to die is not asked once too late."""
+"""Between two times: a master that is about to die is not asked once too late."""
+_LOOK_SECONDS = 0.5
 
 
 class ConfigFollower:
-    """Fetches the tables now and then, in a thread of its own. `written`: names of the files that are there by now."""
+    """Fetches the tables now and then, in a thread of its own, and writes them once the mirror is known to be this
+    master's."""
 
-    def __init__(self, broker: MasterBrokerClient, directory: Path, tell: Tell, seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        broker: MasterBrokerClient,
+        directory: Path,
+        tell: Tell,
+        may_write: Callable[[], bool],
+        seconds: float = SECONDS,
+    ) -> None:
         self._broker = broker
         self._directory = directory
         self._tell = tell
+        self._may_write = may_write
         self._seconds = seconds
-        self._last: dict[str, dict[Any, Any]] = {}
+        self._fetched: dict[str, dict[Any, Any]] = {}
+        self._written: dict[str, dict[Any, Any]] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rmqctl-mirror-config", daemon=True)
         self._has_failed = False
-        self.failure: RmqctlError | None = None
-        self.written: set[str] = set()
+        self._failure: RmqctlError | None = None
 
     def start(self) -> None:
-        """Fetch them now, and from now on. RemoteError where they cannot be had now; WriteFailedError."""
-        self._fetch()
+        """Fetch them now, and from now on. RemoteError where they cannot be had now."""
+        self._fetched = self._broker.tables()
         self._thread.start()
 
-    def _fetch(self) -> None:
-        for name, content in self._broker.tables().items():
-            if self._last.get(name) != content:
-                write_config(self._directory / name, content)
-                self._last[name] = content
-                self.written.add(name)
-
     def _run(self) -> None:
-        while not self._ended.wait(self._seconds):
-            self._fetch_or_tell()
+        fetched_at = time.monotonic()
+        while not self._ended.wait(min(_LOOK_SECONDS, self._seconds)):
+            if time.monotonic() - fetched_at >= self._seconds:
+                fetched_at = time.monotonic()
+                self._fetch()
+            try:
+                self._write()
+            except RmqctlError as error:
+                # a disk that is full: whoever ends the mirror raises it
+                self._failure = error
+                return
 
-    def _fetch_or_tell(self) -> None:
+    def _fetch(self) -> None:
         try:
-            self._fetch()
+            self._fetched = self._broker.tables()
             self._has_failed = False
         except RemoteError as error:
             if not self._has_failed:
-                self._tell(f"topics, groups and offsets are those of before: {error}")
+                self._tell(f"topics, groups and offsets stay those of before: {error}")
             self._has_failed = True
-        except RmqctlError as error:
-            # a disk that is full: whoever ends the mirror raises it
-            self.failure = error
-            self._ended.set()
+
+    def _write(self) -> None:
+        for name, content in self._fetched.items() if self._may_write() else ():
+            if self._written.get(name) != content:
+                write_config(self._directory / name, content)
+                self._written[name] = content
 
     def stop(self) -> None:
         """Fetch them no more."""
@@ -73,10 +88,10 @@ class ConfigFollower:
     def finish(self) -> None:
         """Fetch them once more, if the master is still there. Raises what went wrong with writing them."""
         self.stop()
-        if self.failure is None:
-            self._fetch_or_tell()
-        if self.failure is not None:
-            raise self.failure
+        if self._failure is not None:
+            raise self._failure
+        self._fetch()
+        self._write()
 
 
 def set_back(files: StoreFiles) -> int:

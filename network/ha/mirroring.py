@@ -124,14 +124,14 @@ def _follow(
     following = _following(facts, wish)
     with MirrorStore(root, config) as store, contextlib.ExitStack() as closing:
         log = store.log
-        tables = None
-        if broker is not None:
-            tables = ConfigFollower(broker, store.layout.config, tell)
-            tables.start()
-            closing.callback(tables.stop)
         total = None if following.stop_at is None else max(0, following.stop_at - log.end)
         with bar("following", total) as advance:
             mirror = Mirror(log, dial, following, tell, advance)
+            tables = None
+            if broker is not None:
+                tables = ConfigFollower(broker, store.layout.config, tell, lambda: mirror.is_confirmed)
+                tables.start()
+                closing.callback(tables.stop)
             mirror.run(is_over)
         if tables is not None:
             tables.finish()
