@@ -65,7 +65,7 @@ class Mirror:
         self._is_told = False
         self.received = 0
         self.connections = 0
-        self.is_confirmed = False
+        self.is_confirmed = log.begin is None
         self.lost: RemoteError | None = None
 
     def run(self, is_over: Callable[[], bool]) -> None:

@@ -159,8 +159,8 @@ def _drive(tools: Toolchain, scratch: Path, arguments: Sequence[str | Path], sec
     return done.stdout + done.stderr
 
 
-def java_command(tools: Toolchain, scratch: Path) -> list[str | Path]:
-    """What the driver is started with; its own arguments follow."""
+def java_command(tools: Toolchain, scratch: Path, main: str = "rmqctl.interop.Main") -> list[str | Path]:
+    """What the driver, or another program of ours, is started with; its own arguments follow."""
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
     options = [
         "-Xmx512m",
@@ -172,7 +172,7 @@ def java_command(tools: Toolchain, scratch: Path) -> list[str | Path]:
         f"-Duser.home={scratch}",
         f"-Djava.io.tmpdir={scratch}",
     ]
-    return [tools.java, *options, "-cp", tools.classpath, "rmqctl.interop.Main"]
+    return [tools.java, *options, "-cp", tools.classpath, main]
 
 
 def write_properties(path: Path, settings: Mapping[str, str]) -> Path:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop.harness import java_command, write_properties
-from tests.interop.toolchain import toolchain
+from tests.interop.toolchain import brokers, toolchain
 from tests.processes import start
 
 SETTINGS = {
@@ -77,11 +77,27 @@ def replica(
     port = port or free_port()
     own = {"store.brokerRole": role, "store.haListenPort": str(port)}
     settings = write_properties(scratch / "replica.properties", SETTINGS | own | dict(more or {}))
-    command = [*java_command(toolchain(version), scratch), "replica", store, settings]
+    with _running([*java_command(toolchain(version), scratch), "replica", store, settings], port) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def broker(store: Path, settings: Mapping[str, str]) -> Iterator[Replica]:
+    """A whole broker of 5.3.3 over the store at `store`, with a broker.conf of these `settings`."""
+    scratch = store.with_name(store.name + "-java")
+    scratch.mkdir(exist_ok=True)
+    conf = scratch / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="ascii")
+    command = [*java_command(brokers("5.3.3"), scratch, "rmqctl.brokers.Broker"), store, conf]
+    with _running(command, int(settings["haListenPort"])) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def _running(command: list[str | Path], port: int) -> Iterator[Replica]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with start(command, seconds=LIMIT, **pipes) as process:
         log: list[str] = []
-        assert process.stderr is not None
         reading = threading.Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
         reading.start()
         try:

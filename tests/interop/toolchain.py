@@ -75,6 +75,16 @@ def clients(version: str) -> Toolchain:
     return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
 
 
+def brokers(version: str) -> Toolchain:
+    """A whole broker of `version`, of which there are jars for 5.3.3 only, with our program that runs it."""
+    label = f"broker-{version}"
+    java = _java()
+    with _locked(cache_folder()) as cache:
+        jars = _jars(label, cache)
+        classes = _compiled(f"classes-{label}", list((SOURCES / "brokers").rglob("*.java")), cache, jars, java)
+    return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
+
+
 def cache_folder() -> Path:
     """Where jars and classes are kept: RMQCTL_INTEROP_CACHE, else .interop in the repository, which git ignores."""
     given = os.environ.get("RMQCTL_INTEROP_CACHE")

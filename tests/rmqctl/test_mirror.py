@@ -154,6 +154,7 @@ def _until(holds: Any) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.thorough
 def test_a_master_that_dies_leaves_a_whole_store(tmp_path: Path) -> None:
     with serving(tmp_path / "master", "--writable", "--create", "--ha-listen", ANY) as served:
         assert served.slaves is not None

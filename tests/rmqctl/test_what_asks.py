@@ -87,6 +87,7 @@ NOTHING = {
     "diff": "looks",
     "serve": "looks; with --writable clients change what they may change at any broker",
     "produce": "adds",
+    "mirror": "makes a store, or goes on with one that has the same messages",
     "consume": "looks, and commits where it is asked to",
     "completion": "prints",
 }
