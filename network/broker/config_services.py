@@ -76,6 +76,15 @@ def get_all_delay_offset(broker: Broker, request: RemotingCommand, caller: Calle
     return _body(content if isinstance(content, dict) else bean(dataVersion=NO_VERSION, offsetTable={}))
 
 
+def get_all_request_mode(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Which groups pop, as the store has it: slaves of 5.x ask."""
+    try:
+        content = read_config(broker.files.layout.config / "messageRequestMode.json")
+    except (CorruptError, UnreadableError) as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    return _body(content if isinstance(content, dict) else bean(messageRequestModeMap={}))
+
+
 def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """What the broker.conf says, what it is called here and how long files are, for those who make some of the same
     sizes; other defaults that nobody set are not among it."""
@@ -167,6 +176,7 @@ SERVICES: dict[int, Service[Broker]] = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Service(get_all_group_config, "all groups"),
     RequestCode.GET_ALL_CONSUMER_OFFSET: Service(get_all_consumer_offset, "offsets of all groups, as in memory"),
     RequestCode.GET_ALL_DELAY_OFFSET: Service(get_all_delay_offset, "delivered delay levels, as in the store"),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Service(get_all_request_mode, "groups that pop, as in the store"),
     RequestCode.GET_BROKER_CONFIG: Service(get_broker_config, "what the broker.conf says, and sizes of files"),
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Service(get_system_topics, "topics of the broker's own"),
     RequestCode.GET_BROKER_RUNTIME_INFO: Service(get_runtime_info, "every key of 5.3.3; rates are 0", is_slow=True),

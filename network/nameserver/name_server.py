@@ -158,8 +158,8 @@ def query_data_version(server: NameServer, request: RemotingCommand, caller: Cal
 
 
 def delete_topic(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
-    """A topic goes with the brokers that have it: nothing is to be done here."""
-    fields.text(request, "topic")
+    """Other brokers have a topic no more; our own knows by itself."""
+    server.routes.remove_topic(fields.text(request, "topic"))
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
@@ -176,6 +176,8 @@ SERVICES: dict[int, Service[NameServer]] = {
     RequestCode.REGISTER_BROKER: Service(register_broker, "another broker and its topics, for 120 s"),
     RequestCode.UNREGISTER_BROKER: Service(unregister_broker, "another broker leaves"),
     RequestCode.QUERY_DATA_VERSION: Service(query_data_version, "always changed: no versions are kept"),
-    RequestCode.DELETE_TOPIC_IN_NAMESRV: Service(delete_topic, "0: routes are those of the brokers"),
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: Service(
+        delete_topic, "other brokers have it no more; our own knows by itself"
+    ),
     RequestCode.BROKER_HEARTBEAT: Service(broker_heartbeat, "another broker is still there"),
 }

@@ -103,7 +103,8 @@ class RouteTable:
         if broker_id == MASTER_ID:
             broker.ha_address = lambda caller: ha_address or None
         if broker_id == min(broker.addresses):
-            broker.topics = topics
+            # a broker of 5.x tells only of those that have changed, between the times that it tells of all
+            broker.topics = {**broker.topics, **topics}
 
     def heard(self, name: str, address: str, now: int) -> None:
         """A broker that registered before is still there."""
@@ -121,6 +122,11 @@ class RouteTable:
         broker.heard_at.pop(broker_id, None)
         if not broker.addresses and broker.own_address is None:
             del self._brokers[name]
+
+    def remove_topic(self, topic: str) -> None:
+        """Other brokers have a topic no more; one that has it after all tells so again."""
+        for broker in self._brokers.values():
+            broker.topics = {name: config for name, config in broker.topics.items() if name != topic}
 
     def expire(self, now: int) -> None:
         """Forget brokers that were silent for too long."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,14 +136,14 @@ def test_the_master_tells_of_itself_and_of_its_slaves(broker: Writing) -> None:
     assert "mappedFileSizeCommitLog=1048576\n" in config
 
 
-def _register(server: NameServer, name: str, broker_id: int, ha: str) -> RemotingCommand:
+def _register(server: NameServer, name: str, broker_id: int, ha: str, body: bytes = b"") -> RemotingCommand:
     fields = {
         "brokerName": name, "clusterName": "DefaultCluster", "brokerId": str(broker_id),
         "brokerAddr": f"10.0.0.1:{broker_id}",
         "haServerAddr": ha,
     }  # fmt: skip
     reply = Processor(server, SERVICES, lambda line: None).reply(
-        RemotingCommand(RequestCode.REGISTER_BROKER, fields), Peer()
+        RemotingCommand(RequestCode.REGISTER_BROKER, fields, body), Peer()
     )
     assert isinstance(reply, RemotingCommand)
     return reply
@@ -166,6 +167,20 @@ def test_slaves_learn_from_the_name_server_where_the_log_is(broker: Writing) -> 
     # masters and slaves of others
     assert _register(server, "b", 0, "10.0.0.1:9").fields == {}
     assert _register(server, "b", 1, "10.0.0.1:8").fields == {"haServerAddr": "10.0.0.1:9", "masterAddr": "10.0.0.1:0"}
+
+
+def test_a_broker_may_tell_of_one_topic_at_a_time(broker: Writing) -> None:
+    server = NameServer(lambda: broker.now)
+    for topic in ("First", "Second"):
+        table = {topic: {"topicName": topic, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}}
+        body = {"topicConfigSerializeWrapper": {"topicConfigTable": table}}
+        _register(server, "b", 0, "", json.dumps(body).encode())
+    found = server.routes.find("b")
+    assert found is not None
+    assert sorted(found.topic_table()) == ["First", "Second"]
+    delete = RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "First"})
+    Processor(server, SERVICES, lambda line: None).reply(delete, Peer())
+    assert sorted(found.topic_table()) == ["Second"]
 
 
 def test_without_slaves_the_name_is_taken(broker: Writing) -> None:
