@@ -82,15 +82,18 @@ async def serve(
     try:
         own = await brokers.listen_on(broker_on)
         broker.identity = identity = broker.identity._replace(host=own[0], port=own[1])
-        if slaves_on is not None:
-            master = await _serve_slaves(broker, brokers, slaves_on, own, tell)
-            identity = broker.identity
         name_server.routes.add_own(
-            identity.cluster, identity.name, identity.address, broker.topics.routes, identity.ha_address
+            identity.cluster,
+            identity.name,
+            identity.address,
+            broker.topics.routes,
+            lambda caller: broker.identity.ha_address(caller),
         )
         at = await name_servers.listen_on(name_server_on)
         name_server.port = at[1]
         await _listen_where_ids_point(broker, brokers, own, tell)
+        if slaves_on is not None:
+            master = await _serve_slaves(broker, brokers, slaves_on, own, tell)
         if isinstance(broker, MasterBroker):
             wake_on_news(broker, asyncio.get_running_loop(), brokers.shared.waiting)
         servers = {"broker": brokers, "name_server": name_servers}
@@ -119,8 +122,8 @@ async def _serve_slaves(
         source = LogSource(log, lambda: log.max_offset)
     else:
         # what is damaged behind the last whole message is handed on as well: it stays as it is
-        end = settled_end(log)
-        source = LogSource(log, lambda: end)
+        broker.hand_on_up_to(settled_end(log))
+        source = LogSource(log, lambda: broker.log_end)
     master = MasterServer(taken, source, broker.slaves, tell)
     try:
         await server.listen(own[0], own[1] - _VIP_PORTS_BELOW)

@@ -73,6 +73,10 @@ class Broker:
         """Physical offset behind the last message."""
         return self._log_end
 
+    def hand_on_up_to(self, end: int) -> None:
+        """The log is handed on to slaves up to here, further than queues may know after a crash: so far it goes."""
+        self._log_end = max(self._log_end, end)
+
     def _find_log_end(self) -> int:
         """Physical offset behind the last message that a queue knows: zeros may fill the rest of the log."""
         ends = [0]

@@ -130,6 +130,6 @@ def _print(report: MirrorReport, output: Output) -> int:
     if report.commitlog_file_size != _DEFAULT_FILE_SIZE and not output.is_json:
         output.talk(f"a broker needs mappedFileSizeCommitLog={report.commitlog_file_size} to open it")
     if report.lost is not None:
-        output.talk(f"the master is gone: {report.lost}")
+        output.talk(f"it ended before it was to: {report.lost}")
         return exit_codes.UNREADABLE
     return exit_codes.DAMAGE_OR_NOTHING if report.store.damaged_spans else exit_codes.OK

@@ -115,7 +115,7 @@ def test_nobody_waits_where_no_slave_can_come(tmp_path: Path) -> None:
     assert _put(broker).code == 0
     answer = broker.ask(RequestCode.EXCHANGE_BROKER_HA_INFO)
     assert answer.code == 1
-    assert "--ha-listen" in answer.remark
+    assert "--ha-listen" in str(answer.remark)
     broker.close()
 
 

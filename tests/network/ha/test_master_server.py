@@ -68,7 +68,8 @@ def served(path: Path, limits: SlaveLimits = LIMITS) -> Iterator[Serving]:
 
 def frames(connection: socket.socket, count: int) -> list[Transfer]:
     """The first frames that come."""
-    decoder, found = TransferDecoder(), []
+    decoder = TransferDecoder()
+    found: list[Transfer] = []
     while len(found) < count:
         data = connection.recv(1 << 16)
         assert data, found
