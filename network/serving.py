@@ -22,7 +22,7 @@ from rmqctl.network.ha.master_server import MasterServer
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver.name_server import NameServer
 from rmqctl.network.remoting.server import Address, RemotingServer
-from rmqctl.network.remoting.services import Processor, Tell
+from rmqctl.network.remoting.services import Caller, Processor, Tell
 from rmqctl.network.remoting.waiting import Waiting
 from rmqctl.network.unique_ids import own_address
 from rmqctl.network.watching import Watched, metrics, serve_metrics, watch
@@ -79,6 +79,11 @@ async def serve(
     name_servers = RemotingServer(Processor(name_server, NAME_SERVER_SERVICES, tell), tell)
     pages: asyncio.Server | None = None
     master: MasterServer | None = None
+
+    def ha_address(caller: Caller) -> str | None:
+        # known once slaves are served
+        return broker.identity.ha_address(caller)
+
     try:
         own = await brokers.listen_on(broker_on)
         broker.identity = identity = broker.identity._replace(host=own[0], port=own[1])
@@ -87,7 +92,7 @@ async def serve(
             identity.name,
             identity.address,
             broker.topics.routes,
-            lambda caller: broker.identity.ha_address(caller),
+            ha_address,
         )
         at = await name_servers.listen_on(name_server_on)
         name_server.port = at[1]

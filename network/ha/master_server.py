@@ -68,14 +68,22 @@ class MasterServer:
             remote = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
             with self._lock:
                 is_one_too_many = self._closing.is_set() or len(self._connections) >= self.limits.connections
-                if not is_one_too_many:
-                    connection = SlaveConnection(self, peer, remote)
-                    self._connections.add(connection)
             if is_one_too_many:
                 self.tell(f"{remote}: there are {self.limits.connections} slaves already: connection closed")
                 peer.close()
             else:
-                connection.start()
+                self._take(peer, remote)
+
+    def _take(self, peer: socket.socket, remote: str) -> None:
+        try:
+            connection = SlaveConnection(self, peer, remote)
+        except OSError as error:
+            self.tell(f"{remote}: connection closed: {error}")
+            peer.close()
+            return
+        with self._lock:
+            self._connections.add(connection)
+        connection.start()
 
     def _wake(self) -> None:
         with self._lock:
@@ -94,13 +102,14 @@ class MasterServer:
             # wakes the thread that accepts, which a close alone does not
             self._taken.shutdown(socket.SHUT_RDWR)
         self._taken.close()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_SECONDS)
         with self._lock:
             connections = list(self._connections)
         for connection in connections:
             connection.close()
-        for thread in (self._thread, *(connection.thread for connection in connections)):
-            if thread.is_alive():
-                thread.join(_JOIN_SECONDS)
+        for connection in connections:
+            connection.thread.join(_JOIN_SECONDS)
 
 
 class SlaveConnection:
@@ -183,7 +192,10 @@ class SlaveConnection:
 
     def _hear(self) -> bool:
         """Take a report in; False when the slave is gone."""
-        data = self._peer.recv(4096)
+        try:
+            data = self._peer.recv(4096)
+        except BlockingIOError:
+            return True
         if not data:
             return False
         offset = self._reports.feed(data)

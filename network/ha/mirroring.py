@@ -132,7 +132,7 @@ def _follow(
                 tables = ConfigFollower(broker, store.layout.config, tell, lambda: mirror.is_confirmed)
                 tables.start()
                 closing.callback(tables.stop)
-            mirror.run(is_over)
+            refused = _run(mirror, is_over)
         if tables is not None:
             tables.finish()
         is_as_it_was = store.is_as_it_was and tables is None
@@ -144,6 +144,20 @@ def _follow(
     if not is_as_it_was:
         with bar("making queues and index", report.end_offset - report.begin_offset) as advance:
             report.store = complete(root, config, tell, advance)
+    if refused is not None:
+        raise refused
     if mirror.lost is not None:
         report.lost = str(mirror.lost)
     return report
+
+
+def _run(mirror: Mirror, is_over: Callable[[], bool]) -> RefusedError | None:
+    """Follow. A refusal once something has come, because the master came back as another one, is kept for the end: what
+    is here is to be made whole first."""
+    try:
+        mirror.run(is_over)
+    except RefusedError as error:
+        if not mirror.received:
+            raise
+        return error
+    return None

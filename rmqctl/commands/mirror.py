@@ -48,7 +48,7 @@ master, or it is gone for good; what came is a whole store. 5: its log and the m
 @click.option("--from", "begin", type=click.Choice(("first", "last-file")), default="first", show_default=True,
               help="Where a new mirror begins: with all that the master has, or as a new slave.")  # fmt: skip
 @click.option("--exit-at-end", is_flag=True,
-              help="End with what the master had in the beginning; without --broker once nothing came for 5 s.")  # fmt: skip
+              help="End with what the master has now; without --broker when nothing came for 5 s.")  # fmt: skip
 @click.option("--acknowledge", is_flag=True, help="Tell the master what is on disk here, as a slave does.")
 @click.option("--force", is_flag=True, help="Follow a SYNC_MASTER without --acknowledge.")
 @click.option("--give-up", type=click.FloatRange(min=0), default=300.0, metavar="SECONDS", show_default=True,
