@@ -99,16 +99,18 @@ _SLAVES = """\
 
 `rmqctl mirror HOST:PORT DIR` follows a master of 4.x or 5.x at its HA port (haListenPort, 10912 by default) as its
 slave does (DefaultHAService), and `serve --ha-listen HOST:PORT` has RocketMQ's slaves and mirrors follow its store,
-with and without `--writable`. Masters and slaves of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_mirrored.py`).
-Masters under a controller and DLedger have other protocols; with `--broker` they are recognised and refused.
+with and without `--writable`. Masters and slaves of 5.3.3 and 4.9.8 are part of the tests
+(`tests/interop/test_mirrored.py`). Masters under a controller and DLedger have other protocols; with `--broker` they
+are recognised and refused.
 
 A mirror
 
 - is the master's log byte for byte, in files of its names and size. `--broker HOST:PORT`, the master's remoting port,
   tells where the log begins and ends and how long files are; it gives topics, groups, offsets and delivered delay
-  levels as well (codes 21, 43, 45, 201), every 10 s, so that they are there when the master dies. Without it the size is
-  learned where the first file ends, and a log that does not begin at 0 any more can be had from its last file on only
-  (`--from last-file`): a master has no other way to be asked. Timer wheels are not fetched.
+  levels as well (codes 21, 43, 45, 201), every 10 s, so that they are there when the master dies. Without it the size
+  is learned where the first file ends, and a log that does not begin at 0 any more can be had from its last file on
+  only (`--from last-file`): a master has no other way to be asked. Queue and index files have the sizes that `--broker`
+  or `-c` tells, else RocketMQ's own, with which alone a broker loads them then. Timer wheels are not fetched.
 - tells the master nothing but where it wants the log from, again and again, unless `--acknowledge` is given: then it
   tells what is on disk. For a SYNC_MASTER that makes it a slave. A SYNC_MASTER of 4.x without another slave has its
   producers wait, up to 3 s each, for one that acknowledges nothing: with `--broker` such a master is refused, unless
@@ -126,8 +128,8 @@ A mirror
 A master (`--ha-listen`)
 
 - sends files as they lie on disk, from the kernel to the socket, in frames of 32 KiB; a store for reading up to the
-  last byte that is not zero, one that is written up to its last message. Each slave has a thread of its own, so that none
-  holds another one or a client.
+  last byte that is not zero, one that is written up to its last message. Each slave has a thread of its own, so that
+  none holds another one or a client.
 - tells slaves where to come (906, and the name server's answer to 103), and gives them what they ask for (21, 43, 45,
   201, 402), also two ports below the broker's own, where RocketMQ's slaves ask. 907 tells how far each has come.
 - with `--writable` and `brokerRole=SYNC_MASTER` answers a message with WAIT when a slave has it (inSyncReplicas - 1 of
