@@ -15,7 +15,7 @@ _SEND_SECONDS = 10.0
 _CHUNK = 1 << 20
 
 
-class Link(Protocol):
+class SlaveLink(Protocol):
     """A connection to a master, or what stands for one."""
 
     def send(self, data: bytes) -> None:
@@ -28,7 +28,7 @@ class Link(Protocol):
         """End it."""
 
 
-DialMaster = Callable[[], Link]
+DialMaster = Callable[[], SlaveLink]
 """A new link to the master. RemoteError."""
 
 
@@ -48,7 +48,7 @@ class SocketLink:
             ) from error
 
     def send(self, data: bytes) -> None:
-        """See Link."""
+        """See SlaveLink."""
         try:
             self._socket.settimeout(_SEND_SECONDS)
             self._socket.sendall(data)
@@ -56,7 +56,7 @@ class SocketLink:
             raise RemoteError(f"{self._name}: the connection is lost: {error}") from error
 
     def receive(self, seconds: float) -> bytes:
-        """See Link."""
+        """See SlaveLink."""
         try:
             self._socket.settimeout(max(seconds, 0.001))
             data = self._socket.recv(_CHUNK)
@@ -69,6 +69,6 @@ class SocketLink:
         return data
 
     def close(self) -> None:
-        """See Link."""
+        """See SlaveLink."""
         with contextlib.suppress(OSError):
             self._socket.close()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RefusedError, RemoteError
-from rmqctl.network.ha.link import DialMaster, Link
+from rmqctl.network.ha.link import DialMaster, SlaveLink
 from rmqctl.network.ha.mirror_log import MirrorLog
 from rmqctl.network.ha.slave_session import WHOLE_LOG, SlaveSession
 from rmqctl.network.remoting.services import Tell
@@ -114,7 +114,7 @@ class Mirror:
             link.close()
             self._log.flush()
 
-    def _follow(self, link: Link, session: SlaveSession, is_over: Callable[[], bool]) -> None:
+    def _follow(self, link: SlaveLink, session: SlaveSession, is_over: Callable[[], bool]) -> None:
         log, timings, acknowledges = self._log, self._following.timings, self._following.acknowledges
         reported_at = flushed_at = heard = time.monotonic()
         reported = log.flushed

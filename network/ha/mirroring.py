@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import RefusedError
-from rmqctl.network.ha.link import DialMaster, Link, SocketLink
+from rmqctl.network.ha.link import DialMaster, SlaveLink, SocketLink
 from rmqctl.network.ha.master_facts import MasterBrokerClient, MasterFacts
 from rmqctl.network.ha.mirror import Following, Mirror, Timings
 from rmqctl.network.ha.mirror_config import ConfigFollower
@@ -20,7 +20,7 @@ from rmqctl.network.remoting.services import Tell
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config import StoreConfig
 
-Bar = Callable[[str, int | None], contextlib.AbstractContextManager[Progress]]
+BarMaker = Callable[[str, int | None], contextlib.AbstractContextManager[Progress]]
 """bar(label, total): something that is told how many bytes more are done."""
 
 
@@ -61,7 +61,7 @@ def follow_master(
     wish: MirrorWish,
     tell: Tell,
     is_over: Callable[[], bool],
-    bar: Bar,
+    bar: BarMaker,
 ) -> MirrorReport:
     """Follow the master whose HA port is at `master` into the directory `root` until `is_over`, or as `wish` says.
 
@@ -77,9 +77,9 @@ def follow_master(
             facts = broker.facts()
             config = facts.onto(config)
             _require_right_to_follow(facts, wish)
-        first: Link | None = SocketLink(*master)
+        first: SlaveLink | None = SocketLink(*master)
 
-        def dial() -> Link:
+        def dial() -> SlaveLink:
             nonlocal first
             link, first = first, None
             return SocketLink(*master) if link is None else link
@@ -119,7 +119,7 @@ def _follow(
     dial: DialMaster,
     tell: Tell,
     is_over: Callable[[], bool],
-    bar: Bar,
+    bar: BarMaker,
 ) -> MirrorReport:
     following = _following(facts, wish)
     with MirrorStore(root, config) as store, contextlib.ExitStack() as closing:

@@ -98,6 +98,8 @@ _WITHOUT_A_STORE: tuple[list[object], ...] = (
     ["produce", "-n", f"{NASTY}:x", "-t", TOPIC, "--body", "x"],
     ["consume", "-n", f"{NASTY}:x", "-t", TOPIC],
     ["consume", "-n", f"{NASTY}:1", "-t", TOPIC],
+    ["mirror", "127.0.0.1:1", f"mirror{NASTY}"],
+    ["mirror", f"{NASTY}:1", "mirror"],
     [f"verb{NASTY}"],
     ["cat", f"--flag{NASTY}"],
 )
@@ -177,8 +179,6 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
         yield ["dump", path, "-n", 3, *(["--hex"] if "stray" in path.name else [])]
     yield ["dump", store / "commitlog" / f"{0:020d}", "--at", 3900, "-n", 3]
     yield ["serve", *at, "--listen", f"{NASTY}:1"]
-    yield ["mirror", "127.0.0.1:1", store]
-    yield ["mirror", f"{NASTY}:1", store.parent / f"mirror{NASTY}"]
     yield ["produce", "-n", "127.0.0.1:1", "-t", TOPIC, "--from", store.parent / f"bad{NASTY}.jsonl"]
     yield from _WITHOUT_A_STORE
 
