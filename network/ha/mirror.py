@@ -185,9 +185,14 @@ class Mirror:
     def _require_not_ahead(self, reached: int) -> None:
         """RefusedError where the master's log ends at `reached`, and the mirror's behind it."""
         if reached < self._log.end or self._log.is_ahead:
-            raise RefusedError(
-                f"the master has nothing behind {reached}, and the mirror has",
-                physical_offset=self._log.end,
-                hint="the master has lost its end, or removed files that are not here yet: keep this directory, which "
-                "may have messages that nobody else has, and begin a new mirror in another one",
-            )
+            raise ahead_error(reached, self._log.end)
+
+
+def ahead_error(master_end: int, end: int) -> RefusedError:
+    """What to say where a master's log ends before the mirror does."""
+    return RefusedError(
+        f"the master has nothing behind {master_end}, and the mirror has",
+        physical_offset=end,
+        hint="it is another broker, it has lost its end, or it removed files that are not here yet: keep this "
+        "directory, which may have messages that nobody else has, and begin a new mirror in another one",
+    )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import RefusedError
 from rmqctl.network.ha.link import DialMaster, SlaveLink, SocketLink
 from rmqctl.network.ha.master_facts import MasterBrokerClient, MasterFacts
-from rmqctl.network.ha.mirror import Following, Mirror, Timings
+from rmqctl.network.ha.mirror import Following, Mirror, Timings, ahead_error
 from rmqctl.network.ha.mirror_config import ConfigFollower
 from rmqctl.network.ha.mirror_store import CompletedMirror, MirrorStore, complete
 from rmqctl.network.ha.slave_session import LAST_FILE, WHOLE_LOG
@@ -124,6 +124,8 @@ def _follow(
     following = _following(facts, wish)
     with MirrorStore(root, config) as store, contextlib.ExitStack() as closing:
         log = store.log
+        if facts is not None and log.end > facts.max_offset:
+            raise ahead_error(facts.max_offset, log.end)
         total = None if following.stop_at is None else max(0, following.stop_at - log.end)
         with bar("following", total) as advance:
             mirror = Mirror(log, dial, following, tell, advance)
