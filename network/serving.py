@@ -17,27 +17,33 @@ from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.services import MASTER_SERVICES
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
+from rmqctl.network.broker.writable_broker import WritableBroker
+from rmqctl.network.ha.log_source import LogSource
+from rmqctl.network.ha.master_server import MasterServer
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver.name_server import NameServer
 from rmqctl.network.registering import Registrar
 from rmqctl.network.remoting.server import Address, RemotingServer
-from rmqctl.network.remoting.services import Processor, Tell
+from rmqctl.network.remoting.services import Caller, Processor, Tell
 from rmqctl.network.remoting.waiting import Waiting
 from rmqctl.network.unique_ids import own_address
 from rmqctl.network.watching import Watched, metrics, serve_metrics, watch
 from rmqctl.store.read.frames import message_at
+from rmqctl.store.survey.tail import settled_end
 
 _TICK_SECONDS = 5.0
 _STEP_SECONDS = 0.1
 _LARGEST_PORT = 65535
+_VIP_PORTS_BELOW = 2
 
 
 class Ready(NamedTuple):
-    """Where they listen, as `host:port`; `metrics` is None where nobody asked for them."""
+    """Where they listen, as `host:port`; None for what nobody asked for. `slaves`: where these find the log."""
 
     namesrv: str
     broker: str
     metrics: str | None = None
+    slaves: str | None = None
 
 
 def is_loopback(host: str) -> bool:
@@ -62,14 +68,15 @@ async def serve(
     ended: Callable[[], Awaitable[Any]],
     *,
     metrics_on: socket.socket | None = None,
+    slaves_on: socket.socket | None = None,
     watched: Watched | None = None,
     register_at: str | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve on two sockets (see `bound`) until `ended` returns; `on_ready` hears where they are.
 
-    On a third one there is a page of metrics; `watched` hears every second what was seen. `register_at`: other name
-    servers, separated by `;`, that are told of the broker. With `tls` clients may speak TLS to both.
+    On further ones there are a page of metrics, and the log for slaves; `watched` hears every second what was seen.
+    `register_at`: other name servers, separated by `;`, that are told of the broker. With `tls` clients may speak TLS.
     """
     name_server = NameServer(broker.clock)
     services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
@@ -77,13 +84,27 @@ async def serve(
     name_servers = RemotingServer(Processor(name_server, NAME_SERVER_SERVICES, tell), tell, tls=tls)
     pages: asyncio.Server | None = None
     registrar: Registrar | None = None
+    master: MasterServer | None = None
+
+    def ha_address(caller: Caller) -> str | None:
+        # known once slaves are served
+        return broker.identity.ha_address(caller)
+
     try:
         own = await brokers.listen_on(broker_on)
         broker.identity = identity = broker.identity._replace(host=own[0], port=own[1])
-        name_server.routes.add_own(identity.cluster, identity.name, identity.address, broker.topics.routes)
+        name_server.routes.add_own(
+            identity.cluster,
+            identity.name,
+            identity.address,
+            broker.topics.routes,
+            ha_address,
+        )
         at = await name_servers.listen_on(name_server_on)
         name_server.port = at[1]
         await _listen_where_ids_point(broker, brokers, own, tell)
+        if slaves_on is not None:
+            master = await _serve_slaves(broker, brokers, slaves_on, own, tell)
         if isinstance(broker, MasterBroker):
             wake_on_news(broker, asyncio.get_running_loop(), brokers.shared.waiting)
         servers = {"broker": brokers, "name_server": name_servers}
@@ -96,15 +117,40 @@ async def serve(
             registrar = Registrar(register_at, broker, _address_for_others(own, broker.properties.get("brokerIP1")))
             ticking.append(registrar.keep_on())
         metrics_at = None if metrics_on is None else host_and_port(metrics_on.getsockname()[:2])
-        on_ready(Ready(host_and_port(at), host_and_port(own), metrics_at))
+        slaves_at = None if master is None else host_and_port(master.address)
+        on_ready(Ready(host_and_port(at), host_and_port(own), metrics_at, slaves_at))
         await _until(ended(), *ticking)
     finally:
         if registrar is not None:
             await asyncio.to_thread(registrar.leave)
         if pages is not None:
             pages.close()
+        if master is not None:
+            await asyncio.to_thread(master.close)
         await name_servers.close()
         await brokers.close()
+
+
+async def _serve_slaves(
+    broker: Broker, server: RemotingServer, taken: socket.socket, own: Address, tell: Tell
+) -> MasterServer:
+    """Have slaves follow the log; they ask for the tables of config/ two ports below the broker's own, too
+    (MixAll#brokerVIPChannel)."""
+    log = broker.files.log
+    if isinstance(broker, WritableBroker):
+        source = LogSource(log, lambda: log.max_offset)
+    else:
+        # what is damaged behind the last whole message is handed on as well: it stays as it is
+        broker.hand_on_up_to(settled_end(log))
+        source = LogSource(log, lambda: broker.log_end)
+    master = MasterServer(taken, source, broker.slaves, tell)
+    try:
+        await server.listen(own[0], own[1] - _VIP_PORTS_BELOW)
+    except (RefusedError, OverflowError) as error:
+        tell(f"slaves of RocketMQ cannot ask for topics, groups and offsets: {error}")
+    broker.identity = broker.identity._replace(ha_host=master.address[0], ha_port=master.address[1])
+    master.start()
+    return master
 
 
 def wake_on_news(broker: MasterBroker, loop: asyncio.AbstractEventLoop, waiting: Waiting) -> None:

@@ -73,6 +73,7 @@ VERBS: dict[str, Verb] = {
     "cluster": Verb("rmqctl.commands.cluster:cluster", "wire", "Brokers of a cluster, and how they are."),
     "produce": Verb("rmqctl.commands.produce:produce", "wire", "Send messages to a broker."),
     "consume": Verb("rmqctl.commands.consume:consume", "wire", "Take messages from a broker."),
+    "mirror": Verb("rmqctl.commands.mirror:mirror", "wire", "A live master's log, copied as its slave does."),
     "help": Verb("rmqctl.commands.help:help", "more", "Explain a verb; write manual pages."),
     "completion": Verb("rmqctl.commands.completion:completion", "more", "Print a completion script for your shell."),
 }

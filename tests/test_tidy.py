@@ -57,9 +57,10 @@ HOUSE = tuple(
     rmqctl.store.recover.bridge rmqctl.store.repair rmqctl.store.salvage rmqctl.store.snapshot
     rmqctl.store.methods rmqctl.store.message_store rmqctl.store
     rmqctl.network.remoting rmqctl.network.topic_config rmqctl.network.unique_ids rmqctl.network.nameserver
+    rmqctl.network.ha.slaves rmqctl.network.broker.put_wait
     rmqctl.network.broker.tables rmqctl.network.broker.broker rmqctl.network.broker.writable_broker
     rmqctl.network.broker.transactions rmqctl.network.broker.send rmqctl.network.broker.delay rmqctl.network.broker
-    rmqctl.network.clients rmqctl.network
+    rmqctl.network.clients rmqctl.network.ha rmqctl.network
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
     rmqctl.pipeline.sql rmqctl.pipeline.embedded rmqctl.pipeline

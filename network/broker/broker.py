@@ -13,6 +13,7 @@ from rmqctl.network.broker.tables.locks import QueueLocks
 from rmqctl.network.broker.tables.offsets import ConsumerOffsets
 from rmqctl.network.broker.tables.settings import settings_from_properties
 from rmqctl.network.broker.tables.topics import TopicTable
+from rmqctl.network.ha.slaves import Slaves
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import FAQ, Caller, RequestError, Tell
 from rmqctl.network.topic_config import TopicConfig
@@ -60,6 +61,7 @@ class Broker:
         self.offsets = ConsumerOffsets(files, tell, is_written=self.is_writable)
         self.clients = ClientManager()
         self.locks = QueueLocks()
+        self.slaves = Slaves()
         self.topics.add_retry_topics({*self.groups.names(), *self.offsets.groups()})
         # finding out what belongs to a queue takes as long as reading a message of it
         self._views: dict[tuple[str, int], QueueView] = {}
@@ -70,6 +72,10 @@ class Broker:
     def log_end(self) -> int:
         """Physical offset behind the last message."""
         return self._log_end
+
+    def hand_on_up_to(self, end: int) -> None:
+        """The log is handed on to slaves up to here, further than queues may know after a crash: so far it goes."""
+        self._log_end = max(self._log_end, end)
 
     def _find_log_end(self) -> int:
         """Physical offset behind the last message that a queue knows: zeros may fill the rest of the log."""

@@ -12,6 +12,7 @@ from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.runtime_info import runtime_info
 from rmqctl.network.broker.tables.config_table import NO_VERSION
 from rmqctl.network.broker.tables.topics import is_system_topic
+from rmqctl.network.ha.slaves import IN_SYNC_BYTES
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
@@ -80,10 +81,21 @@ def get_all_delay_offset(broker: Broker, request: RemotingCommand, caller: Calle
     return _body(content if isinstance(content, dict) else bean(dataVersion=NO_VERSION, offsetTable={}))
 
 
+def get_all_request_mode(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Which groups pop, as the store has it: slaves of 5.x ask."""
+    try:
+        content = read_config(broker.files.layout.config / "messageRequestMode.json")
+    except (CorruptError, UnreadableError) as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    return _body(content if isinstance(content, dict) else bean(messageRequestModeMap={}))
+
+
 def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
-    """What the broker.conf says and what it is called here; defaults that nobody set are not among it."""
+    """What the broker.conf says, what it is called here and how long files are, for those who make some of the same
+    sizes; other defaults that nobody set are not among it."""
     identity = broker.identity
     properties = {
+        **_sizes(broker),
         **broker.properties,
         "brokerClusterName": identity.cluster,
         "brokerName": identity.name,
@@ -94,6 +106,18 @@ def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) 
     text = "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
     version = json.dumps(NO_VERSION, separators=(",", ":"))
     return RemotingCommand(ResponseCode.SUCCESS, {"version": version}, text.encode("utf-8", "backslashreplace"))
+
+
+def _sizes(broker: Broker) -> dict[str, str]:
+    """Sizes of the store's files by their keys."""
+    sizes = broker.files.sizes()
+    found = {
+        "mappedFileSizeCommitLog": broker.files.log.file_size,
+        "mappedFileSizeConsumeQueue": sizes["mapped_file_size_consume_queue"],
+        "maxHashSlotNum": sizes["max_hash_slot_num"],
+        "maxIndexNum": sizes["max_index_num"],
+    }
+    return {key: str(size) for key, size in found.items() if size}
 
 
 def get_system_topics(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
@@ -112,18 +136,43 @@ def get_runtime_info(broker: Broker, request: RemotingCommand, caller: Caller) -
 
 
 def get_ha_status(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
-    """A master without slaves."""
+    """The slaves that are here, and how far each has come."""
     client = bean(
         lastReadTimestamp=0, lastWriteTimestamp=0, masterFlushOffset=0, maxOffset=0, transferredByteInSecond=0
     )
+    end = broker.log_end
+    slaves = [
+        bean(
+            addr=slave.remote,
+            diff=end - slave.acknowledged,
+            inSync=end - slave.acknowledged < IN_SYNC_BYTES,
+            slaveAckOffset=slave.acknowledged,
+            transferFromWhere=slave.next_offset,
+            transferredByteInSecond=slave.bytes_per_second(),
+        )
+        for slave in broker.slaves.all()
+    ]
     content = bean(
         haClientRuntimeInfo=client,
-        haConnectionInfo=[],
-        inSyncSlaveNums=0,
+        haConnectionInfo=slaves,
+        inSyncSlaveNums=broker.slaves.keeping_up(end),
         master=True,
-        masterCommitLogMaxOffset=broker.log_end,
+        masterCommitLogMaxOffset=end,
     )
     return _body(content)
+
+
+def exchange_ha_info(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Where slaves find the log (AdminBrokerProcessor#exchangeBrokerHaInfo)."""
+    address = broker.identity.ha_address(caller)
+    if address is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "no slaves are served here: --ha-listen HOST:PORT would")
+    answer = {
+        "masterHaAddress": address,
+        "masterAddress": broker.identity.address(caller),
+        "masterFlushOffset": str(broker.log_end),
+    }
+    return RemotingCommand(ResponseCode.SUCCESS, answer)
 
 
 SERVICES: dict[int, Service[Broker]] = {
@@ -133,8 +182,10 @@ SERVICES: dict[int, Service[Broker]] = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Service(get_all_group_config, "all groups"),
     RequestCode.GET_ALL_CONSUMER_OFFSET: Service(get_all_consumer_offset, "offsets of all groups, as in memory"),
     RequestCode.GET_ALL_DELAY_OFFSET: Service(get_all_delay_offset, "delivered delay levels, as in the store"),
-    RequestCode.GET_BROKER_CONFIG: Service(get_broker_config, "what the broker.conf says, no defaults"),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Service(get_all_request_mode, "groups that pop, as in the store"),
+    RequestCode.GET_BROKER_CONFIG: Service(get_broker_config, "what the broker.conf says, and sizes of files"),
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Service(get_system_topics, "topics of the broker's own"),
     RequestCode.GET_BROKER_RUNTIME_INFO: Service(get_runtime_info, "every key of 5.3.3; rates are 0", is_slow=True),
-    RequestCode.GET_BROKER_HA_STATUS: Service(get_ha_status, "a master without slaves"),
+    RequestCode.GET_BROKER_HA_STATUS: Service(get_ha_status, "slaves, and how far each has come"),
+    RequestCode.EXCHANGE_BROKER_HA_INFO: Service(exchange_ha_info, "where slaves find the log"),
 }

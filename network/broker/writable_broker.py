@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from typing import Any
 
+from rmqctl.formats import properties as names
 from rmqctl.formats.message import Message
 from rmqctl.network.broker.broker import Broker, wall_clock
+from rmqctl.network.broker.put_wait import PutWait
 from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.broker.tables.saver import ConfigSaver
 from rmqctl.network.broker.tables.system import system_groups, system_topics
+from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Promised, Reply, Tell
 from rmqctl.network.topic_config import TopicConfig, retry_topic
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.result import PendingPut
-
-
-class FlushWait:
-    """An answer that waits for the disk, until `deadline` (ms)."""
-
-    def __init__(self, deadline: int) -> None:
-        self.deadline = deadline
-        self.done: Future[None] = Future()
-        self.in_time = False
-
-    def end(self, in_time: bool) -> None:
-        """It is on disk, or it waited for too long: whatever comes first counts."""
-        with contextlib.suppress(InvalidStateError):
-            self.in_time = in_time
-            self.done.set_result(None)
 
 
 class WritableBroker(Broker):
@@ -57,7 +44,7 @@ class WritableBroker(Broker):
         self.store = store
         self.saver = ConfigSaver(store.files.layout.config, tell)
         self.steps: list[Callable[[int], None]] = []
-        self._flush_waits: dict[FlushWait, None] = {}
+        self._put_waits: dict[PutWait, None] = {}
         self._saved_at = clock()
         for topic in system_topics(identity, self.settings, has_timer=store.files.config.timer_wheel_enable):
             if self.topics.find(topic.name) is None:
@@ -68,6 +55,11 @@ class WritableBroker(Broker):
         for line in self.offsets.clamp(self.end_of):
             tell(line)
         self.steps.append(self._save_offsets)
+
+    @property
+    def is_sync_master(self) -> bool:
+        """Whether producers wait for slaves: where the configuration says so, and slaves can come."""
+        return self.identity.ha_port is not None and self.files.config.broker_role == "SYNC_MASTER"
 
     @property
     def log_end(self) -> int:
@@ -85,20 +77,47 @@ class WritableBroker(Broker):
         """Put one message, or a classic batch; errors of the store are raised."""
         return self.store.put_at_once(messages, batch=batch)
 
-    def when_durable(self, put: PendingPut, answer: Callable[[bool], RemotingCommand]) -> Reply:
-        """What `answer` gives when the put is as durable as it asked to be; its argument says whether that was in time
-        (syncFlushTimeout)."""
-        if not put.durable_at:
-            return answer(True)
-        wait = FlushWait(self.clock() + self.files.config.sync_flush_timeout)
-        self._flush_waits[wait] = None
-        self.store.tell_when_on_disk(put.durable_at, lambda: wait.end(True))
+    def when_durable(
+        self, messages: Sequence[Message], put: PendingPut, answer: Callable[[ResponseCode], RemotingCommand]
+    ) -> Reply:
+        """What `answer` gives when the put is as durable as it asked to be: on disk with SYNC_FLUSH, on slaves with
+        SYNC_MASTER. Its argument says whether that was in time (syncFlushTimeout, slaveTimeout), and what was not."""
+        wants_slaves = self.is_sync_master and messages[0].properties.get(names.WAIT, "true").lower() == "true"
+        is_alone = wants_slaves and self.slaves.keeping_up(self.log_end) < self.settings.slaves_to_wait_for
+        if is_alone and not put.durable_at:
+            return answer(ResponseCode.SLAVE_NOT_AVAILABLE)
+        if not put.durable_at and not wants_slaves:
+            return answer(ResponseCode.SUCCESS)
+        wait = PutWait(self.clock())
+        if is_alone:
+            wait.code = ResponseCode.SLAVE_NOT_AVAILABLE
+        elif wants_slaves:
+            wait.wait_for(ResponseCode.FLUSH_SLAVE_TIMEOUT, self.settings.slave_timeout)
+        if put.durable_at:
+            wait.wait_for(ResponseCode.FLUSH_DISK_TIMEOUT, self.files.config.sync_flush_timeout)
+            self.store.tell_when_on_disk(put.durable_at, lambda: wait.reached(ResponseCode.FLUSH_DISK_TIMEOUT))
+        if wants_slaves and not is_alone:
+            wait.forget = self.slaves.tell_when_acknowledged(
+                self._written_end(),
+                self.settings.slaves_to_wait_for,
+                lambda: wait.reached(ResponseCode.FLUSH_SLAVE_TIMEOUT),
+            )
+        self._put_waits[wait] = None
 
         def answered() -> RemotingCommand:
-            self._flush_waits.pop(wait, None)
-            return answer(wait.in_time)
+            self._end_wait(wait)
+            return answer(wait.code)
 
         return Promised(wait.done, answered)
+
+    def _written_end(self) -> int:
+        """Physical offset behind the last message, one that cannot be read yet included."""
+        last = self.files.log.files[-1]
+        return last.start_offset + last.wrote_position
+
+    def _end_wait(self, wait: PutWait) -> None:
+        self._put_waits.pop(wait, None)
+        wait.forget()
 
     # ---- what is configured
 
@@ -147,12 +166,11 @@ class WritableBroker(Broker):
     def step(self) -> None:
         """To be called some ten times a second: a little of all that goes on by itself."""
         now = self.clock()
-        for wait in list(self._flush_waits):
-            if wait.deadline <= now:
-                wait.end(False)
+        for wait in list(self._put_waits):
+            wait.expire(now)
             if wait.done.done():
                 # nobody asks for the answer to a oneway request
-                self._flush_waits.pop(wait, None)
+                self._end_wait(wait)
         for step in self.steps:
             step(now)
 

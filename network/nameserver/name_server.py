@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqctl.network.nameserver.register import registered_topics
-from rmqctl.network.nameserver.routes import RouteTable
+from rmqctl.network.nameserver.routes import MASTER_ID, RouteTable
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
@@ -124,11 +124,17 @@ def register_broker(server: NameServer, request: RemotingCommand, caller: Caller
         is_compressed=fields.flag(request, "compressed"),
         crc=fields.integer(request, "bodyCrc32", 0),
     )
-    server.routes.register(cluster, name, broker_id, address, topics, server.clock())
+    known = server.routes.find(name)
+    has_slaves = known is not None and known.ha_address(caller) is not None
+    ha_address = request.fields.get("haServerAddr", "")
+    now = server.clock()
+    server.routes.register(cluster, name, broker_id, address, topics, now, ha_address=ha_address, has_slaves=has_slaves)
     master = server.routes.find(name)
     answer = {}
-    if broker_id and master is not None and 0 in master.addresses:
-        answer = {"masterAddr": master.addresses[0]}
+    if broker_id and master is not None and MASTER_ID in (addresses := master.address_table(caller)):
+        answer = {"masterAddr": addresses[MASTER_ID]}
+        if (ha := master.ha_address(caller)) is not None:
+            answer["haServerAddr"] = ha
     return RemotingCommand(ResponseCode.SUCCESS, answer)
 
 
@@ -151,8 +157,8 @@ def query_data_version(server: NameServer, request: RemotingCommand, caller: Cal
 
 
 def delete_topic(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
-    """A topic goes with the brokers that have it: nothing is to be done here."""
-    fields.text(request, "topic")
+    """Other brokers have a topic no more; our own knows by itself."""
+    server.routes.remove_topic(fields.text(request, "topic"))
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
@@ -169,6 +175,8 @@ SERVICES: dict[int, Service[NameServer]] = {
     RequestCode.REGISTER_BROKER: Service(register_broker, "another broker and its topics, for 120 s"),
     RequestCode.UNREGISTER_BROKER: Service(unregister_broker, "another broker leaves"),
     RequestCode.QUERY_DATA_VERSION: Service(query_data_version, "always changed: no versions are kept"),
-    RequestCode.DELETE_TOPIC_IN_NAMESRV: Service(delete_topic, "0: routes are those of the brokers"),
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: Service(
+        delete_topic, "other brokers have it no more; our own knows by itself"
+    ),
     RequestCode.BROKER_HEARTBEAT: Service(broker_heartbeat, "another broker is still there"),
 }

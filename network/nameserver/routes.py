@@ -15,12 +15,14 @@ EXPIRED_AFTER_MS = 120_000
 """A broker that does not register again for so long is gone (DEFAULT_BROKER_CHANNEL_EXPIRED_TIME)."""
 
 _MOST_BROKERS = 1000
+MASTER_ID = 0
 
 
 @dataclass
 class RegisteredBroker:
     """The brokers of one name. `addresses` by broker id; `heard_at` (ms) by broker id too. What our own broker has is
-    looked up when it is asked for: `own_address` and `own_topics` stand for it."""
+    looked up when it is asked for: `own_address` and `own_topics` stand for it. `ha_address`: where slaves find the
+    master's log, None if they do not."""
 
     cluster: str
     name: str
@@ -29,6 +31,7 @@ class RegisteredBroker:
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     own_address: Callable[[Caller], str] | None = None
     own_topics: Callable[[], Mapping[str, TopicConfig]] | None = None
+    ha_address: Callable[[Caller], str | None] = lambda caller: None
 
     def topic_table(self) -> Mapping[str, TopicConfig]:
         """Its topics by name."""
@@ -36,7 +39,8 @@ class RegisteredBroker:
 
     def address_table(self, caller: Caller) -> dict[int, str]:
         """Addresses by broker id, as `caller` can reach them."""
-        return {0: self.own_address(caller)} if self.own_address is not None else dict(sorted(self.addresses.items()))
+        own = {} if self.own_address is None else {MASTER_ID: self.own_address(caller)}
+        return own | dict(sorted(self.addresses.items()))
 
     def as_bean(self, caller: Caller, *, quoted: bool = False) -> dict[str, Any]:
         """BrokerData of a route. `quoted`: ids as texts, which plain JSON demands."""
@@ -58,26 +62,49 @@ class RouteTable:
         name: str,
         address: Callable[[Caller], str],
         topics: Callable[[], Mapping[str, TopicConfig]],
+        ha_address: Callable[[Caller], str | None] = lambda caller: None,
     ) -> None:
         """Our own broker, which is there for good."""
-        self._brokers[name] = RegisteredBroker(cluster, name, own_address=address, own_topics=topics)
+        self._brokers[name] = RegisteredBroker(
+            cluster, name, own_address=address, own_topics=topics, ha_address=ha_address
+        )
 
     def register(
-        self, cluster: str, name: str, broker_id: int, address: str, topics: Mapping[str, TopicConfig], now: int
+        self,
+        cluster: str,
+        name: str,
+        broker_id: int,
+        address: str,
+        topics: Mapping[str, TopicConfig],
+        now: int,
+        *,
+        ha_address: str = "",
+        has_slaves: bool = False,
     ) -> None:
-        """Another broker is there, with these topics. RequestError where it takes our own broker's name."""
+        """Another broker is there, with these topics. RequestError where it takes our own broker's name and place: only
+        its slaves may have the name, if it `has_slaves`."""
         broker = self._brokers.get(name)
-        if broker is not None and broker.own_address is not None:
+        is_own = broker is not None and broker.own_address is not None
+        if is_own and (broker_id == MASTER_ID or not has_slaves):
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"the broker name {name} is taken by the store served here")
         if broker is None:
             if len(self._brokers) >= _MOST_BROKERS:
                 raise RequestError(ResponseCode.SYSTEM_ERROR, f"no more than {_MOST_BROKERS} brokers can register")
             broker = self._brokers[name] = RegisteredBroker(cluster, name)
-        broker.cluster = cluster
+        if broker_id not in broker.addresses and len(broker.addresses) >= _MOST_BROKERS:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR, f"no more than {_MOST_BROKERS} brokers of a name can register"
+            )
         broker.addresses[broker_id] = address
         broker.heard_at[broker_id] = now
+        if is_own:
+            return
+        broker.cluster = cluster
+        if broker_id == MASTER_ID:
+            broker.ha_address = lambda caller: ha_address or None
         if broker_id == min(broker.addresses):
-            broker.topics = topics
+            # a broker of 5.x tells only of those that have changed, between the times that it tells of all
+            broker.topics = {**broker.topics, **topics}
 
     def heard(self, name: str, address: str, now: int) -> None:
         """A broker that registered before is still there."""
@@ -89,12 +116,17 @@ class RouteTable:
     def unregister(self, name: str, broker_id: int) -> None:
         """A broker leaves."""
         broker = self._brokers.get(name)
-        if broker is None or broker.own_address is not None:
+        if broker is None:
             return
         broker.addresses.pop(broker_id, None)
         broker.heard_at.pop(broker_id, None)
-        if not broker.addresses:
+        if not broker.addresses and broker.own_address is None:
             del self._brokers[name]
+
+    def remove_topic(self, topic: str) -> None:
+        """Other brokers have a topic no more; one that has it after all tells so again."""
+        for broker in self._brokers.values():
+            broker.topics = {name: config for name, config in broker.topics.items() if name != topic}
 
     def expire(self, now: int) -> None:
         """Forget brokers that were silent for too long."""

@@ -61,6 +61,7 @@ Examples:
   rmqctl serve -s /tmp/new --writable --create --metrics 127.0.0.1:9090
   rmqctl serve -s /data/store --namesrv 127.0.0.1:0 --register ns1:9876
   rmqctl serve -s /data/store --tls-cert cert.pem --tls-key key.pem
+  rmqctl serve -s /data/store --writable --ha-listen 127.0.0.1:10912
 
 Without --writable not one byte of the store changes: what clients commit is kept in memory, what they send is refused.
 There is no authentication: whoever reaches the ports can read all messages, and with --writable send and delete.
@@ -79,6 +80,8 @@ that is said on stderr is JSON, one object a line."""
 @click.option("--tls-cert", type=PEM, metavar="FILE",
               help="Speak TLS too, at the same ports, with this certificate (PEM).")  # fmt: skip
 @click.option("--tls-key", type=PEM, metavar="FILE", help="Its key, if it is not in the same file.")
+@click.option("--ha-listen", type=ADDRESS, metavar="HOST:PORT",
+              help="Where slaves and `rmqctl mirror` follow the log; nowhere if not given.")  # fmt: skip
 @click.option("--writable", is_flag=True, help="Be a whole broker: producers, offsets, retries, delays, transactions.")
 @click.option("--create", is_flag=True, help="With --writable: make a new store if there is none.")
 @click.option("--clean", is_flag=True, help="With --writable: remove expired files, as a broker does.")
@@ -92,6 +95,7 @@ def serve(
     register_at: str | None,
     tls_cert: Path | None,
     tls_key: Path | None,
+    ha_listen: tuple[str, int] | None,
     writable: bool,
     create: bool,
     clean: bool,
@@ -121,10 +125,15 @@ def serve(
             tell(f"anybody who reaches {host} can {doing}: there is no authentication")
     if metrics is not None and not is_loopback(metrics[0]):
         tell(f"anybody who reaches {metrics[0]} can read the page of metrics, which has no text of the store")
+    if ha_listen is not None and not is_loopback(ha_listen[0]):
+        tell(f"anybody who reaches {ha_listen[0]} can copy the whole log: there is no authentication")
     with contextlib.ExitStack() as taken:
+
+        def take(address: tuple[str, int] | None) -> socket.socket | None:
+            return None if address is None else taken.enter_context(bound(*address))
+
         name_server_on, broker_on = taken.enter_context(bound(*namesrv)), taken.enter_context(bound(*listen))
-        metrics_on = None if metrics is None else taken.enter_context(bound(*metrics))
-        places = _Places(name_server_on, broker_on, metrics_on, register_at, tls)
+        places = _Places(name_server_on, broker_on, take(metrics), take(ha_listen), register_at, tls)
         if writable:
             _serve_writable(store, identity, properties, places, output, tell, create, clean)
         else:
@@ -138,6 +147,7 @@ class _Places(NamedTuple):
     name_server: socket.socket
     broker: socket.socket
     metrics: socket.socket | None
+    slaves: socket.socket | None
     register_at: str | None
     tls: ssl.SSLContext | None
 
@@ -214,11 +224,13 @@ def _run(broker: Broker, places: _Places, output: Output, tell: Callable[[str], 
     def ready(at: Ready) -> None:
         if output.is_json:
             line = {"namesrv": at.namesrv, "broker": at.broker, "writable": broker.is_writable}
-            output.record(line if at.metrics is None else {**line, "metrics": at.metrics})
+            more = {"metrics": at.metrics, "slaves": at.slaves}
+            output.record(line | {name: place for name, place in more.items() if place is not None})
         else:
             how = "writable" if broker.is_writable else "read-only"
             page = "" if at.metrics is None else f", metrics at http://{at.metrics}/metrics"
-            output.text(f"name server {at.namesrv}, broker {at.broker}, {how}{page}")
+            slaves = "" if at.slaves is None else f", for slaves {at.slaves}"
+            output.text(f"name server {at.namesrv}, broker {at.broker}{slaves}, {how}{page}")
         output.flush()
 
     async def run() -> None:
@@ -234,6 +246,7 @@ def _run(broker: Broker, places: _Places, output: Output, tell: Callable[[str], 
             ready,
             end.wait,
             metrics_on=places.metrics,
+            slaves_on=places.slaves,
             watched=watched,
             register_at=places.register_at,
             tls=places.tls,

@@ -8,6 +8,7 @@ from typing import Any
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
 from rmqctl.network.broker.services import WRITING_SERVICES
 from rmqctl.network.broker.tables.settings import BrokerSettings
+from rmqctl.network.ha.master_server import SlaveLimits
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.network.remoting.server import Limits
@@ -76,7 +77,7 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
   came to.
 - `--register HOST:PORT` tells other name servers of the broker, too: at once, when topics change, every 30 s, and when
   it ends. With a name of its own (brokerName) it is one broker among others of their cluster.
-- Queues in a RocksDB are refused. SQL92 filters, POP and high availability are not served.
+- Queues in a RocksDB are refused. SQL92 filters and POP are not served.
 
 ## Clients of our own
 
@@ -112,6 +113,50 @@ consumerProgress and clusterList do, and agree with them. Each request is given 
 named once and not asked again, what the others say is shown, and the exit code is 3.
 """
 
+_SLAVES = """\
+## Slaves and mirrors
+
+`rmqctl mirror HOST:PORT DIR` follows a master of 4.x or 5.x at its HA port (haListenPort, 10912 by default) as its
+slave does (DefaultHAService), and `serve --ha-listen HOST:PORT` has RocketMQ's slaves and mirrors follow its store,
+with and without `--writable`. Masters and slaves of 5.3.3 and 4.9.8 are part of the tests
+(`tests/interop/test_mirrored.py`). Masters under a controller and DLedger have other protocols; with `--broker` they
+are recognised and refused.
+
+A mirror
+
+- is the master's log byte for byte, in files of its names and size. `--broker HOST:PORT`, the master's remoting port,
+  tells where the log begins and ends and how long files are; it gives topics, groups, offsets and delivered delay
+  levels as well (codes 21, 43, 45, 201), every 10 s, so that they are there when the master dies. Without it the size
+  is learned where the first file ends, and a log that does not begin at 0 any more can be had from its last file on
+  only (`--from last-file`): a master has no other way to be asked. Queue and index files have the sizes that `--broker`
+  or `-c` tells, else RocketMQ's own, with which alone a broker loads them then. Timer wheels are not fetched.
+- tells the master nothing but where it wants the log from, again and again, unless `--acknowledge` is given: then it
+  tells what is on disk. For a SYNC_MASTER that makes it a slave. A SYNC_MASTER of 4.x without another slave has its
+  producers wait, up to 3 s each, for one that acknowledges nothing: with `--broker` such a master is refused, unless
+  `--force` is given.
+- goes on after every break, its own too: each time the master sends the last 64 KiB, or the last message if that is
+  longer, once more. Where these are not what stands in the mirror, or the master's log ends before the mirror does, or
+  begins behind its end, nothing is written, and it says so: the mirror may have what nobody else has.
+- asks for the first byte of a log by asking for the second: a first report of 0 means the last file. That byte is 0 for
+  every message of less than 16 MiB.
+- is a store that brokers start with when it ended, also by Ctrl-C or because the master was gone for `--give-up`
+  seconds: a message that came in part is cut, queues, index and checkpoint are made from the log, and offsets that
+  count messages which did not come are set back to the ends of their queues. Killed, it has an `abort` file: run it
+  again, or `rmqctl recover`. Damage that the master's log has, the mirror has too; the exit code is 1 then.
+
+A master (`--ha-listen`)
+
+- sends files as they lie on disk, from the kernel to the socket, in frames of 32 KiB; a store for reading up to the
+  last byte that is not zero, one that is written up to its last message. Each slave has a thread of its own, so that
+  none holds another one or a client.
+- tells slaves where to come (906, and the name server's answer to 103), and gives them what they ask for (21, 43, 45,
+  201, 402), also two ports below the broker's own, where RocketMQ's slaves ask. 907 tells how far each has come.
+- with `--writable` and `brokerRole=SYNC_MASTER` answers a message with WAIT when a slave has it (inSyncReplicas - 1 of
+  them, at least one): 12 (FLUSH_SLAVE_TIMEOUT) after slaveTimeout, 11 (SLAVE_NOT_AVAILABLE) where there is no slave, or
+  none less than 256 MiB behind. The message is stored all the same. 5.3.3 does not wait with its default of
+  inSyncReplicas=1; 4.x does. Without `--ha-listen` nobody waits.
+"""
+
 _BOUNDS = """\
 ## Watching it
 
@@ -132,6 +177,8 @@ bytes, pulls that wait, the end of the log. No label is made of what clients or 
 | pulls that wait | {suspended:,}, further ones get 2 (SYSTEM_BUSY) |
 | slow requests that wait, of all clients | {slow}, further ones get 2 |
 | answers that a client does not read | it is not heard until it does |
+| slaves | {slaves}, further ones are closed |
+| a slave without a report | {silence:.0f} s |
 
 Slow requests are answered one by one beside the others, so that no client waits for them."""
 
@@ -163,9 +210,12 @@ def network_document() -> str:
         idle=limits.idle_seconds,
         suspended=limits.suspended,
         slow=limits.slow_requests,
+        slaves=SlaveLimits().connections,
+        silence=SlaveLimits().silence,
     )
     lines = [
         _SERVED,
+        _SLAVES,
         bounds,
         "",
         "## Settings of a broker.conf, with --writable",

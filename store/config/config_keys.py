@@ -69,7 +69,9 @@ KEYS = (
         "timerWheelEnable", WRITING, "messages with a delivery time wait in the timer's topic, else they are refused"
     ),
     ConfigKey("timerMaxDelaySec", WRITING, "the longest time that such a message may wait"),
-    ConfigKey("brokerRole", WRITING, "SLAVE takes no messages"),
+    ConfigKey(
+        "brokerRole", WRITING, "SLAVE takes no messages; SYNC_MASTER has puts wait for slaves, with `serve --ha-listen`"
+    ),
     ConfigKey("deleteWhen", CLEANING, "hours at which expired files are removed"),
     ConfigKey("fileReservedTime", CLEANING, "hours that commitlog files are kept"),
     ConfigKey("deleteCommitLogFilesInterval", CLEANING, "ms between two removals"),

@@ -97,7 +97,7 @@ def open_many(version: str, jobs: Iterable[Job], *, threads: int = 6) -> list[Br
             settings = dict(job.properties)
             for index, (topic, key) in enumerate(job.queries):
                 settings |= {f"query.{index}.topic": topic, f"query.{index}.key": key}
-            properties = _write_properties(scratch / f"{number}.properties", settings)
+            properties = write_properties(scratch / f"{number}.properties", settings)
             arguments += [job.store.resolve(), properties, scratch / f"{number}.jsonl"]
         before = [StoreState.of(job.store) for job in todo]
         log = _drive(toolchain(version), scratch, arguments, START_SECONDS + STORE_SECONDS * len(todo))
@@ -141,7 +141,7 @@ def _write(
         for number, job in enumerate(todo):
             job.store.mkdir(parents=True, exist_ok=True)
             wanted = {"write.kinds": ",".join(kinds), "write.messages": str(messages), "write.end": end}
-            file = _write_properties(scratch / f"{number}.properties", {**job.properties, **wanted})
+            file = write_properties(scratch / f"{number}.properties", {**job.properties, **wanted})
             arguments += [job.store.resolve(), file, scratch / f"{number}.jsonl"]
         log = _drive(toolchain(version), scratch, arguments, START_SECONDS + STORE_SECONDS * len(todo))
         found = [_rows(scratch / f"{number}.jsonl") for number in range(len(todo))]
@@ -153,6 +153,14 @@ def _write(
 
 def _drive(tools: Toolchain, scratch: Path, arguments: Sequence[str | Path], seconds: float) -> str:
     """Run the driver, return what it logged; RocketMQ's own stray files go to `scratch`."""
+    done = run([*java_command(tools, scratch), *arguments], seconds)
+    if done.returncode != 0:
+        raise HarnessError(f"RocketMQ {tools.version} ended with status {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def java_command(tools: Toolchain, scratch: Path, main: str = "rmqctl.interop.Main") -> list[str | Path]:
+    """What the driver, or another program of ours, is started with; its own arguments follow."""
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
     options = [
         "-Xmx512m",
@@ -164,13 +172,10 @@ def _drive(tools: Toolchain, scratch: Path, arguments: Sequence[str | Path], sec
         f"-Duser.home={scratch}",
         f"-Djava.io.tmpdir={scratch}",
     ]
-    done = run([tools.java, *options, "-cp", tools.classpath, "rmqctl.interop.Main", *arguments], seconds)
-    if done.returncode != 0:
-        raise HarnessError(f"RocketMQ {tools.version} ended with status {done.returncode}: {done.stdout}{done.stderr}")
-    return done.stdout + done.stderr
+    return [tools.java, *options, "-cp", tools.classpath, main]
 
 
-def _write_properties(path: Path, settings: Mapping[str, str]) -> Path:
+def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
     """A properties file as Java reads it through a UTF-8 reader. `load.*` of the goldens is nothing for us."""
     internal = ("query.", "write.")
     lines = []

@@ -34,6 +34,7 @@ class Served:
     broker: str
     process: subprocess.Popen[str]
     metrics: str | None = None
+    slaves: str | None = None
     errors: str = ""
 
     def end(self, number: int = signal.SIGTERM) -> int:
@@ -58,7 +59,7 @@ def serving(store: Path, *options: str) -> Iterator[Served]:
                 raise AssertionError(f"it did not come up: {process.communicate()[1]}")
             at = json.loads(line)
             assert at["writable"] is ("--writable" in options)
-            yield Served(at["namesrv"], at["broker"], process, at.get("metrics"))
+            yield Served(at["namesrv"], at["broker"], process, at.get("metrics"), at.get("slaves"))
         finally:
             if process.poll() is None:
                 process.kill()

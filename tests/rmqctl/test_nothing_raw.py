@@ -101,6 +101,8 @@ _WITHOUT_A_STORE: tuple[list[object], ...] = (
     ["topics", "-n", f"{NASTY}:1"],
     ["cluster", "-n", f"{NASTY}:1"],
     ["groups", "-n", f"{NASTY}:1"],
+    ["mirror", "127.0.0.1:1", f"mirror{NASTY}"],
+    ["mirror", f"{NASTY}:1", "mirror"],
     [f"verb{NASTY}"],
     ["cat", f"--flag{NASTY}"],
 )

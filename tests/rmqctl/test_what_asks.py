@@ -99,6 +99,7 @@ NOTHING = {
     "topics": "looks",
     "cluster": "looks",
     "produce": "adds",
+    "mirror": "makes a store, or goes on with one that has the same messages",
     "consume": "looks, and commits where it is asked to",
     "help": "prints",
     "completion": "prints",

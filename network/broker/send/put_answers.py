@@ -20,7 +20,12 @@ _CODES = {
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
 }
-_FLUSH_TIMEOUT = "flush disk timeout, maybe because of synchronous flush or slow disk."
+# stored, but not as durable as was asked for
+_REMARKS = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: "flush disk timeout, maybe because of synchronous flush or slow disk.",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "flush slave timeout, maybe because of slow slave or network.",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "no slave is there that keeps up: the message is stored at the master alone.",
+}
 
 Answer = Callable[[Sequence[PutResult]], Mapping[str, str]]
 
@@ -46,9 +51,7 @@ def put_and_answer(
         raise RequestError(code, f"{first.status}: {first.detail}", always)
     fields = {**always, **answer(put.results)}
 
-    def answered(in_time: bool) -> RemotingCommand:
-        if in_time:
-            return RemotingCommand(ResponseCode.SUCCESS, fields)
-        return RemotingCommand(ResponseCode.FLUSH_DISK_TIMEOUT, fields, remark=_FLUSH_TIMEOUT)
+    def answered(code: ResponseCode) -> RemotingCommand:
+        return RemotingCommand(code, fields, remark=_REMARKS.get(code))
 
-    return broker.when_durable(put, answered)
+    return broker.when_durable(messages, put, answered)

@@ -12,19 +12,30 @@ _ANY = ("", "0.0.0.0", "::")
 
 
 class BrokerIdentity(NamedTuple):
-    """Cluster and name as brokerClusterName and brokerName say, and where it listens."""
+    """Cluster and name as brokerClusterName and brokerName say, and where it listens: for clients, and at `ha_port` for
+    slaves; None where none can come."""
 
     cluster: str = "DefaultCluster"
     name: str = "broker-a"
     broker_id: int = MASTER_ID
     host: str = "127.0.0.1"
     port: int = 10911
+    ha_host: str = ""
+    ha_port: int | None = None
 
     def address(self, caller: Caller) -> str:
         """Where `caller` can reach the broker: where it listens, or, listening at all addresses of the machine, the one
         of them that the caller came to already."""
-        host = caller.local_ip if self.host in _ANY else self.host
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        return _reachable(caller, self.host, self.port)
+
+    def ha_address(self, caller: Caller) -> str | None:
+        """The same for slaves; None where none can come."""
+        return None if self.ha_port is None else _reachable(caller, self.ha_host, self.ha_port)
+
+
+def _reachable(caller: Caller, host: str, port: int) -> str:
+    host = caller.local_ip if host in _ANY else host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def identity_from_properties(properties: Mapping[str, str]) -> BrokerIdentity:

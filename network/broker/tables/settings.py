@@ -27,6 +27,13 @@ class BrokerSettings(NamedTuple):
     flush_consumer_offset_interval: int = 5000
     flush_delay_offset_interval: int = 10_000
     mapped_file_size_timer_log: int = 104_857_600
+    slave_timeout: int = 3000
+    in_sync_replicas: int = 1
+
+    @property
+    def slaves_to_wait_for(self) -> int:
+        """How many slaves have to have a message of a SYNC_MASTER; inSyncReplicas counts the master."""
+        return max(1, self.in_sync_replicas - 1)
 
 
 _NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}

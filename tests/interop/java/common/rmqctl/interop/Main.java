@@ -17,6 +17,7 @@ import org.apache.rocketmq.store.DefaultMessageStore;
  * Drives the real store of RocketMQ.
  *   open THREADS {DIR PROPS OUT}...   load, start, drain, read, shut down each store, THREADS of them at a time
  *   write THREADS {DIR PROPS OUT}...  load, start, write, then shut down each store, or halt the JVM
+ *   replica DIR PROPS                 a master or a slave that is told what to do, see Replica
  * OUT gets JSON lines and appears only when it is complete. Exit status 0: every OUT is there, whatever it says.
  */
 public final class Main {
@@ -31,6 +32,8 @@ public final class Main {
                 each(arguments, (settings, out) -> write(out, Reader.view(settings)));
             } else if (arguments[0].equals("write")) {
                 each(arguments, Writer::run);
+            } else if (arguments[0].equals("replica")) {
+                Replica.run(new Settings(arguments[1], arguments[2]));
             } else {
                 throw new IllegalArgumentException(arguments[0]);
             }

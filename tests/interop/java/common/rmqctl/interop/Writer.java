@@ -33,7 +33,7 @@ final class Writer {
     private final DefaultMessageStore store;
     private final List<Object> lines = new ArrayList<>();
 
-    private Writer(DefaultMessageStore store) {
+    Writer(DefaultMessageStore store) {
         this.store = store;
     }
 
@@ -64,7 +64,7 @@ final class Writer {
         Main.write(out, writer.lines);
     }
 
-    private void one(String kind, int i) throws Exception {
+    void one(String kind, int i) throws Exception {
         byte[] body = (kind + " message " + i + " \u00fc\u6d88\ud83d\ude80 ").repeat(1 + i % 7).getBytes(StandardCharsets.UTF_8);
         switch (kind) {
             case "plain":

@@ -1,0 +1,198 @@
+"""Follows a master: connects, takes its log, and comes back after every break, until somebody ends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rmqctl.formats.errors import CorruptError, RefusedError, RemoteError
+from rmqctl.network.ha.link import DialMaster, SlaveLink
+from rmqctl.network.ha.mirror_log import MirrorLog
+from rmqctl.network.ha.slave_session import WHOLE_LOG, SlaveSession
+from rmqctl.network.remoting.services import Tell
+
+_UNFLUSHED = 64 * 1024 * 1024
+
+
+class Timings(NamedTuple):
+    """Seconds. `keep_alive`: between two reports (haSendHeartbeatInterval); `silence`: of a master that is taken for
+    gone (haHousekeepingInterval); `retry`: before it is tried again; `give_up`: without a master, then the mirror ends;
+    `flush`: between two flushes (flushIntervalCommitLog); `look`: how often somebody may end it."""
+
+    keep_alive: float = 5.0
+    silence: float = 20.0
+    retry: float = 1.0
+    give_up: float = 300.0
+    flush: float = 0.5
+    look: float = 0.2
+
+
+class Following(NamedTuple):
+    """What a mirror is asked for. `start`: the first report of a log that is to begin, None for WHOLE_LOG where nobody
+    knows whether the master still has that. `master_begin`: where its log begins, 0 where nobody knows. `stop_at`: end
+    with all before this offset; `stop_when_quiet`: end when the master has nothing more. `acknowledges`: tell the
+    master what is on disk here."""
+
+    start: int | None = None
+    master_begin: int = 0
+    stop_at: int | None = None
+    stop_when_quiet: bool = False
+    acknowledges: bool = False
+    timings: Timings = Timings()
+
+
+class Mirror:
+    """One mirror on its way. `received`: new bytes; `connections`: how many it has had. `is_confirmed`: whether the
+    master has sent all of the end again that was here before. `lost`: why it ended before somebody ended it, None if it
+    did not."""
+
+    def __init__(
+        self,
+        log: MirrorLog,
+        dial: DialMaster,
+        following: Following,
+        tell: Tell = lambda line: None,
+        on_bytes: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        """`on_bytes` hears how many bytes were new, whenever some were."""
+        self._log = log
+        self._dial = dial
+        self._following = following
+        self._tell = tell
+        self._on_bytes = on_bytes
+        self._heard = 0.0
+        self._is_told = False
+        self.received = 0
+        self.connections = 0
+        self.is_confirmed = log.begin is None
+        self.lost: RemoteError | None = None
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Follow until `is_over`, or what was asked for is here, or there is no master any more: see `lost`.
+
+        RemoteError where it cannot be reached to begin with; RefusedError where its log and the mirror do not go
+        together; WriteFailedError. What is here then is on disk.
+        """
+        timings = self._following.timings
+        self._heard = time.monotonic()
+        try:
+            while not is_over():
+                try:
+                    self._connect_and_follow(is_over)
+                    return
+                except CorruptError as error:
+                    self.lost = RemoteError(f"this is no master, or a broken one: {error.message}")
+                    return
+                except RemoteError as error:
+                    if not self.connections:
+                        raise
+                    if time.monotonic() - self._heard >= timings.give_up:
+                        self.lost = error
+                        return
+                    if not self._is_told:
+                        self._tell(f"{error}; trying again for {timings.give_up:g} s")
+                    self._is_told = True
+                self._wait(timings.retry, is_over)
+        finally:
+            self._log.close()
+
+    def _wait(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        end = time.monotonic() + seconds
+        while not is_over() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, self._following.timings.look))
+
+    def _connect_and_follow(self, is_over: Callable[[], bool]) -> None:
+        """One connection, to its good end. RemoteError where it breaks."""
+        link = self._dial()
+        try:
+            session = SlaveSession(self._first_report())
+            self.connections += 1
+            link.send(session.report())
+            self._follow(link, session, is_over)
+        finally:
+            link.close()
+            self._log.flush()
+
+    def _follow(self, link: SlaveLink, session: SlaveSession, is_over: Callable[[], bool]) -> None:
+        log, timings, acknowledges = self._log, self._following.timings, self._following.acknowledges
+        reported_at = flushed_at = heard = time.monotonic()
+        reported = log.flushed
+        while not is_over() and not self._is_reached(session):
+            data = link.receive(timings.look)
+            now = time.monotonic()
+            if data:
+                heard = self._heard = now
+                self._is_told = False
+                for transfer in session.received(data):
+                    self._take(transfer.physical_offset, transfer.body)
+            elif now - heard >= timings.silence:
+                raise RemoteError(f"the master was silent for {timings.silence:g} s")
+            if acknowledges or log.end - log.flushed >= _UNFLUSHED or now - flushed_at >= timings.flush:
+                log.flush()
+                flushed_at = now
+            if now - reported_at >= timings.keep_alive or (acknowledges and log.flushed != reported):
+                reported, reported_at = log.flushed, now
+                link.send(session.report(log.flushed if acknowledges else None))
+
+    def _first_report(self) -> int:
+        """From where the log is wanted: so much before the mirror's end that this is held against the master's."""
+        if self._log.begin is None:
+            start = self._following.start
+            return WHOLE_LOG if start is None else start
+        # 0 would be the beginning of the last file
+        return self._log.compare_from(self._following.master_begin if not self.connections else 0) or WHOLE_LOG
+
+    def _take(self, offset: int, body: bytes) -> None:
+        if offset == WHOLE_LOG:
+            offset, body = 0, b"\0" + body
+        if self._log.begin is None:
+            self._log.start_at(offset)
+        new = self._log.take(offset, body)
+        self.is_confirmed = self.is_confirmed or offset + len(body) >= self._log.end
+        if new:
+            self.received += new
+            self._on_bytes(new)
+
+    # ---- the end
+
+    def _is_reached(self, session: SlaveSession) -> bool:
+        """Whether all that was asked for is here. RefusedError where the master's log ends before the mirror's does."""
+        log, following, reached = self._log, self._following, session.next_offset
+        if reached is None:
+            return False
+        if following.stop_at is not None and reached >= max(following.stop_at, log.end):
+            return True
+        if not session.is_quiet:
+            return False
+        if log.begin is not None:
+            self._require_not_ahead(reached)
+            log.settle()
+        if following.stop_at is not None:
+            self.lost = RemoteError(
+                f"the master sends nothing from {reached} on, although its log goes to {following.stop_at}",
+                hint="a file may be missing there: `rmqctl check` at the master says more",
+            )
+            return True
+        if log.begin is None and following.start is None:
+            raise RefusedError(
+                "the master sends nothing from 0 on: its log is empty, or begins behind that",
+                hint="name its remoting port with --broker, which tells where the log begins; or begin at its last "
+                "file with --from last-file",
+            )
+        return following.stop_when_quiet
+
+    def _require_not_ahead(self, reached: int) -> None:
+        """RefusedError where the master's log ends at `reached`, and the mirror's behind it."""
+        if reached < self._log.end or self._log.is_ahead:
+            raise ahead_error(reached, self._log.end)
+
+
+def ahead_error(master_end: int, end: int) -> RefusedError:
+    """What to say where a master's log ends before the mirror does."""
+    return RefusedError(
+        f"the master has nothing behind {master_end}, and the mirror has",
+        physical_offset=end,
+        hint="it is another broker, it has lost its end, or it removed files that are not here yet: keep this "
+        "directory, which may have messages that nobody else has, and begin a new mirror in another one",
+    )
