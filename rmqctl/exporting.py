@@ -12,9 +12,9 @@ from rmqctl.store.read.selection import PLAIN_BYTES, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
 
 if TYPE_CHECKING:
+    from rmqctl.flags.spark_options import SparkChoice
     from rmqctl.output.output import Output
     from rmqctl.reports.damage import ToldDamage
-    from rmqctl.spark_options import SparkChoice
     from rmqctl.store.export.export import ExportReport, Target
     from rmqctl.store.export.writers import Compression
     from rmqctl.store.message_store import MessageStore
@@ -109,9 +109,9 @@ def export_on_spark(
     damage: ToldDamage,
 ) -> ExportReport:
     """Write what is selected as tasks of Spark, into a directory of files."""
+    from rmqctl.flags.spark_options import job_engine
     from rmqctl.output.progress import progress
     from rmqctl.pipeline.jobs.export import export_with
-    from rmqctl.spark_options import job_engine
     from rmqctl.store.export.export import metadata_of
     from rmqctl.store.export.selected import description
     from rmqctl.store.installed import version

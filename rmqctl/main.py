@@ -102,7 +102,7 @@ class VerbGroup(click.Group):
         command = getattr(import_module(module), attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"{verb.target} is not a click command")
-        from rmqctl.options import TEXT  # as every verb does, but not `--help`
+        from rmqctl.flags.types import TEXT  # as every verb does, but not `--help`
 
         for parameter in command.params:
             if parameter.type is click.STRING:

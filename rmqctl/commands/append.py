@@ -7,9 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import UsageError, WriteFailedError
-from rmqctl.formats.wording import counted
-from rmqctl.options import (
+from rmqctl.flags.options import (
     StoreLocation,
     keep_going_option,
     message_options,
@@ -19,6 +17,8 @@ from rmqctl.options import (
     store_options,
     topic_option,
 )
+from rmqctl.formats.errors import UsageError, WriteFailedError
+from rmqctl.formats.wording import counted
 from rmqctl.reports.damage import tell_bad_items
 
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import NotFoundError, UnsupportedError
-from rmqctl.formats.wording import counted
-from rmqctl.options import (
+from rmqctl.flags.options import (
     StoreLocation,
     columns_option,
     first_or_last_option,
@@ -19,6 +17,8 @@ from rmqctl.options import (
     selection_options,
     store_options,
 )
+from rmqctl.formats.errors import NotFoundError, UnsupportedError
+from rmqctl.formats.wording import counted
 from rmqctl.reports.damage import ToldDamage
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl import completing, exit_codes
-from rmqctl.options import StoreLocation, output_options, store_options
-from rmqctl.spark_options import SparkChoice, spark_options
+from rmqctl import exit_codes
+from rmqctl.flags import completing
+from rmqctl.flags.options import StoreLocation, output_options, store_options
+from rmqctl.flags.spark_options import SparkChoice, spark_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -129,8 +130,8 @@ def _checker(spark: SparkChoice, store: MessageStore) -> Iterator[Callable[..., 
     if spark.master is None:
         yield store.check
         return
+    from rmqctl.flags.spark_options import job_engine
     from rmqctl.pipeline.jobs.check import check_with
-    from rmqctl.spark_options import job_engine
 
     with job_engine(spark) as engine:
         yield partial(check_with, engine, store.files)

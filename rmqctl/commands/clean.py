@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rmqctl.confirm import agrees
+from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option, zone_option
+from rmqctl.flags.types import TIME
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.opening import broker_config, open_store
-from rmqctl.options import TIME, StoreLocation, dry_run_option, output_options, store_options, yes_option, zone_option
 from rmqctl.output.cells import human_size
 from rmqctl.output.output import Output
 from rmqctl.output.span import SPAN

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqctl.flags.options import namesrv_option, output_options, tls_options
 from rmqctl.formats.errors import NotFoundError
-from rmqctl.options import namesrv_option, output_options, tls_options
 from rmqctl.reports.unanswered import Unanswered
 
 if TYPE_CHECKING:

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import NotFoundError
-from rmqctl.options import (
-    TIME,
+from rmqctl.flags.options import (
     group_option,
     namesrv_option,
     output_options,
@@ -21,6 +19,8 @@ from rmqctl.options import (
     topic_option,
     zone_option,
 )
+from rmqctl.flags.types import TIME
+from rmqctl.formats.errors import NotFoundError
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
+from rmqctl.flags.options import limit_option, output_options
+from rmqctl.flags.spark_options import SparkChoice, spark_options
 from rmqctl.formats.wording import counted
 from rmqctl.opening import StoreLocation
-from rmqctl.options import limit_option, output_options
-from rmqctl.spark_options import SparkChoice, spark_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -97,10 +97,10 @@ def diff(
 
 
 def _compared(a: StoreFiles, b: StoreFiles, content: bool, limit: int, spark: SparkChoice) -> Diff:
+    from rmqctl.flags.spark_options import job_engine
     from rmqctl.output.progress import progress
     from rmqctl.pipeline.jobs.diff.diff import diff as compare
     from rmqctl.pipeline.jobs.diff.diff import work_of
-    from rmqctl.spark_options import job_engine
 
     with job_engine(spark) as engine, progress("comparing", work_of(a, b), "bytes") as bar:
         return compare(engine, a, b, content=content, limit=limit, progress=bar.advance)

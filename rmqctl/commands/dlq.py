@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqctl.flags.options import StoreLocation, group_option, output_options, store_options, topic_option
 from rmqctl.main import Verb, VerbGroup
-from rmqctl.options import StoreLocation, group_option, output_options, store_options, topic_option
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

@@ -11,10 +11,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.confirm import agrees, require_agreed_file
-from rmqctl.formats.errors import NotFoundError, StoreInUseError, UsageError
-from rmqctl.formats.wording import counted
-from rmqctl.options import (
-    OFFSET,
+from rmqctl.flags.options import (
     StoreLocation,
     dry_run_option,
     group_option,
@@ -25,6 +22,9 @@ from rmqctl.options import (
     time_options,
     yes_option,
 )
+from rmqctl.flags.types import OFFSET
+from rmqctl.formats.errors import NotFoundError, StoreInUseError, UsageError
+from rmqctl.formats.wording import counted
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
+from rmqctl.flags.options import StoreLocation, limit_option, output_options, store_options, topics_options
 from rmqctl.formats.errors import NotFoundError
 from rmqctl.formats.wording import counted
-from rmqctl.options import StoreLocation, limit_option, output_options, store_options, topics_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
+from rmqctl.flags.options import limit_option, output_options
+from rmqctl.flags.types import OFFSET
 from rmqctl.formats.wording import counted
-from rmqctl.options import OFFSET, limit_option, output_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

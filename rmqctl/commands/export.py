@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from rmqctl import exit_codes
-from rmqctl.formats.wording import counted
-from rmqctl.options import (
+from rmqctl.flags.options import (
     StoreLocation,
     columns_option,
     selection_options,
@@ -17,8 +16,9 @@ from rmqctl.options import (
     summary_options,
     yes_option,
 )
+from rmqctl.flags.spark_options import SparkChoice, spark_options
+from rmqctl.formats.wording import counted
 from rmqctl.reports.damage import ToldDamage
-from rmqctl.spark_options import SparkChoice, spark_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

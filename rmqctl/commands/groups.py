@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from rmqctl.options import (
+from rmqctl.flags.options import (
     StoreLocation,
     group_option,
     namesrv_option,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl import exit_codes
+from rmqctl.flags.options import StoreLocation, output_options, store_options
 from rmqctl.formats.wording import counted
-from rmqctl.options import StoreLocation, output_options, store_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

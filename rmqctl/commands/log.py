@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import completing
+from rmqctl.flags import completing
+from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
 from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.formats.wording import counted
-from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
 from rmqctl.output.span import SPAN
 
 if TYPE_CHECKING:

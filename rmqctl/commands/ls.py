@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
+from rmqctl.flags.options import StoreLocation, output_options, queue_option, store_options, topic_option
 from rmqctl.formats.errors import NotFoundError
-from rmqctl.options import StoreLocation, output_options, queue_option, store_options, topic_option
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

@@ -14,7 +14,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.commands.serve import ADDRESS
-from rmqctl.options import StoreLocation, config_option, summary_options
+from rmqctl.flags.options import StoreLocation, config_option, summary_options
 
 if TYPE_CHECKING:
     from rmqctl.network.ha.mirroring import MirrorReport

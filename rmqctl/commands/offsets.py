@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl import exit_codes
-from rmqctl.main import Verb, VerbGroup
-from rmqctl.options import (
+from rmqctl.flags.options import (
     StoreLocation,
     group_option,
     output_options,
@@ -16,6 +15,7 @@ from rmqctl.options import (
     store_options,
     topic_option,
 )
+from rmqctl.main import Verb, VerbGroup
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

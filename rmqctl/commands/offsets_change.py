@@ -12,10 +12,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.confirm import agree_to_loss
-from rmqctl.formats.errors import StoreInUseError
-from rmqctl.formats.wording import counted
-from rmqctl.options import (
-    PLACE,
+from rmqctl.flags.options import (
     StoreLocation,
     dry_run_option,
     group_option,
@@ -27,6 +24,9 @@ from rmqctl.options import (
     topic_option,
     yes_option,
 )
+from rmqctl.flags.types import PLACE
+from rmqctl.formats.errors import StoreInUseError
+from rmqctl.formats.wording import counted
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

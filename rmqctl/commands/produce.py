@@ -7,8 +7,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import click
 
 from rmqctl import exit_codes
-from rmqctl.options import (
-    TIME,
+from rmqctl.flags.options import (
     keep_going_option,
     message_options,
     namesrv_option,
@@ -18,6 +17,7 @@ from rmqctl.options import (
     tls_options,
     topic_option,
 )
+from rmqctl.flags.types import TIME
 from rmqctl.output.span import SPAN
 from rmqctl.reports.damage import tell_bad_items
 

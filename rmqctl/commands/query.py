@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.finding import KEY_LIMIT, Question, find_and_show
-from rmqctl.options import (
-    TIME,
+from rmqctl.flags.options import (
     StoreLocation,
     id_option,
     key_option,
@@ -20,6 +19,7 @@ from rmqctl.options import (
     time_options,
     topics_options,
 )
+from rmqctl.flags.types import TIME
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

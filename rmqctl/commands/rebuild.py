@@ -11,8 +11,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.confirm import agree_to_loss, require_one_way
-from rmqctl.formats.wording import counted
-from rmqctl.options import (
+from rmqctl.flags.options import (
     StoreLocation,
     dry_run_option,
     journal_option,
@@ -23,7 +22,8 @@ from rmqctl.options import (
     topic_option,
     yes_option,
 )
-from rmqctl.spark_options import SparkChoice, spark_options
+from rmqctl.flags.spark_options import SparkChoice, spark_options
+from rmqctl.formats.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,11 +74,11 @@ def rebuild(
     `rmqctl undo` can bring them back. Queues whose messages have all expired are kept: only they know their next
     offset.
     """
+    from rmqctl.flags.spark_options import job_engine
     from rmqctl.new_file_sizes import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
     from rmqctl.reports.recover_output import print_operations, undo_advice
-    from rmqctl.spark_options import job_engine
     from rmqctl.store.recover.rebuild import report_row
 
     if index and topic:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.confirm import agree_to_loss, require_one_way
-from rmqctl.formats.errors import UsageError
-from rmqctl.options import (
+from rmqctl.flags.options import (
     StoreLocation,
     dry_run_option,
     journal_option,
@@ -19,6 +18,7 @@ from rmqctl.options import (
     store_options,
     yes_option,
 )
+from rmqctl.formats.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

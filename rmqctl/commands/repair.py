@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import completing, exit_codes
+from rmqctl import exit_codes
 from rmqctl.confirm import agree_to_loss, require_one_way
-from rmqctl.options import (
+from rmqctl.flags import completing
+from rmqctl.flags.options import (
     StoreLocation,
     dry_run_option,
     journal_option,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
-from rmqctl.options import StoreLocation, config_option, output_options
+from rmqctl.flags.options import StoreLocation, config_option, output_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rmqctl import exit_codes
-from rmqctl.options import PEM, StoreLocation, store_options, summary_options
+from rmqctl.flags.options import StoreLocation, store_options, summary_options
+from rmqctl.flags.types import PEM
 
 if TYPE_CHECKING:
     import socket

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl import exit_codes
-from rmqctl.options import StoreLocation, output_options, store_options
+from rmqctl.flags.options import StoreLocation, output_options, store_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

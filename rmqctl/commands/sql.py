@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from rmqctl import exit_codes
+from rmqctl.flags.options import StoreLocation, store_options, yes_option
+from rmqctl.flags.spark_options import SparkChoice, spark_options, told_spark_session
 from rmqctl.formats.wording import counted
-from rmqctl.options import StoreLocation, store_options, yes_option
-from rmqctl.spark_options import SparkChoice, spark_options, told_spark_session
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

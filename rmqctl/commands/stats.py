@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import NotFoundError
-from rmqctl.formats.wording import counted
-from rmqctl.options import (
+from rmqctl.flags.options import (
     StoreLocation,
     limit_option,
     output_options,
@@ -17,7 +15,9 @@ from rmqctl.options import (
     time_options,
     topic_option,
 )
-from rmqctl.spark_options import SparkChoice, spark_options
+from rmqctl.flags.spark_options import SparkChoice, spark_options
+from rmqctl.formats.errors import NotFoundError
+from rmqctl.formats.wording import counted
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -142,9 +142,9 @@ def _dimensions(by: str | None) -> list[str]:
 
 
 def _counted(files: StoreFiles, request: Any, spark: SparkChoice) -> Any:
+    from rmqctl.flags.spark_options import job_engine
     from rmqctl.output.progress import progress
     from rmqctl.pipeline.jobs.stats.stats import stats as count
-    from rmqctl.spark_options import job_engine
 
     total = sum(file.size for file in files.log.files)
     with job_engine(spark) as engine, progress("counting", total, "bytes") as bar:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl import exit_codes
+from rmqctl.flags.options import namesrv_option, output_options, tls_options, topic_option
 from rmqctl.formats.errors import NotFoundError
-from rmqctl.options import namesrv_option, output_options, tls_options, topic_option
 
 if TYPE_CHECKING:
     from rmqctl.network.clients.channel import Dial

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl import completing
 from rmqctl.commands.log import outcome
-from rmqctl.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
+from rmqctl.flags import completing
+from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.options import StoreLocation, group_option, limit_option, output_options, store_options, topic_option
+from rmqctl.flags.options import StoreLocation, group_option, limit_option, output_options, store_options, topic_option
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from rmqctl import options
-from rmqctl.options import StoreLocation, locate_store
+from rmqctl.flags import options
+from rmqctl.flags.options import StoreLocation, locate_store
 from rmqctl.output.output import Output
 
 got: dict[str, Any] = {}

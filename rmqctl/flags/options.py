@@ -7,35 +7,24 @@ click is told about it. `store_options` and `output_options` add several flags a
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqctl import completing
-from rmqctl.formats.errors import UsageError
+from rmqctl.flags import completing
+from rmqctl.flags.types import OFFSET, PEM, TIME, keep_zone
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
 from rmqctl.output.pager import NO_PAGER
 from rmqctl.output.span import QUEUE_FILE_SIZE
-from rmqctl.output.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqctl.store.offsets.decide import ResetTo
     from rmqctl.store.read.topic_filter import TopicFilter
 
-    _TimeParameter = click.ParamType[int]
-    _TextParameter = click.ParamType[str]
-    _PlaceParameter = click.ParamType[ResetTo]
-else:
-    _TimeParameter = _TextParameter = _PlaceParameter = click.ParamType  # older releases of click cannot be subscripted
 
 __all__ = ["STORE_VARIABLE", "StoreLocation", "locate_store"]  # for those who have the flags from here
-
-# in ms of 2001; no queue holds so many messages
-_SMALLEST_TIME = 10**12
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -56,91 +45,6 @@ class Flag:
         """The same flag with some of click's attributes changed."""
         return Flag(*self._names, **{**self._attributes, **attributes})
 
-
-def _parsed_time(value: str, ctx: click.Context | None) -> int:
-    zone = None if ctx is None else ctx.meta.get(_ZONE)
-    return parse_time(value) if zone is None else parse_time(value, zone=zone)
-
-
-class TimeType(_TimeParameter):
-    """A point in time, as rmqctl.times understands it, as milliseconds since 1970."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Milliseconds; a usage error that names the option if `value` is no time."""
-        if isinstance(value, int):
-            return value
-        try:
-            return _parsed_time(value, ctx)
-        except UsageError as error:
-            self.fail(f"{error.message}: {error.hint}", param, ctx)
-
-
-class TextType(_TextParameter):
-    """Text as it will be stored or looked for: UTF-8, whatever the locale says of the command line."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text; a usage error that names the option for bytes that are not UTF-8."""
-        text = value if isinstance(value, str) else str(value)
-        if text.isascii():
-            return text
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            pass
-        else:
-            return text
-        # bytes that the locale's encoding does not know were kept as they are
-        try:
-            return os.fsencode(text).decode("utf-8")
-        except UnicodeError:
-            self.fail(f"{text.encode('utf-8', 'backslashreplace').decode()!r} is not UTF-8 text", param, ctx)
-
-
-TEXT = TextType()
-
-
-def _keep_zone(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Before any time is looked at: the option is eager."""
-    if value is not None:
-        try:
-            ctx.meta[_ZONE] = parse_zone(value)
-        except UsageError as error:
-            raise click.BadParameter(f"{error.message}: {error.hint}", ctx, param) from error
-
-
-class ResetPlace(_PlaceParameter):
-    """Where a group is set to: a time, an offset, or one of the ends."""
-
-    name = "place"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ResetTo:
-        """Digits are an offset, as far as they are not a time in ms after 2001."""
-        from rmqctl.store.offsets.decide import ResetTo
-
-        if isinstance(value, ResetTo):
-            return value
-        text = str(value).strip().lower()
-        if text == "earliest":
-            return ResetTo("earliest")
-        if text == "latest":
-            return ResetTo("latest")
-        if text.isascii() and text.isdigit() and int(text[:20]) < _SMALLEST_TIME:
-            return ResetTo("offset", int(text))
-        try:
-            return ResetTo("time", _parsed_time(value, ctx))
-        except UsageError as error:
-            self.fail(f"{error.message}: {error.hint}, or an offset, earliest, latest", param, ctx)
-
-
-TIME = TimeType()
-PLACE = ResetPlace()
-_ZONE = "rmqctl.zone"
-PEM = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
-OFFSET = click.IntRange(min=0)
 
 topic_option = Flag("-t", "--topic", metavar="TOPIC", help="Only this topic.", shell_complete=completing.topics)
 topics_option = Flag(
@@ -182,7 +86,7 @@ zone_option = Flag(
     metavar="ZONE",
     is_eager=True,
     expose_value=False,
-    callback=_keep_zone,
+    callback=keep_zone,
     help="Zone of times that name none: Europe/Berlin, +08:00, local.  [default: UTC]",
 )
 end_option = Flag("-e", "--end", type=TIME, metavar="TIME", help="Up to this time.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from rmqctl.options import Flag
+from rmqctl.flags.options import Flag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
