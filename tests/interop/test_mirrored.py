@@ -210,7 +210,7 @@ def test_a_whole_broker_is_mirrored_and_starts_on_the_mirror(tmp_path: Path) -> 
         conf = _conf(names.namesrv, brokerRole="ASYNC_MASTER", brokerName="broker-b")
         at = f"127.0.0.1:{conf['listenPort']}"
         with broker(store, conf) as master:
-            _create(at, "Plainx", "Orderedx", "Payx")
+            _create(at, names.namesrv, "Plainx", "Orderedx", "Payx")
             with _mirroring(master.port, mirror, "--broker", at) as process:
                 _produce(names.namesrv, tmp_path)
                 end = _quiet(master)
@@ -237,11 +237,14 @@ def test_a_whole_broker_is_mirrored_and_starts_on_the_mirror(tmp_path: Path) -> 
             running.stop()
 
 
-def _create(at: str, *topics: str) -> None:
-    client = Client("")
+def _create(at: str, namesrv: str, *topics: str) -> None:
+    """Topics that clients find: a broker tells the name server of them when it has answered."""
+    client = Client(namesrv)
     for topic in topics:
         queues = {"topic": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "defaultTopic": "TBW102"}
         client.ask(at, RequestCode.UPDATE_AND_CREATE_TOPIC, queues | {"topicFilterType": "SINGLE_TAG", "order": False})
+    # after the last of these all others are made
+    _until(lambda: all(client.route(topic, anew=True) is not None for topic in (*topics, "TBW102")), 0.5)
     client.close()
 
 
