@@ -22,7 +22,7 @@ from rmqctl.store.scan.batches import BatchMaker
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 from tests.pipeline.embedded.asking import rows_of
-from tests.quick import sample
+from tests.quick import every, sample
 
 
 @pytest.mark.parametrize("name", sample(["clean", "features", "v4-clean", "broker-real"], ["features"]))
@@ -62,7 +62,7 @@ CONDITIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("condition", every(2, CONDITIONS))
 def test_conditions_find_what_they_say(clean: EmbeddedSql, condition: str) -> None:
     found = rows_of(clean, f"select physical_offset from messages where {condition}")
     wanted = [row["phyOffset"] for row in truth("clean").messages if CONDITIONS[condition](row)]
@@ -240,6 +240,7 @@ def test_memory_is_bound() -> None:
         assert rows_of(views, "select 1") == [(1,)]
 
 
+@pytest.mark.thorough
 def test_looking_changes_nothing(golden_store: GoldenStore) -> None:
     store = golden_store("crash")
     before = tree_state(store)
