@@ -29,6 +29,7 @@ class Verb(NamedTuple):
 
 GROUPS: dict[str, str] = {
     "look": "Look (never changes a store)",
+    "consumers": "Consumers: who has got what",
     "change": "Change",
     "many": "Many messages, many machines",
     "wire": "On the wire",
@@ -38,44 +39,62 @@ GROUPS: dict[str, str] = {
 # a shorter name is like many verbs: whoever writes `du` does not mean `dump`
 _SHORTEST_GUESSED = 3
 
+_VERBS: dict[str, dict[str, str]] = {
+    "look": {
+        "info": "What a store holds, and what state it is in.",
+        "ls": "List topics, queues or files.",
+        "du": "What takes up the room: topics, log, queues, index.",
+        "cat": "Print messages, in commitlog or queue order.",
+        "dump": "Any store file, field by field, with byte offsets.",
+        "query": "Find messages by key, id, offset or time.",
+        "predict": "What the next start of a broker will do.",
+        "check": "Find everything that is wrong with a store.",
+    },
+    "consumers": {
+        "where": "Where a message is, and who has read it or not.",
+        "groups": "How far consumer groups have come, and how late.",
+        "delays": "Delayed messages that wait, level by level.",
+        "halves": "Transactional messages without an end.",
+        "dlq": "Messages that groups gave up: list, redrive.",
+        "offsets": "Offsets of groups: show, reset, merge …",
+    },
+    "change": {
+        "append": "Store one message, or many from a file.",
+        "recover": "Make a store whole after a crash.",
+        "rebuild": "Make queues and index anew from the commitlog.",
+        "clean": "Remove expired files, as the broker would.",
+        "repair": "Fix what `check` finds.",
+        "truncate": "End the commitlog at an offset of your choice.",
+        "undo": "Put a store back to before its last change.",
+        "resume": "Finish a change that was interrupted.",
+        "log": "The changes made to a store, and what they keep.",
+        "snapshot": "A copy of a store with a manifest; verify one.",
+        "salvage": "Every good message of any bytes into a new store.",
+    },
+    "many": {
+        "sql": "SQL over messages, queues, index and findings.",
+        "export": "Messages into Parquet, Arrow, CSV or JSONL.",
+        "stats": "Count by topic, queue, tag, producer or hour.",
+        "diff": "Compare two stores, such as master and slave.",
+    },
+    "wire": {
+        "serve": "Name server and broker over a store.",
+        "topics": "Topics of a cluster, through its name server.",
+        "cluster": "Brokers of a cluster, and how they are.",
+        "produce": "Send messages to a broker.",
+        "consume": "Take messages from a broker.",
+        "mirror": "A live master's log, copied as its slave does.",
+    },
+    "more": {
+        "help": "Explain a verb; write manual pages.",
+        "completion": "Print a completion script for your shell.",
+    },
+}
+
 VERBS: dict[str, Verb] = {
-    "info": Verb("rmqctl.commands.info:info", "look", "What a store holds, and what state it is in."),
-    "ls": Verb("rmqctl.commands.ls:ls", "look", "List topics, queues or files."),
-    "du": Verb("rmqctl.commands.du:du", "look", "What takes up the room: topics, log, queues, index."),
-    "cat": Verb("rmqctl.commands.cat:cat", "look", "Print messages, in commitlog or queue order."),
-    "dump": Verb("rmqctl.commands.dump:dump", "look", "Any store file, field by field, with byte offsets."),
-    "query": Verb("rmqctl.commands.query:query", "look", "Find messages by key, id, offset or time."),
-    "where": Verb("rmqctl.commands.where:where", "look", "Where a message is, and who has read it or not."),
-    "groups": Verb("rmqctl.commands.groups:groups", "look", "How far consumer groups have come, and how late."),
-    "delays": Verb("rmqctl.commands.delays:delays", "look", "Delayed messages that wait, level by level."),
-    "halves": Verb("rmqctl.commands.halves:halves", "look", "Transactional messages without an end."),
-    "dlq": Verb("rmqctl.commands.dlq:dlq", "look", "Messages that groups gave up: list, redrive."),
-    "predict": Verb("rmqctl.commands.predict:predict", "look", "What the next start of a broker will do."),
-    "check": Verb("rmqctl.commands.check:check", "look", "Find everything that is wrong with a store."),
-    "append": Verb("rmqctl.commands.append:append", "change", "Store one message, or many from a file."),
-    "recover": Verb("rmqctl.commands.recover:recover", "change", "Make a store whole after a crash."),
-    "rebuild": Verb("rmqctl.commands.rebuild:rebuild", "change", "Make queues and index anew from the commitlog."),
-    "clean": Verb("rmqctl.commands.clean:clean", "change", "Remove expired files, as the broker would."),
-    "repair": Verb("rmqctl.commands.repair:repair", "change", "Fix what `check` finds."),
-    "truncate": Verb("rmqctl.commands.truncate:truncate", "change", "End the commitlog at an offset of your choice."),
-    "offsets": Verb("rmqctl.commands.offsets:offsets", "change", "Offsets of groups: show, reset, merge …"),
-    "undo": Verb("rmqctl.commands.undo:undo", "change", "Put a store back to before its last change."),
-    "resume": Verb("rmqctl.commands.resume:resume", "change", "Finish a change that was interrupted."),
-    "log": Verb("rmqctl.commands.log:log", "change", "The changes made to a store, and what they keep."),
-    "snapshot": Verb("rmqctl.commands.snapshot:snapshot", "change", "A copy of a store with a manifest; verify one."),
-    "salvage": Verb("rmqctl.commands.salvage:salvage", "change", "Every good message of any bytes into a new store."),
-    "sql": Verb("rmqctl.commands.sql:sql", "many", "SQL over messages, queues, index and findings."),
-    "export": Verb("rmqctl.commands.export:export", "many", "Messages into Parquet, Arrow, CSV or JSONL."),
-    "stats": Verb("rmqctl.commands.stats:stats", "many", "Count by topic, queue, tag, producer or hour."),
-    "diff": Verb("rmqctl.commands.diff:diff", "many", "Compare two stores, such as master and slave."),
-    "serve": Verb("rmqctl.commands.serve:serve", "wire", "Name server and broker over a store."),
-    "topics": Verb("rmqctl.commands.topics:topics", "wire", "Topics of a cluster, through its name server."),
-    "cluster": Verb("rmqctl.commands.cluster:cluster", "wire", "Brokers of a cluster, and how they are."),
-    "produce": Verb("rmqctl.commands.produce:produce", "wire", "Send messages to a broker."),
-    "consume": Verb("rmqctl.commands.consume:consume", "wire", "Take messages from a broker."),
-    "mirror": Verb("rmqctl.commands.mirror:mirror", "wire", "A live master's log, copied as its slave does."),
-    "help": Verb("rmqctl.commands.help:help", "more", "Explain a verb; write manual pages."),
-    "completion": Verb("rmqctl.commands.completion:completion", "more", "Print a completion script for your shell."),
+    name: Verb(f"rmqctl.commands.{group}.{name}:{name}", group, short_help)
+    for group, verbs in _VERBS.items()
+    for name, short_help in verbs.items()
 }
 
 

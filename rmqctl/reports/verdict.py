@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rmqctl.store.predict import Prediction
 
 
-class FirstSentence(NamedTuple):
+class Opening(NamedTuple):
     """A sentence, the command to run next where there is one, and the style that it is printed in."""
 
     sentence: str
@@ -24,7 +24,7 @@ class FirstSentence(NamedTuple):
     style: str = GOOD
 
 
-def print_verdict(output: Output, verdict: FirstSentence) -> None:
+def print_verdict(output: Output, verdict: Opening) -> None:
     """Print it where a table or listing is printed; JSON and CSV say it by their fields."""
     if output.format != "table":
         return
@@ -40,7 +40,7 @@ def command_on(store: Path | str, verb: str, *flags: str, config: Path | None = 
     return " ".join(["rmqctl", verb, *flags, *named, *settings])
 
 
-def of_info(row: dict[str, Any], config: Path | None) -> FirstSentence:
+def of_info(row: dict[str, Any], config: Path | None) -> Opening:
     """How it stands with a store, by what `info` found."""
     log, path = row["commitlog"], row["path"]
     problems = len([*log["problems"], *row["consumequeue"]["problems"], *row["index"]["problems"]])
@@ -48,23 +48,23 @@ def of_info(row: dict[str, Any], config: Path | None) -> FirstSentence:
     held = files if log["messages"] is None else f"{counted(log['messages'], 'message')} in {files}"
     check = command_on(path, "check", config=config)
     if row["unfinished_change"] is not None and not row["locked"]:
-        return FirstSentence("A change was interrupted, and waits to be ended.", command_on(path, "log", config=config), BAD)
+        return Opening("A change was interrupted, and waits to be ended.", command_on(path, "log", config=config), BAD)
     if log["damaged_spans"]:
         spans = counted(log["damaged_spans"], "damaged span")
-        return FirstSentence(f"Damaged: {spans} in the commitlog; {held}.", check, BAD)
+        return Opening(f"Damaged: {spans} in the commitlog; {held}.", check, BAD)
     if row["locked"]:
-        return FirstSentence(f"In use by process {row['lock_holder']}: {held}.", None, GOOD)
+        return Opening(f"In use by process {row['lock_holder']}: {held}.", None, GOOD)
     if problems:
-        return FirstSentence(f"{counted(problems, 'problem')} that a broker would stop at or trip over; {held}.", check, BAD)
+        return Opening(f"{counted(problems, 'problem')} that a broker would stop at or trip over; {held}.", check, BAD)
     if not row["clean_shutdown"]:
         command = command_on(path, "predict", config=config)
-        return FirstSentence(f"Not closed cleanly, and nobody has it open: {held}.", command, DOUBTFUL)
+        return Opening(f"Not closed cleanly, and nobody has it open: {held}.", command, DOUBTFUL)
     if not log["files"]:
-        return FirstSentence("Empty: there is no commitlog file.")
-    return FirstSentence(f"Closed cleanly: {held}.", check)
+        return Opening("Empty: there is no commitlog file.")
+    return Opening(f"Closed cleanly: {held}.", check)
 
 
-def of_check(summary: CheckSummary, fix: str | None) -> FirstSentence:
+def of_check(summary: CheckSummary, fix: str | None) -> Opening:
     """What a check has come to; `fix` mends the worst of it."""
     counts = ", ".join(
         counted(count, word)
@@ -74,18 +74,18 @@ def of_check(summary: CheckSummary, fix: str | None) -> FirstSentence:
     if summary.errors or summary.warnings:
         lost = ", and messages are lost" if summary.data_lost else ""
         sentence = f"Something is wrong: {counts}{lost}."
-        return FirstSentence(sentence, fix, BAD if summary.errors else DOUBTFUL)
+        return Opening(sentence, fix, BAD if summary.errors else DOUBTFUL)
     unfinished = "" if summary.complete else " as far as it was checked"
     if summary.notices:
-        return FirstSentence(f"Nothing is wrong{unfinished}; {counts}.", None)
-    return FirstSentence(f"Nothing is wrong{unfinished}.", None)
+        return Opening(f"Nothing is wrong{unfinished}; {counts}.", None)
+    return Opening(f"Nothing is wrong{unfinished}.", None)
 
 
-def of_prediction(found: Prediction, store: Path, config: Path | None) -> FirstSentence:
+def of_prediction(found: Prediction, store: Path, config: Path | None) -> Opening:
     """What a start would do."""
     broker = f"A broker {found.broker}"
     if not found.loads:
-        return FirstSentence(f"{broker} does not start.", command_on(store, "check", config=config), BAD)
+        return Opening(f"{broker} does not start.", command_on(store, "check", config=config), BAD)
     harm = [
         f"{what} {counted(count, one, several)}{where}"
         for count, what, one, several, where in (
@@ -97,8 +97,8 @@ def of_prediction(found: Prediction, store: Path, config: Path | None) -> FirstS
     ]
     if found.is_harmful:
         what = _and(harm or ["loses or misplaces queue units"])
-        return FirstSentence(f"{broker} starts, and {what}.", command_on(store, "recover", "--dry-run", config=config), BAD)
-    return FirstSentence(f"{broker} starts and loses nothing.")
+        return Opening(f"{broker} starts, and {what}.", command_on(store, "recover", "--dry-run", config=config), BAD)
+    return Opening(f"{broker} starts and loses nothing.")
 
 
 def _and(parts: list[str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.commands.serve import _traffic_line
+from rmqctl.commands.wire.serve import _traffic_line
 from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
 from rmqctl.network.remoting.traffic import Seen, Traffic
 from rmqctl.network.watching import http_answer

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rmqctl.commands.query as query_module
+import rmqctl.commands.look.query as query_module
 from rmqctl import quick
 from rmqctl.finding import Question
 from rmqctl.opening import StoreLocation, locate_store

@@ -135,7 +135,7 @@ def test_a_copy_is_the_same_either_way(
 
 @pytest.mark.parametrize("more", [["--keep-going"], []])
 def test_bad_lines_are_told_alike(tmp_path: Path, more: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.rmqctl.test_append import BAD_LINES
+    from tests.rmqctl.change.test_append import BAD_LINES
 
     stamp = {"born_timestamp": 1, "store_timestamp": 1_700_000_000_000, "store_host": "1.2.3.4:5"}
     good = [json.dumps({"topic": f"T{number % 3}", "body": f"b{number}", **stamp}).encode() for number in range(900)]

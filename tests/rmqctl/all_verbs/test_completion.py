@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.commands.completion import SHELLS, script
+from rmqctl.commands.more.completion import SHELLS, script
 from rmqctl.flags import completing
 from rmqctl.main import VERBS, main
 from rmqctl.store import MessageStore

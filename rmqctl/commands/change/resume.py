@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.commands.log import outcome
+from rmqctl.commands.change.log import outcome
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
 
 if TYPE_CHECKING:

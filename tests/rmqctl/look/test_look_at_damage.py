@@ -9,8 +9,8 @@ import pytest
 
 from rmqctl import exit_codes
 from tests.goldens import GoldenStore
+from tests.rmqctl.all_verbs.test_look_changes_nothing import commands
 from tests.rmqctl.looking import run
-from tests.rmqctl.test_look_changes_nothing import commands
 
 BASES = ("clean", "features", "innerbatch", "cqext", "broker-real", "lmq")
 LARGEST = 1 << 20

@@ -20,7 +20,7 @@ from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.processes import start
 from tests.unique_id import parse_unique_id
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from rmqctl import exit_codes, options
+from rmqctl import exit_codes
+from rmqctl.flags import options
 from rmqctl.main import VERBS, cli
 from rmqctl.output.output import FORMATS
 from tests.goldens import GoldenStore, tree_state, truth

@@ -180,7 +180,7 @@ def _prompted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: list[str |
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr("builtins.input", type_line)
-    monkeypatch.setattr("rmqctl.commands.sql._is_a_terminal", lambda _: True)
+    monkeypatch.setattr("rmqctl.commands.many.sql._is_a_terminal", lambda _: True)
     return _sql()
 
 

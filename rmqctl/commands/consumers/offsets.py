@@ -34,10 +34,10 @@ _SHOWN = (
 _SHOWN_DROPPABLE = ("kind", "min_offset", "detail")
 _PROBLEMS = ("weight", "problem", "file", "group", "topic", "queue_id", "found", "expected", "detail")
 _PROBLEMS_DROPPABLE = ("file", "expected")
-_CHANGES = "rmqctl.commands.offsets_change"
+_CHANGES = "rmqctl.commands.consumers.offsets_change"
 _VERBS = {
-    "show": Verb("rmqctl.commands.offsets:show", "look", "What is kept, beside its backup."),
-    "lint": Verb("rmqctl.commands.offsets:lint", "look", "What is wrong with what is kept."),
+    "show": Verb("rmqctl.commands.consumers.offsets:show", "look", "What is kept, beside its backup."),
+    "lint": Verb("rmqctl.commands.consumers.offsets:lint", "look", "What is wrong with what is kept."),
     "set": Verb(f"{_CHANGES}:set_one", "change", "One queue of a group to an offset."),
     "reset": Verb(f"{_CHANGES}:reset", "change", "A group to a time, an offset or an end."),
     "copy": Verb(f"{_CHANGES}:copy", "change", "The offsets of a group for another one."),

@@ -80,7 +80,7 @@ def produce(
     from rmqctl.network.clients.producer import Producer
 
     if source is None:
-        from rmqctl.commands.append import one_message
+        from rmqctl.commands.change.append import one_message
 
         if keep_going:
             raise click.UsageError("--keep-going goes with --from")

@@ -66,8 +66,8 @@ def list_letters(store: StoreLocation, output: Output, group: str | None, topic:
 dlq = VerbGroup(
     "dlq",
     verbs={
-        "list": Verb("rmqctl.commands.dlq:list_letters", "look", "What was given up, and what it was first."),
-        "redrive": Verb("rmqctl.commands.dlq_redrive:redrive", "change", "Give it to its group once more."),
+        "list": Verb("rmqctl.commands.consumers.dlq:list_letters", "look", "What was given up, and what it was first."),
+        "redrive": Verb("rmqctl.commands.consumers.dlq_redrive:redrive", "change", "Give it to its group once more."),
     },
     subcommand_metavar="ACTION [ARGS]...",
     help="Messages that consumer groups gave up (topics %DLQ%GROUP).",

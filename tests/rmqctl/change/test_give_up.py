@@ -15,8 +15,8 @@ from rmqctl.store.files import lock
 from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state
+from tests.rmqctl.change.test_undo import interrupted, same
 from tests.rmqctl.looking import run
-from tests.rmqctl.test_undo import interrupted, same
 from tests.store.files.crashing import crashed
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl import exit_codes
-from rmqctl.commands.serve import ADDRESS
+from rmqctl.commands.wire.serve import ADDRESS
 from rmqctl.flags.options import StoreLocation, config_option, summary_options
 
 if TYPE_CHECKING:

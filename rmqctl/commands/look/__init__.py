@@ -1,0 +1,1 @@
+"""Verbs that look and never change a store: one verb, one module."""

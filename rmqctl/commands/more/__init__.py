@@ -1,0 +1,1 @@
+"""Verbs about rmqctl itself: one verb, one module."""

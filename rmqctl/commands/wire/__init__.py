@@ -1,0 +1,1 @@
+"""Verbs that speak to brokers, or as one: one verb, one module."""
