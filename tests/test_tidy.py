@@ -65,7 +65,8 @@ HOUSE = tuple(
     rmqctl.pipeline.sql rmqctl.pipeline.embedded rmqctl.pipeline
     rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.warm_up rmqctl.opening rmqctl.reports rmqctl.flags
     rmqctl.sql rmqctl
-    rmqctl.documents rmqctl.commands
+    rmqctl.documents rmqctl.commands.look rmqctl.commands.consumers rmqctl.commands.change rmqctl.commands.many
+    rmqctl.commands.wire rmqctl.commands.more rmqctl.commands
     """.split()
 )
 
