@@ -32,7 +32,7 @@ class Incident(NamedTuple):
 
 _GROUP = {"GROUP": "g-retry", "TOPIC": "Events", "QUEUE": "2"}
 # the store is older by now
-_MESSAGE = {**_GROUP, "2h ago": "2026-11-20", "OFFSET": "23", "KEY": "evt-2"}
+_MESSAGE = {**_GROUP, "2h ago": "2026-11-20", "OFFSET": "23", "KEY": "evt-2", "what you remember": "."}
 INCIDENTS = {
     "A message did not arrive": Incident("broker-real", [*["where"] * 4, "cat", "query", "recover"], _MESSAGE),
     "A group is behind, or got nothing": Incident(
