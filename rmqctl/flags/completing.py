@@ -103,9 +103,10 @@ def _groups(config: Path) -> Iterator[str]:
 
 
 def _changes(layout: StoreLayout) -> list[str]:
-    from rmqctl.store.journal.log import changes
+    from rmqctl.store.message_store import MessageStore
 
-    return [change.id for change in reversed(changes(layout))]
+    with MessageStore.open(layout.root) as store:
+        return [change.id for change in reversed(store.changes())]
 
 
 def _names_in(folder: Path) -> Iterator[str]:

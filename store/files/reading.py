@@ -136,7 +136,7 @@ class Descriptors:
         writer does not start while they are open, and a broker may put other files in their places."""
         with self._lock:
             for path in [path for path in self._open if path not in self._pins]:
-                os.close(self._open.pop(path))
+                self._close(path)
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -276,6 +276,8 @@ def _first_bad_page(descriptor: int, position: int, length: int) -> int:
 
 def end_of_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int:
     """Position behind the last byte in [begin, end) that is not zero; `begin` if all are zero."""
+    if end <= begin:
+        return begin
     if end - begin <= _SMALL:  # read sooner than looked at for holes
         return begin + len(descriptors.read(path, begin, end - begin).rstrip(b"\0"))
     for start, stop in reversed(list(data_extents(path, begin, end, descriptors))):
