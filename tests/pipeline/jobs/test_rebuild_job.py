@@ -18,7 +18,7 @@ from rmqctl.store.recover.rebuild import rebuild, report_row
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, broker_conf, golden, is_broken
 from tests.pipeline.engines import OTHER_ENGINES, bytes_below, engine_named
-from tests.quick import goldens_of
+from tests.quick import every, goldens_of
 from tests.store.recover.test_rebuild import WHOLE
 
 SPLIT = 20_000
@@ -54,7 +54,7 @@ def test_goldens_come_out_as_from_one_process(name: str, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("other", OTHER_ENGINES)
-@pytest.mark.parametrize("name", ["features", "lmq", "innerbatch"])
+@pytest.mark.parametrize("name", every(3, ["features", "lmq", "innerbatch"]))
 def test_every_engine_makes_the_same(name: str, other: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Transactions, delays, several keys, several queues of a message, batches."""
     made = [rebuilt(name, tmp_path / engine, engine_named(engine, request)) for engine in ("inline", other)]

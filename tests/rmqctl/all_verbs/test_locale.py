@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl import exit_codes
+from tests.quick import every
 
 _KEY, _TOPIC = "ключ-7", "тема"
 
@@ -23,12 +24,15 @@ def _run(*arguments: str | bytes, **environment: str) -> subprocess.CompletedPro
 
 @pytest.mark.parametrize(
     "environment",
-    [
-        {"LC_ALL": "C", "PYTHONUTF8": "0"},
-        {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        {"LC_ALL": "C"},
-        {"LC_ALL": "C.UTF-8"},
-    ],
+    every(
+        4,
+        [
+            {"LC_ALL": "C", "PYTHONUTF8": "0"},
+            {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+            {"LC_ALL": "C"},
+            {"LC_ALL": "C.UTF-8"},
+        ],
+    ),
 )
 def test_any_script(environment: dict[str, str], tmp_path: Path) -> None:
     store = str(tmp_path / "склад")
@@ -47,7 +51,7 @@ def test_any_script(environment: dict[str, str], tmp_path: Path) -> None:
     assert (tmp_path / "склад" / "consumequeue" / _TOPIC).is_dir()
 
 
-@pytest.mark.parametrize("environment", [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"}])
+@pytest.mark.parametrize("environment", every(2, [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"}]))
 def test_what_is_no_text(environment: dict[str, str], tmp_path: Path) -> None:
     store = str(tmp_path / "s")
     for flags in (("-t", b"T\xff"), ("-t", b"T", "-k", b"\xff\xfe"), ("-t", b"T", "--tags", b"\xe9")):

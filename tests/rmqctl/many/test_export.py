@@ -15,6 +15,7 @@ from rmqctl import exit_codes, exporting
 from rmqctl.store.installed import FAST
 from tests.goldens import truth
 from tests.opened import store_path
+from tests.quick import sample
 from tests.rmqctl.looking import run
 
 pytest.importorskip("pyarrow")
@@ -173,7 +174,7 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-@pytest.mark.parametrize("name", ["features", "broker-real", "crc-flip-third"])
+@pytest.mark.parametrize("name", sample(["features", "broker-real", "crc-flip-third"], ["features", "crc-flip-third"]))
 def test_text_is_the_same_either_way(name: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place, limit in (("single", 1 << 60), ("columns", -1)):
         monkeypatch.setattr(exporting, "PLAIN_BYTES", limit)

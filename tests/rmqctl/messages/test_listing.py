@@ -19,6 +19,7 @@ from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.read.selection import PLAIN_BYTES
 from tests.goldens import truth
 from tests.opened import store_path
+from tests.quick import every
 from tests.rmqctl.looking import Done, run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,7 +57,7 @@ def test_every_option_gives_the_same(number: int, form: list[str], monkeypatch: 
     assert by_columns(monkeypatch, 100_000 * (number % 2), *asked) == expected
 
 
-@pytest.mark.parametrize("name", ["features", "v4-features", "gap", "crc-flip-third", "torn-zero"])
+@pytest.mark.parametrize("name", every(2, ["features", "v4-features", "gap", "crc-flip-third", "torn-zero"]))
 def test_damage_and_compressed_bodies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for more in (["--json", "--stored-bodies"], ["--format", "csv", "-n", "900"]):
         asked = ["-s", store_path(name), *more]

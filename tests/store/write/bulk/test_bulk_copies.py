@@ -137,7 +137,7 @@ def test_new_messages_are_judged_as_single_ones_are(messages: list[Message]) -> 
 
 
 @pytest.mark.parametrize(
-    "name", sample(["clean", "v4-clean", "features", "propcrc", "longtopic", "lmq", "broker-real"], ["broker-real"])
+    "name", sample(["clean", "v4-clean", "features", "propcrc", "longtopic", "lmq", "broker-real"], ["features"])
 )
 def test_goldens_are_copied_as_by_single_puts(name: str, tmp_path: Path) -> None:
     with MessageStore.open(store_path(name)) as source:
