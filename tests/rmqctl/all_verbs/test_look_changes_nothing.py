@@ -32,7 +32,8 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["du"],
         ["du", "--quick", "--json"],
         ["cat", "-n", -5],
-        ["cat", "-n", 1, "--follow"],
+        # a log that is gone would be waited for
+        *([["cat", "-n", 1, "--follow"]] if any(store.glob("commitlog/0*")) else []),
         ["cat", "--json"],
         ["cat", "-n", 5],
         ["cat", "--order", "queue", "--format", "csv"],
@@ -95,7 +96,7 @@ def test_looking_changes_nothing(name: str, golden_store: GoldenStore) -> None:
 
 def _check_talk(done: Done, command: list[object]) -> None:
     assert "Traceback" not in done.err, command
-    assert done.out or done.err or command[0] == "dump", command
+    assert done.out or done.err or command[0] in ("dump", "sql"), command
     if done.code != exit_codes.OK:
-        assert done.err or command[0] in ("dump", "info"), command
+        assert done.err or command[0] in ("dump", "info", "where"), command
     assert all(line.isprintable() for line in done.out.splitlines()), command

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+import rich.console  # noqa: F401 - it keeps the environment that it finds when it is imported
 
 from rmqctl import confirm, exit_codes
 from rmqctl.main import VERBS, main

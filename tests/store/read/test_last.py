@@ -30,6 +30,8 @@ def test_they_are_those_at_the_end(name: str, order: Order, monkeypatch: pytest.
         return
     opened = reader(name)
     for chosen in CHOSEN.values():
+        if order == "queue" and chosen.get("topic") not in (None, *opened.files.queues.topics()):
+            continue
         selection = Selection(Criteria(**chosen))
         told: list[CorruptError] = []
         every = [m.physical_offset for m in opened.messages(selection, order, on_damage=told.append)]
