@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from rmqctl.network.broker.tables.topics import DEFAULT_TOPIC
+from rmqctl.network.clients.client import Client
 from tests.interop.harness import OPENED
 from tests.interop.toolchain import SOURCES, Toolchain, Unavailable, clients, run, servers
 from tests.processes import run as run_limited
@@ -75,6 +78,7 @@ def real_broker(
                 line = process.stdout.readline()
             assert line, log.read_text()
             namesrv, broker = line.split()
+            _wait_for_routes(namesrv, log)
             yield RealBroker(namesrv, broker, process, log)
             if shut_down:
                 process.communicate("", timeout=SECONDS)
@@ -82,6 +86,15 @@ def real_broker(
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+def _wait_for_routes(namesrv: str, log: Path) -> None:
+    """A broker registers its topics a little later than it starts; this one it has always."""
+    client = Client(namesrv)
+    end = time.monotonic() + SECONDS
+    while client.route(DEFAULT_TOPIC, anew=True) is None:
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.2)
 
 
 def _skipping(tools: Any, version: str) -> Toolchain:
