@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -22,6 +23,13 @@ from rmqctl.main import main
 sys.exit(main())
 """
 _PIECE = re.compile(r"\x1b\[\??([0-9;]*)([A-Za-z])|[\r\n]|[^\x1b\r\n]+")
+
+
+class TerminalText(io.StringIO):
+    """A stream of this process that says it is a terminal, and keeps what is written."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Shown(NamedTuple):

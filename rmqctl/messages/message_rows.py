@@ -157,19 +157,23 @@ def _longest(values: Any) -> int:
 
 def _merged(batches: Iterator[Any]) -> Iterator[Any]:
     """The same rows in batches of about _BYTES, as far as they were smaller."""
-    import pyarrow as pa
-
     held: list[Any] = []
     rows = size = 0
     for batch in batches:
         if held and (rows + batch.num_rows > _MOST_ROWS or size + batch.nbytes > _BYTES):
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            yield _joined(held)
             held, rows, size = [], 0, 0
         held.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
     if held:
-        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+        yield _joined(held)
+
+
+def _joined(batches: list[Any]) -> Any:
+    import pyarrow as pa
+
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _rows_at_a_time(group: Any, names: list[str]) -> int:

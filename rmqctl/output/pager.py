@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from rmqctl.output.progress import hush
+from rmqctl.output.progress import hush, unhush
 
 if TYPE_CHECKING:
     import subprocess
@@ -102,6 +102,7 @@ class Pager(io.TextIOBase):
                 continue
         self._process = None
         self._is_watched = True
+        unhush()
         with contextlib.suppress(OSError):
             sys.stderr.write("".join(self._later))
             sys.stderr.flush()

@@ -46,11 +46,16 @@ def aside() -> Iterator[None]:
 
 
 def hush() -> None:
-    """From here on no bar is drawn: something else has the screen."""
+    """From here on no bar is drawn: something else has the screen, until `unhush`."""
     _hushed.set()
     with _terminal:
         for one in tuple(_drawn):
             one.hide()
+
+
+def unhush() -> None:
+    """The screen is free again."""
+    _hushed.clear()
 
 
 class Advancing(Protocol):

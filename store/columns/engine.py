@@ -52,7 +52,7 @@ def engine(*, is_waited_for: bool = True) -> WalkEngine:
     """
     if is_little():
         return WalkEngine(None, 0, None)
-    key = why_plain(), os.environ.get(NO_ISAL) == "1"
+    key = why_plain(), _is_isal_forbidden()
     while True:
         with _loading, contextlib.suppress(NotKept):
             loaded = _loaded[key] = _loaded.get(key) or _load(*key, announcing(_KERNELS, is_waited_for))
@@ -65,8 +65,17 @@ def engine(*, is_waited_for: bool = True) -> WalkEngine:
 
 def crc_function() -> int:
     """Address of the CRC that kernels call: isal's, for which no walk is loaded, or the engine's."""
-    isal = None if os.environ.get(NO_ISAL) == "1" else isal_crc()[0]
-    return engine().crc_function if isal is None else _address(isal)
+    function, _ = _isal(_is_isal_forbidden())
+    return engine().crc_function if function is None else _address(function)
+
+
+def _is_isal_forbidden() -> bool:
+    return os.environ.get(NO_ISAL) == "1"
+
+
+def _isal(is_forbidden: bool) -> tuple[Any, str | None]:
+    """isal's CRC, or why it is not used."""
+    return (None, f"{NO_ISAL}=1 is set") if is_forbidden else isal_crc()
 
 
 def _address(function: Any) -> int:
@@ -76,7 +85,7 @@ def _address(function: Any) -> int:
 def _load(why: str | None, no_isal: bool, announce: Callable[[], None]) -> WalkEngine:
     if why is not None:
         return WalkEngine(None, 0, f"whole logs are read slowly because {why}")
-    function, slower = (None, f"{NO_ISAL}=1 is set") if no_isal else isal_crc()
+    function, slower = _isal(no_isal)
     try:
         return load(function, slower, announce)
     except Exception as error:  # noqa: BLE001 - numba and LLVM raise anything; the plain rung does the same work

@@ -24,6 +24,7 @@ from rmqctl.store.answers.half_topics import HALF_TOPIC
 from tests.goldens import tree_state
 from tests.network.serving import serving
 from tests.quick import sample
+from tests.terminal import TerminalText
 
 # a C0 and a C1 escape, a bidi override, no width, a line of its own, a tab, and what Python reads for bytes that are
 # no text
@@ -234,11 +235,6 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
     yield from _WITHOUT_A_STORE
 
 
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def _raw(text: str, ours: re.Pattern[str], is_csv: bool) -> list[str]:
     """The pieces around characters that a terminal would obey or hide; and lines that a text of the store began."""
     rest = ours.sub("", text)
@@ -261,7 +257,9 @@ def test_nothing_raw_reaches_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     before = tree_state(store.parent)
     monkeypatch.setattr(confirm, "_is_terminal", lambda: on_terminal)
     monkeypatch.setattr(click, "confirm", lambda question, **_: told.append(question))
-    monkeypatch.setattr(os, "environ", {**os.environ, "TERM": "xterm"})
+    monkeypatch.setattr(
+        os, "environ", {**os.environ, "TERM": "xterm", "PAGER": ""}
+    )  # a pager would take what is looked at
     monkeypatch.setattr(progress, "SHOWN_AFTER", 1e9)  # its bar is ours, and so are its colours
     ours = _OURS if on_terminal else re.compile("\n")
     wrong: list[tuple[list[object], list[str]]] = []
@@ -270,7 +268,7 @@ def test_nothing_raw_reaches_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     with serving(store.parent / "other") as served:
         for command in (*_on_the_wire(served.namesrv, more), *_commands(store, last, more)):
             told: list[str] = []
-            out, err = (_Terminal(), _Terminal()) if on_terminal else (io.StringIO(), io.StringIO())
+            out, err = (TerminalText(), TerminalText()) if on_terminal else (io.StringIO(), io.StringIO())
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 code = main([str(argument) for argument in command])
             codes[code] = codes.get(code, 0) + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.goldens import GoldenStore, TreeState, tree_state
 from tests.quick import sample
 from tests.rmqctl.looking import run
 from tests.store.files.crashing import crashed
+from tests.terminal import TerminalText
 
 
 class Case(NamedTuple):
@@ -130,11 +130,6 @@ def _unchanged(before: TreeState, after: TreeState) -> bool:
     return all(Path(path).name == "lock" or (path in after and after[path][2] == "directory") for path in differing)
 
 
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(
     "name", sample(CASES, ["recover --no-journal", "clean", "truncate --no-journal", "log", "export", "sql"])
 )
@@ -154,7 +149,7 @@ def test_what_is_taken_away_is_asked_for(
 
     asked: list[str] = []
     with monkeypatch.context() as patched:
-        patched.setattr("sys.stdin", _Terminal())
+        patched.setattr("sys.stdin", TerminalText())
         patched.setattr(confirm, "_is_terminal", lambda: True)
         patched.setattr(click, "confirm", lambda question, **_: asked.append(question))
         done = run(*arguments)

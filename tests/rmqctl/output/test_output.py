@@ -14,6 +14,7 @@ import pytest
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.output import output
 from rmqctl.output.output import FIRST_PAGE, FORMATS, Output, OutputFormat
+from tests.terminal import TerminalText
 
 HOSTILE = "red\x1b[31m[bold]:smile: \u202e"
 ROWS: list[dict[str, Any]] = [
@@ -21,11 +22,6 @@ ROWS: list[dict[str, Any]] = [
     {"topic": "B", "queue_id": 12, "store_timestamp": 1_700_000_000_001, "keys": [], "body": HOSTILE},
 ]
 COLUMNS = ("topic", "queue_id", "store_timestamp", "body")
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 class Broken(io.StringIO):
@@ -43,12 +39,12 @@ def plain() -> io.StringIO:
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def terminal(monkeypatch: pytest.MonkeyPatch) -> TerminalText:
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm-256color")
     for variable in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(variable, raising=False)
-    return Terminal()
+    return TerminalText()
 
 
 def test_a_piped_table_is_aligned_plain_text(plain: io.StringIO) -> None:
@@ -60,7 +56,7 @@ def test_a_piped_table_is_aligned_plain_text(plain: io.StringIO) -> None:
     ]
 
 
-def test_a_table_on_a_terminal_fits_and_cuts_only_texts(terminal: Terminal) -> None:
+def test_a_table_on_a_terminal_fits_and_cuts_only_texts(terminal: TerminalText) -> None:
     Output(stream=terminal).rows(COLUMNS, [{**ROWS[0], "body": "long " * 40}, ROWS[1]])
     header, *lines = terminal.getvalue().splitlines()
     assert header.startswith("\x1b[1m")
@@ -71,7 +67,7 @@ def test_a_table_on_a_terminal_fits_and_cuts_only_texts(terminal: Terminal) -> N
     assert lines[2].startswith("B          12  2023-11-14 22:13:20  red\\x1b[31m[bold]:smi")
 
 
-def test_numbers_and_times_are_never_cut(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_and_times_are_never_cut(terminal: TerminalText, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "10")
     rows = [{"n": 1, "store_timestamp": 1_700_000_000_000}, {"n": 2**62, "store_timestamp": 1}] * FIRST_PAGE
     rows[-1] = {"n": -(2**62), "store_timestamp": 1}
@@ -80,7 +76,7 @@ def test_numbers_and_times_are_never_cut(terminal: Terminal, monkeypatch: pytest
     assert str(-(2**62)) in terminal.getvalue()
 
 
-def test_no_colour_with_no_color(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_colour_with_no_color(terminal: TerminalText, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     Output(stream=terminal).rows(COLUMNS, ROWS)

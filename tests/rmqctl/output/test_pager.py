@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from rmqctl.output import pager
+from rmqctl.output import pager, progress
 from tests import processes
 from tests.opened import store_path
 from tests.quick import sample
-from tests.terminal import Shown, on_a_terminal
+from tests.terminal import Shown, TerminalText, on_a_terminal
 
 MARKS = "sed s/^/P:/"
 
@@ -92,3 +92,23 @@ def test_less_is_the_one_if_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     assert pager.pager_command() == "less"
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert pager.pager_command() is None
+
+
+def test_a_bar_comes_back_when_the_pager_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = TerminalText()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("PAGER", "cat > /dev/null")
+    monkeypatch.setattr(progress, "SHOWN_AFTER", 0.0)
+
+    def drawn() -> bool:
+        before = len(terminal.getvalue())
+        with progress.progress("scan", 10) as bar:
+            bar.advance()
+        return len(terminal.getvalue()) > before
+
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", TerminalText())
+    with pager.paged(True):
+        print("line\n" * 100)
+        assert not drawn()
+    assert drawn()

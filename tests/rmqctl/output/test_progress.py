@@ -10,18 +10,14 @@ import pytest
 
 from rmqctl.output import progress as module
 from rmqctl.output.progress import progress
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from tests.terminal import TerminalText
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def terminal(monkeypatch: pytest.MonkeyPatch) -> TerminalText:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    return Terminal()
+    return TerminalText()
 
 
 def _work(stream: io.StringIO | None, total: int | None = 1000, unit: str = "bytes") -> None:
@@ -30,7 +26,7 @@ def _work(stream: io.StringIO | None, total: int | None = 1000, unit: str = "byt
             bar.advance(100)
 
 
-def test_short_work_shows_nothing(terminal: Terminal) -> None:
+def test_short_work_shows_nothing(terminal: TerminalText) -> None:
     _work(terminal)
     assert terminal.getvalue() == ""
 
@@ -39,7 +35,7 @@ def test_short_work_shows_nothing(terminal: Terminal) -> None:
     ("unit", "total", "count"), [("bytes", 4096, "KiB"), ("messages", 1000, "/1000"), ("bytes", None, "")]
 )
 def test_long_work_shows_its_label_and_count(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, unit: str, total: int | None, count: str
+    terminal: TerminalText, monkeypatch: pytest.MonkeyPatch, unit: str, total: int | None, count: str
 ) -> None:
     monkeypatch.setattr(module, "SHOWN_AFTER", 0.0)
     monkeypatch.setattr(module, "REFRESHED_EVERY", 0.0)
@@ -50,7 +46,7 @@ def test_long_work_shows_its_label_and_count(
     assert ("messages" in shown) == (unit == "messages")
 
 
-def test_the_cursor_comes_back_after_an_error(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cursor_comes_back_after_an_error(terminal: TerminalText, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SHOWN_AFTER", 0.0)
 
     def fail() -> None:
@@ -67,7 +63,7 @@ def test_the_cursor_comes_back_after_an_error(terminal: Terminal, monkeypatch: p
 
 
 def test_stdout_is_not_touched_while_a_bar_shows(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    terminal: TerminalText, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(module, "SHOWN_AFTER", 0.0)
     with redirect_stderr(terminal), progress("scan", 10) as bar:
@@ -79,7 +75,9 @@ def test_stdout_is_not_touched_while_a_bar_shows(
 
 
 @pytest.mark.parametrize("reason", ["piped", "dumb", "closed"])
-def test_nothing_where_nobody_could_see_it(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+def test_nothing_where_nobody_could_see_it(
+    terminal: TerminalText, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
     monkeypatch.setattr(module, "SHOWN_AFTER", 0.0)
     stream: io.StringIO | None = terminal
     if reason == "piped":
