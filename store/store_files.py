@@ -13,6 +13,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import lock_holder
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.presence import exists, is_directory
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues
@@ -104,7 +105,7 @@ class StoreFiles:
         if self.log.files or self.log.problems:
             return None
         queues = self.layout.consumequeue
-        if not (queues.is_dir() and any(queues.iterdir())) and not self.index.files:
+        if not (is_directory(queues) and any(queues.iterdir())) and not self.index.files:
             return None
         return f"there is no commitlog file below {self.layout.commitlog[0]}, but queues or index point into one"
 
@@ -114,7 +115,7 @@ class StoreFiles:
 
     def has_abort(self) -> bool:
         """Whether the store is open somewhere or was not closed cleanly."""
-        return self.layout.abort.exists()
+        return exists(self.layout.abort)
 
     def lock_holder(self) -> int | None:
         """Process id of whoever holds the broker's lock."""
@@ -147,7 +148,7 @@ def _require_store(layout: StoreLayout) -> None:
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=root, hint="check its permissions") from error
     if not names:
         raise NotAStoreError("the directory is empty", file=root, hint="name the store with -s DIR or RMQCTL_STORE")
-    if names.isdisjoint(_MARKS) and not any(directory.is_dir() for directory in layout.commitlog):
-        below = sorted(name for name in names if (root / name / "commitlog").is_dir())
+    if names.isdisjoint(_MARKS) and not any(is_directory(directory) for directory in layout.commitlog):
+        below = sorted(name for name in names if is_directory(root / name / "commitlog"))
         hint = f"did you mean {root / below[0]}?" if below else "a store holds commitlog/, consumequeue/, checkpoint"
         raise NotAStoreError("holds nothing of a RocketMQ store", file=root, hint=hint)

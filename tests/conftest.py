@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(SWITCH, "0")
     quick.is_quick = config.getoption("quick")
     if quick.is_quick:
+        if not config.getoption("basetemp"):
+            quick.write_to_memory()
         settings.register_profile("quick", settings.get_profile("rmqctl"), max_examples=quick.examples(100))
         settings.load_profile("quick")
     config.stash[LEFT_OUT] = Counter()
@@ -112,6 +115,17 @@ def no_process_is_left() -> Iterator[None]:
     """Whatever a test has started ends with it."""
     yield
     processes.end_all()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """A folder on another file system than `tmp_path`."""
+    for place in (Path("/dev/shm"), Path("/var/tmp"), Path(__file__).parent):
+        if os.access(place, os.W_OK) and place.stat().st_dev != tmp_path.stat().st_dev:
+            with tempfile.TemporaryDirectory(prefix="rmqctl-test-", dir=place) as folder:
+                yield Path(folder)
+            return
+    pytest.skip("there is no second file system to write to")
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ MOST_MODULES = 16
 HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark", "duckdb")
 # the one module of store/ that may change files
 WRITER = "store/files/io.py"
+PRESENCE = "store/files/presence.py"
 # run by make, never by a user: they may talk to their terminal
 DEVELOPERS_COMMANDS = ("formats/generate.py",)
 # each ends what it starts, and after a while in any case
@@ -180,6 +181,17 @@ def one_module_changes_files(path: str, source: str, tree: ast.Module) -> Iterat
             yield f"{call.lineno}: {dotted(call.func)} changes files, which only {WRITER} may"
 
 
+def a_failing_disk_is_no_absence(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    if not path.startswith("store/") or path == PRESENCE:
+        return
+    for call in calls(tree):
+        name = dotted(call.func)
+        asked = re.fullmatch(r"os\.path\.(l?exists|is(file|dir|link))|.+\.(exists|is_(file|dir|symlink))", name)
+        # what os.scandir gives has its own
+        if asked and not name.startswith("entry."):
+            yield f"{call.lineno}: {name} takes an error of the disk for absence: {PRESENCE} does not"
+
+
 def processes_have_a_limit(path: str, source: str, tree: ast.Module) -> Iterator[str]:
     if not path.startswith("tests/") or path in STARTERS:
         return
@@ -202,6 +214,7 @@ RULES: tuple[Rule, ...] = (
     only_the_command_line_prints,
     nothing_is_left_to_do,
     one_module_changes_files,
+    a_failing_disk_is_no_absence,
     processes_have_a_limit,
 )
 

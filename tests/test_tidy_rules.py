@@ -31,6 +31,9 @@ BAD: list[tuple[tidy.Rule, str, str]] = [
     (tidy.only_the_command_line_prints, "store/reader.py", "print(1)"),
     (tidy.only_the_command_line_prints, "formats/message.py", "sys.stderr.write('x')"),
     (tidy.nothing_is_left_to_do, "store/reader.py", "# TO" + "DO later"),
+    (tidy.a_failing_disk_is_no_absence, "store/reader.py", "if os.path.lexists(path): ..."),
+    (tidy.a_failing_disk_is_no_absence, "store/reader.py", "(root / 'abort').exists()"),
+    (tidy.a_failing_disk_is_no_absence, "store/reader.py", "path.is_dir()"),
 ]
 BAD += [
     (tidy.processes_have_a_limit, "tests/store/test_x.py", call)
@@ -55,6 +58,8 @@ GOOD: list[tuple[tidy.Rule, str, str]] = [
     (tidy.only_the_command_line_prints, "rmqctl/demo.py", "print(1)"),
     (tidy.processes_have_a_limit, "tests/store/test_x.py", "subprocess.run(['x'], timeout=60); run(['x'])"),
     (tidy.processes_have_a_limit, "tests/store/test_x.py", "raise subprocess.TimeoutExpired('x', 1)"),
+    (tidy.a_failing_disk_is_no_absence, "store/reader.py", "is_there(path) or entry.is_file()"),
+    (tidy.a_failing_disk_is_no_absence, "rmqctl/main.py", "path.exists()"),
     (tidy.processes_have_a_limit, "tests/processes.py", "subprocess.Popen(['x'])"),
     (tidy.processes_have_a_limit, "bench/x.py", "subprocess.run(['x'])"),
 ]

@@ -25,8 +25,9 @@ def tell_left_behind(output: Output, *directories: Path) -> None:
 
 
 def _size(path: Path) -> int:
-    every = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
+    from rmqctl.store.files.trees import tree_on_disk_bytes
+
     try:
-        return sum(one.lstat().st_blocks * 512 for one in every)
+        return tree_on_disk_bytes(path)
     except OSError:  # it is just being removed
         return 0

@@ -18,6 +18,7 @@ from rmqctl.store.answers.config_offsets import (
     table_in,
     whole_number,
 )
+from rmqctl.store.files.presence import is_directory
 from rmqctl.store.files.reading import named
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -72,7 +73,7 @@ def _has_timer(files: StoreFiles) -> bool:
     folder = files.layout.root / "timerlog"
     queue = files.queues.find(TIMER_TOPIC, 0)
     with named(folder):
-        has_log = folder.is_dir() and any(folder.iterdir())
+        has_log = is_directory(folder) and any(folder.iterdir())
     return has_log or (queue is not None and queue.max_offset > 0)
 
 

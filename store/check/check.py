@@ -17,6 +17,7 @@ from rmqctl.store.check.scrub import SAVED_EVERY_S, ScrubState, load_state, save
 from rmqctl.store.check.summary import CheckSummary
 from rmqctl.store.check.walker import InProcess, Walker
 from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.files.presence import exists
 from rmqctl.store.store_files import StoreFiles
 
 _RESTARTS = 3
@@ -112,7 +113,7 @@ class CheckRun:
             try:
                 yield from one.findings()
             except UnreadableError as error:
-                if attempt + 1 == _RESTARTS or error.file is None or Path(error.file).exists():
+                if attempt + 1 == _RESTARTS or error.file is None or exists(Path(error.file)):
                     raise
                 self._files = StoreFiles(self._files.root, self._files.config)
                 continue

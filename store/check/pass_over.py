@@ -27,6 +27,7 @@ from rmqctl.store.check.walker import Walker
 from rmqctl.store.commitlog.walk import Damage, Empty, Progress, walk
 from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.presence import exists
 from rmqctl.store.files.reading import removed_error
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
@@ -205,7 +206,7 @@ class Pass:
 
     def _unreadable(self, error: UnreadableError) -> Finding:
         """Raises `error` itself where the file is gone: the pass is begun anew then."""
-        if error.file is None or not Path(error.file).exists():
+        if error.file is None or not exists(Path(error.file)):
             raise error
         self._is_complete = False
         return Finding("RMQ-FILE-006", error.message, Path(error.file), error.physical_offset, data_lost=None)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rmqctl.formats.wording import counted
 from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_position, modified_ms, words_for
 from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.presence import is_file
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
@@ -99,7 +100,7 @@ def judge_index(index: IndexService, min_offset: int) -> Iterator[FileDecision]:
     (IndexService#deleteExpiredFile)
     """
     known = {file.path: file for file in index.files}
-    unknown = {path: detail for path, detail in index.problems if path.name.isdigit() and path.is_file()}
+    unknown = {path: detail for path, detail in index.problems if path.name.isdigit() and is_file(path)}
     paths = sorted([*known, *unknown])
     stop: Because | None = None
     for path in paths:

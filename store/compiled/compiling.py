@@ -14,6 +14,8 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import event
 
+from rmqctl.store.files.presence import is_file
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ROOT = Path(__file__).parents[3]
 
@@ -139,7 +141,7 @@ def _source(module: str) -> bytes | None:
         return None
     path = _ROOT.joinpath(*module.split("."))
     for candidate in (path.with_suffix(".py"), path / "__init__.py"):
-        if candidate.is_file():
+        if is_file(candidate):
             return candidate.read_bytes()
     return None
 

@@ -25,6 +25,7 @@ from rmqctl.store.dump.recognise import FileKind, recognise
 from rmqctl.store.files.layout import is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.presence import is_file
 from rmqctl.store.files.reading import Descriptors, end_of_nonzero
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, ext_offset
 from rmqctl.store.read.frames import span_of
@@ -46,7 +47,7 @@ def dump_file(
         status = path.stat()
     except OSError as error:
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path, hint="check the path") from error
-    if not path.is_file():
+    if not is_file(path):
         raise UnreadableError("is not a regular file", file=path, hint="`rmqctl info -s DIR` looks at a whole store")
     opened = Opened(path, status.st_size, Descriptors())
     # a file that is removed from here on can be read to its end

@@ -26,6 +26,7 @@ from rmqctl.formats.layouts import (
 )
 from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE
 from rmqctl.store.files.layout import is_file_name
+from rmqctl.store.files.presence import exists, is_file
 from rmqctl.store.files.reading import Descriptors, first_nonzero
 from rmqctl.store.index.geometry import infer_geometry
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
@@ -179,14 +180,14 @@ def _is_rocksdb_name(name: str, path: Path) -> bool:
     if name.startswith(_ROCKSDB_PREFIXES) or name.endswith(_ROCKSDB_SUFFIXES):
         return True
     is_log = name.endswith(".log") and name.removesuffix(".log").isdigit()
-    return (name in _ROCKSDB_NAMES or is_log) and (path.parent / "CURRENT").exists()
+    return (name in _ROCKSDB_NAMES or is_log) and exists(path.parent / "CURRENT")
 
 
 def _by_content(path: Path) -> FileKind:
     descriptors = Descriptors()
     try:
         size = path.stat().st_size
-        if not path.is_file():
+        if not is_file(path):
             return FileKind.UNKNOWN
         start = first_nonzero(descriptors, path, 0, min(size, 1 << 20))
         if start is None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import DiskFullError, WriteFailedError
 from rmqctl.store.files.ownership import Ownership, inherited, of_one
+from rmqctl.store.files.presence import exists, is_directory, is_file, is_link, is_there
 
 PAGE_SIZE = 4096
 
@@ -60,10 +61,10 @@ def make_directories(path: Path, below: Path | None = None, *, flushed: bool = F
 
     With `flushed` those that are new are found after a power cut; else whoever puts something into them sees to it.
     """
-    if path.is_dir():
+    if is_directory(path):
         return
     wanted = (path, *(above for above in path.parents if below is None or below in above.parents))
-    missing = [directory for directory in wanted if not directory.is_dir()]
+    missing = [directory for directory in wanted if not is_directory(directory)]
     with _changing("mkdir", path):
         for directory in reversed(missing):
             owner = inherited(directory)
@@ -93,7 +94,7 @@ def open_for_writing(path: str | os.PathLike[str], create: bool = False, owner: 
     """A descriptor for reading and writing of `path`, which the caller closes. `owner`: of a file that is created, if
     not that of the store around it."""
     with _changing("open", path):
-        owner = (owner or inherited(Path(path))) if create and not os.path.exists(path) else None
+        owner = (owner or inherited(Path(path))) if create and not exists(path) else None
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         _give(descriptor, owner)
         return descriptor
@@ -152,11 +153,11 @@ def write_range(path: Path, offset: int, data: bytes | bytearray | memoryview) -
 def write_whole(path: Path, data: bytes) -> None:
     """Replace `path` by `data`: written beside it, flushed, renamed, so that it is the old or the new, never half.
     A link is followed. What is replaced hands on its owner and permissions."""
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    path = Path(os.path.realpath(path)) if is_link(path) else path
     temporary = path.with_name(f".{path.name}.rmqctl-{os.getpid()}")
-    if os.path.lexists(temporary):  # of a process with the same id that was killed, perhaps longer than ours
+    if is_there(temporary):  # of a process with the same id that was killed, perhaps longer than ours
         remove(temporary)
-    replaced = of_one(path.stat()) if path.is_file() else None
+    replaced = of_one(path.stat()) if is_file(path) else None
     descriptor = open_for_writing(temporary, create=True, owner=replaced)
     try:
         write_at(descriptor, temporary, 0, data)
@@ -187,7 +188,7 @@ def rename_within(source: Path, target: Path) -> bool:
     """Rename to a name that is free; False, and nothing is done, where `target` is on another file system."""
     with _changing("move", source):
         _tell_target(target)
-        if os.path.lexists(target):
+        if is_there(target):
             raise FileExistsError(errno.EEXIST, f"{target} exists already")
         try:
             os.rename(source, target)
@@ -212,7 +213,7 @@ def copy_file(source: Path, target: Path, copy_bytes: Callable[[Path, Path], obj
     import shutil
 
     def copy(one: str | Path, other: str | Path) -> None:
-        if Path(one).is_symlink() or not Path(one).is_file():
+        if is_link(Path(one)) or not is_file(Path(one)):
             shutil.copy2(one, other, follow_symlinks=False)
             return
         copy_bytes(Path(one), Path(other))
@@ -220,12 +221,12 @@ def copy_file(source: Path, target: Path, copy_bytes: Callable[[Path, Path], obj
 
     with _changing("copy", target):
         make_directories(target.parent)
-        if source.is_dir() and not source.is_symlink():
+        if is_directory(source) and not is_link(source):
             shutil.copytree(source, target, symlinks=True, copy_function=copy)
         else:
             copy(source, target)
         if os.geteuid() == 0:  # nobody else can
-            for path in [source, *(source.rglob("*") if target.is_dir() else ())]:
+            for path in [source, *(source.rglob("*") if is_directory(target) else ())]:
                 os.lchown(target / path.relative_to(source), path.lstat().st_uid, path.lstat().st_gid)
 
 

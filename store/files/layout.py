@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from rmqctl.formats.errors import UsageError
+from rmqctl.store.files.presence import exists, is_directory
 
 FILE_NAME_DIGITS = 20
 LARGEST_OFFSET = (1 << 63) - 1
@@ -42,10 +43,10 @@ def topic_directory(parent: Path, topic: str) -> Path:
 
 def looks_like_store(directory: Path) -> bool:
     """Whether the names in `directory` are those of a store: a commitlog, or queues and what lies beside them."""
-    if (directory / "commitlog").is_dir():
+    if is_directory(directory / "commitlog"):
         return True
-    return (directory / "consumequeue").is_dir() and any(
-        (directory / name).exists() for name in ("index", "config", "checkpoint")
+    return is_directory(directory / "consumequeue") and any(
+        exists(directory / name) for name in ("index", "config", "checkpoint")
     )
 
 

@@ -11,6 +11,7 @@ from rmqctl.formats.errors import StoreInUseError, UnreadableError, WriteFailedE
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.ownership import refuse_other_user
+from rmqctl.store.files.presence import is_directory, is_there
 
 # struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
 _FLOCK = struct.Struct("hhqqi4x")
@@ -32,7 +33,7 @@ class StoreLock:
         if self._name in _held:
             raise StoreInUseError("this process has the store open for writing already", file=path, hint=_HINT)
         try:
-            created = not os.path.lexists(path)
+            created = not is_there(path)
             self._descriptor = io.open_for_writing(path, create=True)
         except WriteFailedError as error:
             error.hint = error.hint or _NOT_OPENED
@@ -91,7 +92,7 @@ def users_of(layout: StoreLayout, *, writing: bool = False) -> list[tuple[int, s
     """
     roots = {os.path.realpath(directory) + os.sep for directory in (layout.root, *layout.commitlog)}
     found: dict[int, str] = {}
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+    for name in os.listdir("/proc") if is_directory("/proc") else ():
         if not name.isdigit() or int(name) == os.getpid():
             continue
         used = _used_file(name, tuple(roots), writing)

@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import RemovedError, UnreadableError
+from rmqctl.formats.errors import RefusedError, RemovedError, RmqctlError, UnreadableError
 from rmqctl.formats.wording import counted
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import LARGEST_OFFSET, file_name, is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.presence import is_link
 from rmqctl.store.files.reading import Descriptors, end_of_nonzero
 
 # a cleaner removes files one after the other: how often a directory is listed until it held still
@@ -28,6 +29,22 @@ class FileProblem(NamedTuple):
     kind: str
     path: Path
     detail: str
+
+
+def stranger_error(problem: FileProblem, where: str) -> RmqctlError:
+    """What is raised for a file that is in the way of a change of `where`; one that the disk does not show may be no
+    stranger at all."""
+    if problem.kind == "unreadable" and not is_link(problem.path):
+        return UnreadableError(
+            f"cannot be looked at: {problem.detail}",
+            file=problem.path,
+            hint="check the permissions and the disk (dmesg)",
+        )
+    return RefusedError(
+        f"does not belong into {where}: {problem.detail}",
+        file=problem.path,
+        hint="a broker does not start with it: move it elsewhere, then run the command again",
+    )
 
 
 class MappedFileQueue:
@@ -101,7 +118,7 @@ class MappedFileQueue:
                 try:
                     status = path.stat()
                 except OSError as error:
-                    if isinstance(error, FileNotFoundError) and not path.is_symlink():
+                    if isinstance(error, FileNotFoundError) and not is_link(path):
                         is_whole = False
                         continue
                     problems.append(FileProblem("unreadable", path, str(error.strerror)))

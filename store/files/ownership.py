@@ -7,8 +7,9 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.errors import RefusedError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout, holds_log_files, is_file_name, looks_like_store
+from rmqctl.store.files.presence import is_directory
 
 _KEPT = ".rmqctl"
 
@@ -24,7 +25,9 @@ class Ownership(NamedTuple):
 
 def ownership_of(directory: Path) -> Ownership:
     """That of a store, or of a directory with files of a log in it: its commitlog says it, its newest file first."""
-    log = next((path for path in (directory / "commitlog", directory / "consumequeue") if path.is_dir()), directory)
+    log = next(
+        (path for path in (directory / "commitlog", directory / "consumequeue") if is_directory(path)), directory
+    )
     status = owner = log.stat()
     file_mode = stat.S_IMODE(status.st_mode) & 0o666
     with os.scandir(log) as entries:
@@ -68,14 +71,14 @@ def refuse_other_user(layout: StoreLayout) -> None:
     if user == 0:
         return
     try:
-        if layout.commitlog[0].is_dir():
+        if is_directory(layout.commitlog[0]):
             place = layout.commitlog[0]
         elif looks_like_store(layout.root):
             place = layout.root
         else:  # about to become a store
             return
         owner = ownership_of(place).user
-    except OSError:
+    except (OSError, UnreadableError):
         return
     if owner != user:
         raise RefusedError(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 from rmqctl.store.files import io
 from rmqctl.store.files.ownership import Ownership
+from rmqctl.store.files.presence import is_directory, is_link
 
 
 def flush_tree(path: Path) -> None:
     """fsync a file, or a directory with everything in it."""
-    if path.is_symlink():
+    if is_link(path):
         return
-    if not path.is_dir():
+    if not is_directory(path):
         io.flush_file(path)
         return
     for child in path.iterdir():
@@ -23,13 +26,24 @@ def flush_tree(path: Path) -> None:
 def give_tree(path: Path, owner: Ownership) -> None:
     """Give a file, or a directory with everything in it, its permissions; owner and group too, if this user is root."""
     for one in (path, *path.rglob("*")):
-        if not one.is_symlink():
+        if not is_link(one):
             io.give_to(one, owner)
+
+
+def on_disk_bytes(status: os.stat_result) -> int:
+    """What a file takes on its disk, without its holes."""
+    return status.st_blocks * 512
+
+
+def tree_on_disk_bytes(path: Path) -> int:
+    """The same of all files below a folder, or of a file. What folders take is left out: each file system differs."""
+    every = path.rglob("*") if is_directory(path) and not is_link(path) else [path]
+    return sum(on_disk_bytes(found) for found in (one.lstat() for one in every) if not stat.S_ISDIR(found.st_mode))
 
 
 def remove_any(path: Path) -> None:
     """Remove a file, a link, or a directory with everything in it."""
-    if path.is_dir() and not path.is_symlink():
+    if is_directory(path) and not is_link(path):
         io.remove_tree(path)
     else:
         io.remove(path)

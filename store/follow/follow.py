@@ -15,6 +15,7 @@ from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
 from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.commitlog.walk import Blank, Damage, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.presence import is_directory
 from rmqctl.store.follow.marks import ReadMarks
 from rmqctl.store.read.key_query import damage_error
 from rmqctl.store.read.message_filter import Criteria
@@ -95,7 +96,7 @@ class LogFollower:
 
     def _look_again(self) -> None:
         log = self._log
-        if not any(directory.is_dir() for directory in log.directories) and log.files:
+        if not any(is_directory(directory) for directory in log.directories) and log.files:
             raise NotAStoreError(
                 "the commitlog is gone", file=log.directories[0], hint="was the store moved or removed?"
             )

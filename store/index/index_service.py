@@ -13,6 +13,7 @@ from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
 from rmqctl.formats.hashing import key_hash
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
+from rmqctl.store.files.presence import is_file
 from rmqctl.store.files.reading import Descriptors, removed_error
 from rmqctl.store.index.geometry import fits, infer_geometry
 from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
@@ -68,7 +69,7 @@ class IndexService:
             raise UnreadableError(f"cannot be listed: {error.strerror}", file=self.directory) from error
         for name in names:
             path = self.directory / name
-            if not (name.isascii() and name.isdigit() and len(name) == _NAME_DIGITS and path.is_file()):
+            if not (name.isascii() and name.isdigit() and len(name) == _NAME_DIGITS and is_file(path)):
                 self.problems.append((path, "not an index file by its name"))
                 continue
             try:

@@ -12,6 +12,8 @@ from rmqctl.formats.errors import RemovedError, RmqctlError, UnreadableError, Un
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.dump.recognise import FileKind, Recognised, recognise
 from rmqctl.store.files.layout import is_file_name
+from rmqctl.store.files.presence import exists
+from rmqctl.store.files.trees import on_disk_bytes
 from rmqctl.store.info import log_numbers
 from rmqctl.store.info.log_numbers import LogNumbers
 from rmqctl.store.info.queue_numbers import count_queue
@@ -22,7 +24,6 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
 _Row = dict[str, Any]
-_SECTOR = 512
 
 
 def count_log(files: StoreFiles, progress: Progress | None = None) -> LogNumbers:
@@ -197,7 +198,7 @@ def _files_below(root: Path) -> Iterator[Path]:
             return  # removed since it was listed
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=error.filename)
 
-    if not root.exists():
+    if not exists(root):
         return
     for directory, names, entries in os.walk(root, onerror=failed):
         names.sort()
@@ -227,7 +228,7 @@ def _file_row(files: StoreFiles, root: Path, path: Path) -> _Row | None:
         "kind": what.kind.value,
         "path": str(path.relative_to(root)) if root == files.root else str(path),
         "size": status.st_size,
-        "on_disk_bytes": status.st_blocks * _SECTOR,
+        "on_disk_bytes": on_disk_bytes(status),
         "first_offset": first,
         "last_offset": None if first is None else first + status.st_size,
         "modified_timestamp": status.st_mtime_ns // 1_000_000,

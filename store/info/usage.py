@@ -11,11 +11,11 @@ from typing import Any
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.store.commitlog.walk import Damage, Progress
+from rmqctl.store.files.trees import on_disk_bytes
 from rmqctl.store.info.log_numbers import count_topics
 from rmqctl.store.info.queue_numbers import count_queue
 from rmqctl.store.read.reader import StoreReader
 
-_SECTOR = 512
 LOG, QUEUES, INDEX, REST = "commitlog", "consumequeue", "index", "rest"
 
 
@@ -107,7 +107,7 @@ def _count_files(reader: StoreReader, usage: StoreUsage, topics: dict[str, Topic
                 topic = topics.setdefault(below[0], TopicUsage(below[0]))
                 topic.queue_files += 1
                 topic.queue_bytes += status.st_size
-                topic.queue_on_disk_bytes += status.st_blocks * _SECTOR
+                topic.queue_on_disk_bytes += on_disk_bytes(status)
     for _, status in _files_below(layout.index):
         _add(index, status)
     counted = {*map(_real, (*layout.commitlog, *of_queues, layout.index))}
@@ -127,7 +127,7 @@ def _real(path: Path) -> str:
 def _add(part: PartUsage, status: Any) -> None:
     part.files += 1
     part.bytes += status.st_size
-    part.on_disk_bytes += status.st_blocks * _SECTOR
+    part.on_disk_bytes += on_disk_bytes(status)
 
 
 def _files_below(

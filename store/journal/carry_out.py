@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
+from rmqctl.store.files.presence import exists, is_directory, is_there
 from rmqctl.store.files.reading import pieces_of
 from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 from rmqctl.store.files.trees import flush_tree, remove_any
@@ -30,7 +31,7 @@ def carry_out(
     """
     touched: dict[Path, None] = {}
     for path in dict.fromkeys(entry.path for entry in entries if entry.kind in IN_PLACE):
-        if path.exists():
+        if exists(path):
             make_single(folder, path)
     for entry in entries:
         if entry.kind in (MOVE, INSTALL):
@@ -65,7 +66,7 @@ def make_single(folder: Path, path: Path) -> None:
     copy = folder / SINGLE
     if path.stat().st_dev != folder.stat().st_dev:
         copy = coming(path)
-    if copy.exists():
+    if exists(copy):
         io.remove(copy)
     copy_sparsely(path, copy, path.stat().st_size, Sharing.AUTO)
     io.rename(copy, path)
@@ -140,7 +141,7 @@ def _verify(folder: Path, entry: Entry) -> None:
     elif entry.kind in (RESIZE, CREATE):
         good = path.stat().st_size == entry.new_size
     else:
-        good = os.path.lexists(path) == (entry.kind == INSTALL)
+        good = is_there(path) == (entry.kind == INSTALL)
     if not good:
         raise WriteFailedError("reads back differently from what was written", file=path)
 
@@ -156,7 +157,7 @@ def _is_there(path: Path, offset: int, pieces: Iterable[bytes]) -> bool:
 def _at_or_below(top: Path, paths: dict[Path, None]) -> list[Path]:
     if top in paths:
         return [top]
-    return [path for path in paths if path.is_relative_to(top)] if paths and top.is_dir() else []
+    return [path for path in paths if path.is_relative_to(top)] if paths and is_directory(top) else []
 
 
 def changed_directories(entries: list[Entry]) -> list[Path]:
@@ -165,4 +166,4 @@ def changed_directories(entries: list[Entry]) -> list[Path]:
     for entry in entries:
         if entry.directory is not None:
             found |= dict.fromkeys([*entry.made, entry.directory])
-    return sorted((path for path in found if path.is_dir()), key=lambda path: len(path.parts), reverse=True)
+    return sorted((path for path in found if is_directory(path)), key=lambda path: len(path.parts), reverse=True)

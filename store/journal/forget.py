@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.presence import is_directory, is_file, is_link
 from rmqctl.store.journal.kept.elsewhere import no_longer_point_to
 from rmqctl.store.journal.kept.folder import (
     APPLIED,
@@ -33,7 +34,7 @@ def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
     interrupted anywhere: a change is there whole, or not at all; what is left of it goes with the next ones.
     """
     freed = 0
-    if layout.kept.is_symlink():
+    if is_link(layout.kept):
         raise RefusedError("is a link: nothing is removed behind it", file=layout.kept)
     for change in chosen:
         if change.is_unfinished:
@@ -41,7 +42,7 @@ def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
         if change.folder is None:
             continue
         folder = Path(change.folder)
-        with held(folder) if (folder / JOURNAL).is_file() else nullcontext():
+        with held(folder) if is_file(folder / JOURNAL) else nullcontext():
             # since it was listed somebody may have begun to undo it
             state = change_in(folder).state
             if state in UNFINISHED:
@@ -61,7 +62,7 @@ def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
 
 def _remove_leftovers(layout: StoreLayout) -> None:
     """What is left of changes that were being forgotten when the process was killed."""
-    for name in os.listdir(layout.kept) if layout.kept.is_dir() else ():
+    for name in os.listdir(layout.kept) if is_directory(layout.kept) else ():
         path = layout.kept / name
-        if name.endswith(GONE) and is_id(name.removesuffix(GONE)) and path.is_dir() and not path.is_symlink():
+        if name.endswith(GONE) and is_id(name.removesuffix(GONE)) and is_directory(path) and not is_link(path):
             io.remove_tree(path)

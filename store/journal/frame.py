@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import DiskFullError
 from rmqctl.store.files.blob import Spilled, only_counted
+from rmqctl.store.files.presence import is_file
 from rmqctl.store.files.reading import named
 from rmqctl.store.journal.begun import begun, joined_hints
 from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
@@ -122,7 +123,7 @@ def _naming_other_disks(journal: Journal, terms: Terms) -> Iterator[None]:
     try:
         yield
     except DiskFullError as error:
-        if not (journal.folder / JOURNAL).is_file() and not (journal.folder / STATE).is_file():
+        if not is_file(journal.folder / JOURNAL) and not is_file(journal.folder / STATE):
             elsewhere = "another DIR" if terms.journal_in is not None else "DIR on another disk"
             error.hint = joined_hints(error.hint, f"`--journal` with {elsewhere} keeps there what is removed", _CLEAN)
         raise

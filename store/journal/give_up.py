@@ -6,13 +6,13 @@ Until a command that mends has made the store whole by its log, nothing else cha
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import take_lock
+from rmqctl.store.files.presence import is_directory, is_file
 from rmqctl.store.journal.kept.folder import (
     GIVEN_UP,
     JOURNAL,
@@ -38,7 +38,7 @@ def give_up(layout: StoreLayout, *, dry_run: bool = False) -> Change:
     lock = take_lock(layout)
     try:
         folder = _to_give_up(layout)
-        with held(folder) if (folder / JOURNAL).is_file() else nullcontext():
+        with held(folder) if is_file(folder / JOURNAL) else nullcontext():
             _clear_leftovers(layout, folder)
             head = {}
             with suppress(RmqctlError):
@@ -70,5 +70,5 @@ def _clear_leftovers(layout: StoreLayout, folder: Path) -> None:
     except RmqctlError:  # it does not say where they are
         return
     for entry in journal.entries:
-        if os.path.isdir(entry.path.parent):
+        if is_directory(entry.path.parent):
             clear_interrupted(entry.path)

@@ -15,6 +15,7 @@ from rmqctl.formats.errors import RmqctlError
 from rmqctl.store.files import io
 from rmqctl.store.files.blob import Blob, Spilled
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.presence import is_directory, is_file, is_link
 from rmqctl.store.files.reading import named
 from rmqctl.store.files.trees import flush_tree
 from rmqctl.store.journal.begun import begun, joined_hints
@@ -96,7 +97,7 @@ class Journal:
     def discard(self) -> None:
         """Remove the journal of a plan that is not carried out."""
         self._after.close()
-        if self.folder.is_dir():
+        if is_directory(self.folder):
             remove_folder(self.folder)
         no_longer_point_to(self.layout, self.folder)
         for kept in dict.fromkeys((self.folder.parent, self.layout.kept)):
@@ -138,7 +139,7 @@ class Journal:
             try:
                 self.discard()
             except (RmqctlError, OSError):
-                if (self.folder / JOURNAL).is_file() and isinstance(error, RmqctlError):
+                if is_file(self.folder / JOURNAL) and isinstance(error, RmqctlError):
                     error.hint = joined_hints(error.hint, how_to_end(self.layout))
             raise
 
@@ -152,7 +153,7 @@ class Journal:
                 for number, operation in enumerate(_expanded(plan))
             ]
         staged = self.folder / "staged"
-        if staged.is_dir():
+        if is_directory(staged):
             flush_tree(staged)
         io.flush_directory(self.folder)
         io.flush_directory(self.folder.parent)
@@ -220,7 +221,7 @@ def _expanded(plan: Plan) -> list[Operation]:
             going.add(path)
         elif isinstance(operation, (WriteRange, ClearRange, Resize)) and path in going:
             continue
-        if isinstance(operation, Install) and path.is_symlink() and path.is_dir() and operation.staged.is_dir():
+        if isinstance(operation, Install) and is_link(path) and is_directory(path) and is_directory(operation.staged):
             coming = {path / below.name: below for below in sorted(operation.staged.iterdir(), reverse=True)}
             found += [Install(staged, place) for place, staged in coming.items()]
             found += [MoveAway(below) for below in sorted(path.iterdir(), reverse=True) if below not in coming]

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.presence import exists, is_directory, is_link
+from rmqctl.store.files.trees import tree_on_disk_bytes
 from rmqctl.store.journal.begun import joined_hints
 from rmqctl.store.journal.kept.elsewhere import folder_of, is_known_complete, is_pointer
 from rmqctl.store.journal.kept.folder import (
@@ -202,7 +204,7 @@ def new_head(layout: StoreLayout, verb: str, arguments: list[str] | None, place:
     moment_ns = time.time_ns()
     moment = moment_ns // 1_000_000
     places = (layout.kept, place or layout.kept)
-    while any((one / f"{_stamp(moment)}-{verb}").exists() for one in places):  # two within one millisecond
+    while any(exists(one / f"{_stamp(moment)}-{verb}") for one in places):  # two within one millisecond
         moment += 1
     try:
         ours = version("rmqctl")
@@ -240,7 +242,7 @@ def folders(layout: StoreLayout) -> list[Path]:
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.kept) from error
     # nothing else is ever looked at, let alone removed
     found = [layout.kept / name for name in names if is_id(name)]
-    return [folder_of(path) for path in found if is_pointer(path) or (path.is_dir() and not path.is_symlink())]
+    return [folder_of(path) for path in found if is_pointer(path) or (is_directory(path) and not is_link(path))]
 
 
 def known_folders(layout: StoreLayout) -> list[Path]:
@@ -250,15 +252,19 @@ def known_folders(layout: StoreLayout) -> list[Path]:
 
 def change_in(folder: Path) -> Change:
     """The change whose journal is in this folder, as it is now."""
-    verb = folder.name.partition("-")[2]
-    kept = sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
     try:
-        found = read_state(folder)
-        state = found["state"]
-        head = found if state in (*TO_MEND, MENDED) else read_head(folder) if state != ABANDONED else {}
-        return _named(folder.name, verb, state, head, kept, folder)
+        return read_change(folder)
     except (RmqctlError, TypeError, ValueError):
-        return Change(folder.name, verb, DAMAGED, 0, 0, 0, kept, [], "", str(folder))
+        kept = tree_on_disk_bytes(folder)
+        return Change(folder.name, folder.name.partition("-")[2], DAMAGED, 0, 0, 0, kept, [], "", str(folder))
+
+
+def read_change(folder: Path) -> Change:
+    """The same; RmqctlError, TypeError or ValueError if its journal does not say."""
+    found = read_state(folder)
+    state = found["state"]
+    head = found if state in (*TO_MEND, MENDED) else read_head(folder) if state != ABANDONED else {}
+    return _named(folder.name, folder.name.partition("-")[2], state, head, tree_on_disk_bytes(folder), folder)
 
 
 def _named(name: str, verb: str, state: str, head: dict[str, Any], kept: int, folder: Path | None) -> Change:

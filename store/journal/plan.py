@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.store.files import io
 from rmqctl.store.files.blob import Spilled
+from rmqctl.store.files.presence import is_directory, is_link, is_there
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,8 @@ def _size_at(path: Path) -> int:
 
 def _files_at(path: Path) -> Iterator[Path]:
     """The file, or all files of a directory; none where there is nothing."""
-    if path.is_dir() and not path.is_symlink():
+    if is_directory(path) and not is_link(path):
         for below in path.iterdir():
             yield from _files_at(below)
-    elif os.path.lexists(path):
+    elif is_there(path):
         yield path

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
 from rmqctl.store.files import io
+from rmqctl.store.files.presence import exists, is_directory, is_link, is_there
 from rmqctl.store.files.reading import pieces_of
 from rmqctl.store.journal.carry_out import changed_directories, make_single
 from rmqctl.store.journal.kept.entry import CHUNK, CREATE, IN_PLACE, RESIZE, Entry, Piece, is_same, tree_items
@@ -27,7 +28,7 @@ def roll_back(folder: Path, entries: list[Entry]) -> None:
     back: dict[Path, int] = {}
     for entry in reversed(entries):
         if entry.kind == CREATE:
-            if os.path.lexists(entry.path):
+            if is_there(entry.path):
                 io.remove(entry.path)
         elif entry.kind not in IN_PLACE:
             _bring_back(folder, entry, back)
@@ -45,11 +46,11 @@ def _bring_back(folder: Path, entry: Entry, back: dict[Path, int]) -> None:
     path, staged = entry.path, None if entry.staged is None else folder / entry.staged
     moved = None if entry.moved is None else folder / entry.moved
     for place in (path, staged, moved):
-        if place is not None and place.parent.is_dir():
+        if place is not None and is_directory(place.parent):
             clear_interrupted(place)
-    if os.path.lexists(path) and (moved is None or os.path.lexists(moved)):
+    if is_there(path) and (moved is None or is_there(moved)):
         # something else stands in its place: what was installed, or a copy whose original is still where it came from
-        if staged is None or os.path.lexists(staged):
+        if staged is None or is_there(staged):
             _discard_copy(entry)
         else:
             move(path, staged)
@@ -57,12 +58,12 @@ def _bring_back(folder: Path, entry: Entry, back: dict[Path, int]) -> None:
             io.flush_directory(staged.parent)
     if moved is None:
         return
-    if os.path.lexists(moved):
+    if is_there(moved):
         move(moved, path)
         io.flush_directory(moved.parent)
-    if not os.path.lexists(path):
+    if not is_there(path):
         raise CorruptError("was moved away and is gone", file=moved)
-    if entry.mtime_ns is not None and not path.is_symlink():
+    if entry.mtime_ns is not None and not is_link(path):
         back[path] = entry.mtime_ns
 
 
@@ -128,14 +129,14 @@ def _old_bytes(change: Entry, size: int, kept: Path) -> Iterator[tuple[int, byte
 def _restore_directories(entries: list[Entry], back: dict[Path, int]) -> None:
     made = {path for entry in entries for path in entry.made}
     for directory in sorted(made, key=lambda path: len(path.parts), reverse=True):
-        if directory.is_dir():
+        if is_directory(directory):
             io.remove_directory(directory)
     times = dict(back)
     for entry in entries:
         if entry.directory is not None:
             times.setdefault(entry.directory, entry.directory_mtime_ns)
     for path, mtime_ns in sorted(times.items(), key=lambda item: len(item[0].parts), reverse=True):
-        if path.exists():
+        if exists(path):
             io.set_modified(path, mtime_ns)
     for directory in changed_directories(entries):
         io.flush_directory(directory)

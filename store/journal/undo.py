@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UnreadableError
+from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import take_lock
+from rmqctl.store.files.presence import is_there
 from rmqctl.store.files.reading import named
 from rmqctl.store.journal.begun import begun
 from rmqctl.store.journal.carry_out import carry_out
@@ -39,6 +39,7 @@ from rmqctl.store.journal.log import (
     changes,
     find_change,
     last_standing,
+    read_change,
     to_mend_error,
     unfinished,
     unmend,
@@ -149,13 +150,25 @@ def _to_resume(layout: StoreLayout) -> tuple[Change, Path]:
     if not pending:
         unfinished(layout)  # raises where that cannot be known
         for damaged in (change for change in found if change.state == DAMAGED):
-            raise CorruptError("its state cannot be read", file=damaged.folder, hint=way_out(layout))
+            raise _damaged_error(layout, damaged)
         raise NotFoundError("no change was interrupted", file=layout.root, hint="`rmqctl log` lists the changes")
     change = pending[-1]
     if change.state in TO_MEND:
         raise to_mend_error(layout, change)
     assert change.folder is not None
     return change, Path(change.folder)
+
+
+def _damaged_error(layout: StoreLayout, change: Change) -> RmqctlError:
+    """For a change whose state could not be read: CorruptError unless that is the disk's fault."""
+    assert change.folder is not None
+    try:
+        read_change(Path(change.folder))
+    except UnreadableError as error:
+        return error
+    except (RmqctlError, TypeError, ValueError):
+        return CorruptError("its state cannot be read", file=change.folder, hint=way_out(layout))
+    return UnreadableError("could not be read a moment ago", file=change.folder, hint="check the disk (dmesg)")
 
 
 def _remembered(layout: StoreLayout, change: Change, folder: Path) -> StoreLayout:
@@ -194,6 +207,6 @@ def _require_staged(journal: Journalled, entry: Entry) -> None:
     if entry.staged is None:
         return
     top = journal.folder / entry.staged
-    found = list(tree_items(top)) if os.path.lexists(top) else []
+    found = list(tree_items(top)) if is_there(top) else []
     if found != entry.staged_items:
         raise CorruptError("is not as it was made", file=top, hint="`rmqctl undo` puts the store back as it was")

@@ -20,6 +20,7 @@ from rmqctl.store.answers.config_offsets import (
 from rmqctl.store.answers.groups import GROUP_FILE
 from rmqctl.store.config.config_files import load_config, next_version, read_config
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.presence import is_directory
 
 _VERSION = "dataVersion"
 # what 5.x derives from the table and writes beside it
@@ -70,7 +71,7 @@ def read_offset_file(path: Path) -> OffsetFile:
     loaded = load_config(path)
     if loaded is None:
         for name in _IN_ROCKSDB:
-            if (path.parent / name).is_dir():
+            if is_directory(path.parent / name):
                 raise UnsupportedError(
                     "the broker keeps its offsets in a RocksDB, which is not read",
                     file=path.parent / name,

@@ -11,6 +11,7 @@ from pathlib import Path
 from rmqctl.formats.errors import RefusedError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.presence import is_directory, is_there
 from rmqctl.store.files.trees import flush_tree
 from rmqctl.store.outputs.output_place import check_output_place
 from rmqctl.store.outputs.staging import clear_left_behind, in_work, staged_directory, staging_of
@@ -134,9 +135,9 @@ def require_new_file(path: Path, overwrite: bool, read: StoreLayout | None = Non
     if path == STANDARD_OUTPUT:
         return
     check_output_place(path, read)
-    if path.is_dir():
+    if is_directory(path):
         raise RefusedError("is a directory", file=path, hint="name a file, or ask for a partitioned export")
-    if os.path.lexists(path) and not overwrite and (path.is_block_device() or not _is_stream(path)):
+    if is_there(path) and not overwrite and (path.is_block_device() or not _is_stream(path)):
         raise RefusedError("exists already", file=path, hint="choose another name, or allow it with --overwrite")
 
 
@@ -170,7 +171,7 @@ def new_file(path: Path, overwrite: bool = False) -> Iterator[OutputFile]:
             output.abandon()
         io.rename(staging, path)
     except BaseException:
-        if os.path.lexists(staging):
+        if is_there(staging):
             io.remove(staging)
         raise
     io.flush_directory(path.parent)
@@ -196,7 +197,7 @@ def new_directory(path: Path, read: StoreLayout | None = None) -> Iterator[Path]
     """
     check_output_place(path, read)
     path = Path(os.path.realpath(path))
-    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+    if is_there(path) and not (is_directory(path) and not any(path.iterdir())):
         raise RefusedError("exists already", file=path, hint="a partitioned export needs a directory of its own")
     with staged_directory(path) as staging:
         yield staging

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, WriteFailedError
 from rmqctl.store.files import io
+from rmqctl.store.files.presence import is_directory
 
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
 
@@ -15,7 +16,7 @@ def publish(staging: Path, target: Path) -> None:
     """Rename the file or directory `staging`, which is on disk, to `target` beside it; the name is on disk as well when
     this returns. RefusedError where the name is taken by anything but an empty directory; WriteFailedError."""
     try:
-        if staging.is_dir():
+        if is_directory(staging):
             io.rename(staging, target)  # of a directory: it replaces an empty one, and fails for anything else
         else:
             _publish_file(staging, target)

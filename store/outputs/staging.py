@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
+from rmqctl.store.files.presence import is_there
 from rmqctl.store.files.trees import remove_any
 
 _NAME = re.compile(r"\.(?P<target>.+)\.rmqctl-(?P<process>[1-9]\d{0,9})(?:-[a-z]+)?", re.DOTALL)
@@ -49,7 +50,7 @@ def staged_directory(target: Path) -> Iterator[Path]:
         with in_work(staging):
             yield staging
     except BaseException:
-        if os.path.lexists(staging):
+        if is_there(staging):
             remove_any(staging)
         raise
 

@@ -10,6 +10,7 @@ import numpy as np
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER
 from rmqctl.store.checkpoint import Checkpoint
+from rmqctl.store.files.presence import is_file
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.predict.loading import list_in_order, parse_long
@@ -38,7 +39,7 @@ def start_index(
         path = service.directory / name
         if parse_long(name) is None:
             continue
-        if not path.is_file():
+        if not is_file(path):
             start.error = f"load file {path} error: java.io.FileNotFoundException: {path} (Is a directory)"
             return start
         head = descriptors.read(path, 0, INDEX_HEADER.size).ljust(INDEX_HEADER.size, b"\0")

@@ -13,6 +13,7 @@ from rmqctl.formats.wording import counted
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.presence import is_directory
 from rmqctl.store.predict.counting import count_behind, count_unqueued
 from rmqctl.store.predict.dispatch import SimulatedDispatch, SimulatedQueues
 from rmqctl.store.predict.index import IndexStart, lost_entries, start_index
@@ -125,7 +126,7 @@ class Start:
         """Go through the start once."""
         log = self._load_log()
         error = self.result.error or self.loading.load(self.queues, self.deleted)
-        if error is None and self.files.layout.checkpoint.is_dir():
+        if error is None and is_directory(self.files.layout.checkpoint):
             error = f"load exception: java.io.FileNotFoundException: {self.files.layout.checkpoint} (Is a directory)"
         if error is not None:
             return self._finished(error)

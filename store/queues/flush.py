@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
+from rmqctl.store.files.presence import exists
 
 # FlushConsumeQueueService: files with fewer than two dirty pages wait for the thorough round ...
 _LEAST_UNITS = 2 * io.PAGE_SIZE // 20
@@ -42,7 +43,7 @@ class QueueFlusher:
                 self._flush_entries(path)
                 io.flush_file(path)
             except WriteFailedError:
-                if path.exists():  # else the cleaner was faster
+                if exists(path):  # else the cleaner was faster
                     raise
         return is_all
 

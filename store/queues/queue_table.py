@@ -15,6 +15,7 @@ from rmqctl.formats.errors import UnreadableError, UnsupportedError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, is_file_name, is_safe_topic, topic_directory
+from rmqctl.store.files.presence import is_directory
 from rmqctl.store.files.reading import Descriptors, named
 from rmqctl.store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
@@ -136,7 +137,7 @@ class QueueTable:
                     raise rocksdb_error(self.layout)
                 for root, is_batch in ((self.layout.consumequeue, False), (self.layout.batchconsumequeue, True)):
                     directory = topic_directory(root, topic) / str(queue_id)
-                    if directory.is_dir():
+                    if is_directory(directory):
                         self._queues[key] = self._load(topic, queue_id, directory, is_batch)
                         break
             return self._queues.get(key)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import NotFoundError, UnsupportedError
 from rmqctl.formats.message import StoredMessage
+from rmqctl.store.files.presence import is_directory
 from rmqctl.store.read import lookup as lookups
 from rmqctl.store.read.lookup import FindResult
 from rmqctl.store.store_files import StoreFiles
@@ -64,7 +65,7 @@ class StoreReader:
 
         plain = self.view_without_ext(queue)
         directory = self.files.layout.consumequeue_ext / queue.directory.parent.name / queue.directory.name
-        if directory.is_dir():
+        if is_directory(directory):
             config = self.files.config
             ext = ConsumeQueueExt(directory, config.mapped_file_size_consume_queue_ext, self.files.descriptors)
             ext.load()

@@ -11,6 +11,7 @@ from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.files.presence import is_directory
 from rmqctl.store.journal.frame import Terms, changing
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import Agree, Install, MoveAway, Plan
@@ -129,7 +130,7 @@ def plan_gone_queues(
         last = queue.unit(queue.max_offset - 1) if queue.max_offset else None
         if last is not None and last.is_written and last.physical_offset < log_min_offset:
             kept += 1
-        elif queue.directory.is_dir():
+        elif is_directory(queue.directory):
             plan.add(MoveAway(queue.directory))
     return kept
 

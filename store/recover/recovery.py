@@ -10,7 +10,8 @@ from rmqctl.formats.wording import counted
 from rmqctl.store.checkpoint import Checkpoint, checkpoint_bytes
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.layout import file_name
-from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue, stranger_error
+from rmqctl.store.files.presence import exists, is_directory
 from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.journal.frame import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
@@ -25,20 +26,16 @@ from rmqctl.store.survey.run_survey import survey_runs
 
 
 def refuse_strangers(log: MappedFileQueue) -> None:
-    """RefusedError where something is among the files of the log that is none of them."""
+    """RefusedError for what lies among the files of the log and is none, UnreadableError if that cannot be told."""
     for problem in log.problems:
         if problem.kind in ("stray", "unreadable", "overlap"):
-            raise RefusedError(
-                f"does not belong into the commitlog: {problem.detail}",
-                file=problem.path,
-                hint="a broker does not start with it: move it elsewhere, then run the command again",
-            )
+            raise stranger_error(problem, "the commitlog")
 
 
 def folders_inside(log: MappedFileQueue) -> list[Path]:
     """Directories among the files of the log: 5.x passes over them, 4.x takes them for files of a wrong length."""
-    listed = (path for directory in log.directories if directory.is_dir() for path in directory.iterdir())
-    return sorted(path for path in listed if path.is_dir())
+    listed = (path for directory in log.directories if is_directory(directory) for path in directory.iterdir())
+    return sorted(path for path in listed if is_directory(path))
 
 
 class Recovery:
@@ -217,7 +214,7 @@ class Recovery:
         )
         path = self.files.layout.checkpoint
         data = checkpoint_bytes(wanted)
-        if not path.exists():
+        if not exists(path):
             self.operations.add(CreateFile(path, len(data)))
         elif path.stat().st_size != len(data):
             self.operations.add(Resize(path, len(data)))

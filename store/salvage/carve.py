@@ -22,6 +22,7 @@ from rmqctl.store.columns.walk import ROWS, WINDOW, file_records
 from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE, FrameSearch
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.presence import is_file
 from rmqctl.store.files.reading import data_extents
 
 _MAGICS = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)))
@@ -95,7 +96,7 @@ class Carver:
         self._progress = progress
         self._search = FrameSearch(file, file.size)
         self._told = 0
-        self._is_regular = file.path.is_file()
+        self._is_regular = is_file(file.path)
 
     def carve(self) -> Iterator[FrameRun | Strange]:
         """Runs and what lies between them, in order. Zeros and blank frames are passed over: they are understood."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name, looks_like_store
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.ownership import Ownership, ownership_of
+from rmqctl.store.files.presence import is_directory, is_file, is_link, is_there
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.files.trees import give_tree
 from rmqctl.store.outputs.publish import publish
@@ -91,7 +91,7 @@ def _lost_and_found(path: Path) -> Iterator[LostAndFound]:
         yield rows
     except BaseException:
         rows.close()
-        if os.path.lexists(rows.path):
+        if is_there(rows.path):
             io.remove(rows.path)
         raise
 
@@ -114,7 +114,7 @@ def _geometry(paths: Sequence[Path], sources: Sequence[Source], config: StoreCon
     )
     found: dict[str, int | None] = {}
     for path in paths:
-        if path.is_dir() and (path / "commitlog").is_dir():
+        if is_directory(path) and is_directory(path / "commitlog"):
             with contextlib.suppress(UnreadableError), StoreFiles(path) as files:
                 found["mapped_file_size_commit_log"] = files.log.file_size
                 found["mapped_file_size_consume_queue"] = files.queues.consumequeue_file_size()
@@ -248,7 +248,7 @@ def _begin_with_blank(root: Path, file_size: int) -> None:
 
 
 def _copy_config(source: Path, target: Path) -> bool:
-    if source.is_symlink() or not source.is_file():
+    if is_link(source) or not is_file(source):
         return False
     try:
         loaded = load_config(source)

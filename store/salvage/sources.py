@@ -12,6 +12,7 @@ from rmqctl.formats.errors import NotAStoreError, RefusedError, UnreadableError,
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import LARGEST_OFFSET, is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.presence import is_directory, is_link, is_there
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.outputs.output_place import check_output_place
 
@@ -46,14 +47,14 @@ def find_sources(paths: Sequence[Path], config: StoreConfig) -> list[Source]:
 
 
 def _files(path: Path, config: StoreConfig) -> Iterator[Path]:
-    if not os.path.lexists(path):
+    if not is_there(path):
         hint = "name stores, folders, files or block devices that are there"
         raise NotAStoreError("there is no such file or directory", file=path, hint=hint)
-    if not path.is_dir():
+    if not is_directory(path):
         yield path
         return
     directories = config.layout(path).commitlog
-    if any(directory.is_dir() for directory in directories):
+    if any(is_directory(directory) for directory in directories):
         for directory in directories:
             yield from _below(directory)
     else:
@@ -97,7 +98,7 @@ def check_target(target: Path, sources: Sequence[Path], files: Sequence[Source])
     check_output_place(target, beside_loose_files=True)
     real = Path(os.path.realpath(target))
     for above in real.parents:
-        if (above / "commitlog").is_dir():
+        if is_directory(above / "commitlog"):
             raise RefusedError(
                 f"lies in {above}, among the files of a store", file=target, hint="name a directory elsewhere"
             )
@@ -109,5 +110,5 @@ def check_target(target: Path, sources: Sequence[Path], files: Sequence[Source])
                 file=target,
                 hint="name another directory",
             )
-    if os.path.lexists(target) and (not target.is_dir() or target.is_symlink() or any(target.iterdir())):
+    if is_there(target) and (not is_directory(target) or is_link(target) or any(target.iterdir())):
         raise RefusedError("exists already", file=target, hint="name a new directory")

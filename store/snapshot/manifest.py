@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError
 from rmqctl.store.files import io
+from rmqctl.store.files.presence import is_directory, is_link, is_there
 from rmqctl.store.files.reading import data_extents
 
 MANIFEST_NAME = "rmqctl-snapshot.json"
@@ -135,9 +136,9 @@ def _check_directory(root: Path, name: str) -> Problem | None:
     if wrong is not None:
         return wrong
     path = root / name
-    if not os.path.lexists(path):
+    if not is_there(path):
         return Problem(name, "missing")
-    return None if path.is_dir() and not path.is_symlink() else Problem(name, "kind", "a directory", "none")
+    return None if is_directory(path) and not is_link(path) else Problem(name, "kind", "a directory", "none")
 
 
 def _check(root: Path, copied: CopiedFile) -> Problem | None:
@@ -165,6 +166,6 @@ def _check(root: Path, copied: CopiedFile) -> Problem | None:
 def _present(root: Path, *, with_directories: bool) -> Iterator[str]:
     for folder, names, files in os.walk(root):
         names.sort()
-        others = [name for name in names if with_directories or os.path.islink(os.path.join(folder, name))]
+        others = [name for name in names if with_directories or is_link(os.path.join(folder, name))]
         for name in sorted((*files, *others)):
             yield Path(folder, name).relative_to(root).as_posix()

@@ -20,6 +20,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.ownership import of_one
+from rmqctl.store.files.presence import exists, is_directory
 from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 from rmqctl.store.outputs.publish import publish
 from rmqctl.store.outputs.staging import staged_directory
@@ -146,7 +147,7 @@ class _Snapshot:
         self._copy_log()
         for name in _MARKS:
             self._copy_below(self._files.root / name, self._root / name)
-        if (self.report.was_live or self._has_abort) and not (self._root / "abort").exists():
+        if (self.report.was_live or self._has_abort) and not exists(self._root / "abort"):
             io.create_file(self._root / "abort", 0)
             self._note(self._root / "abort", "copy")
 
@@ -201,7 +202,7 @@ class _Snapshot:
                         self._copy_below(directory / name, self._target_of(directory / name))
 
     def _prepare(self, directory: Path) -> None:
-        if directory.is_dir():
+        if is_directory(directory):
             target = self._target_of(directory / "x").parent
             io.make_directories(target)
             self._note_directory(directory, target)

@@ -27,7 +27,7 @@ Make = Callable[[Path], Writing]
 
 
 @pytest.fixture
-def make() -> Iterator[Make]:
+def make(tmp_path: Path) -> Iterator[Make]:
     """Brokers with a timer, closed in the end."""
     made: list[Writing] = []
 
@@ -108,6 +108,7 @@ def test_a_restart_loses_none_and_repeats_none_that_was_saved(make: Make, tmp_pa
     # what was to be saved is
     writing.master.saver.save("none", dict, write=lambda path, content: None).result(60)
     if is_killed:
+        writing.store.wait_for_dispatch()  # else the copy has to be recovered
         shutil.copytree(tmp_path / "store", tmp_path / "killed")
         # a broker reads its queue again from the first message that waits
         found = read_timer_checkpoint(tmp_path / "killed/config")

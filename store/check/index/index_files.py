@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.store.columns.batch import Int32s, Int64s
+from rmqctl.store.files.presence import is_file
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.geometry import LARGEST_FILE, infer_geometry
 from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile, IndexHeader
@@ -102,7 +103,7 @@ def readable_files(service: IndexService, descriptors: Descriptors) -> tuple[lis
 
 def _of_known_geometry(path: Path, service: IndexService, descriptors: Descriptors) -> IndexFile | None:
     """A file whose header or entries are too damaged to say its geometry: that of another file of its size."""
-    if not (path.name.isdigit() and path.is_file()):
+    if not (path.name.isdigit() and is_file(path)):
         return None
     size = path.stat().st_size
     known = [service.configured_geometry, *(file.geometry for file in service.files)]

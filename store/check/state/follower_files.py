@@ -10,6 +10,7 @@ from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.log.log_files import entry_findings
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
+from rmqctl.store.files.presence import exists, is_directory, is_link
 from rmqctl.store.journal.kept.folder import TO_MEND
 from rmqctl.store.journal.log import DAMAGED, changes
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, list_queues
@@ -58,7 +59,7 @@ def _problem(topic: str, queue_id: int, files: MappedFileQueue, problem: FilePro
     expected: int | None = None
     found: int | None = None
     if problem.kind in ("size", "empty"):
-        expected, found = files.file_size, problem.path.stat().st_size if problem.path.exists() else 0
+        expected, found = files.file_size, problem.path.stat().st_size if exists(problem.path) else 0
     return Finding(
         _CODES[problem.kind],
         problem.detail,
@@ -73,9 +74,9 @@ def _problem(topic: str, queue_id: int, files: MappedFileQueue, problem: FilePro
 def _names(root: Path) -> Iterator[Finding]:
     """Directories below a topic that are no queues, and files where topics should be."""
     for topic in _entries(root):
-        if topic.is_symlink() or topic.is_dir():
-            for queue in _entries(Path(topic.path)) if topic.is_dir() else ():
-                if not (queue.name.isascii() and queue.name.isdigit() and queue.is_dir()):
+        if is_link(topic) or is_directory(topic):
+            for queue in _entries(Path(topic.path)) if is_directory(topic) else ():
+                if not (queue.name.isascii() and queue.name.isdigit() and is_directory(queue)):
                     yield Finding("RMQ-FILE-016", "no queue by its name", Path(queue.path), topic=topic.name)
         else:
             yield Finding("RMQ-FILE-016", "no directory of a topic", Path(topic.path))

@@ -15,6 +15,7 @@ from rmqctl.store.check.cross import LogSeen
 from rmqctl.store.checkpoint import Checkpoint
 from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.files.presence import is_file
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_survey import start_after_crash
@@ -46,7 +47,7 @@ def _checkpoint(
     files: StoreFiles, seen: LogSeen, checkpoint: Checkpoint | None, crashed: bool, largest_timestamp: int
 ) -> Iterator[Finding]:
     path = files.layout.checkpoint
-    size = path.stat().st_size if path.is_file() else None
+    size = path.stat().st_size if is_file(path) else None
     if size is None:
         if seen.log_end > seen.log_begin:
             yield Finding("RMQ-CKPT-001", "there is no checkpoint file", path)

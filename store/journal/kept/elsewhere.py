@@ -16,6 +16,7 @@ from typing import Any
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import KEPT, StoreLayout
+from rmqctl.store.files.presence import is_directory, is_file, is_link, is_there
 
 # beyond any of ours: what is larger was put there by somebody else
 _LARGEST = 1 << 20
@@ -30,7 +31,7 @@ def place_for(layout: StoreLayout, directory: Path | None) -> Path:
     """
     if directory is None:
         return layout.kept
-    if not directory.is_dir():
+    if not is_directory(directory):
         raise NotFoundError("there is no such directory for the journal", file=directory, hint="make it first")
     real = Path(os.path.realpath(directory))
     for top in (layout.root, *layout.commitlog):
@@ -39,7 +40,7 @@ def place_for(layout: StoreLayout, directory: Path | None) -> Path:
                 "is inside the store, where no journal may be", file=directory, hint="name a directory elsewhere"
             )
     place = real / layout.kept.name
-    if os.path.lexists(place) and not _is_own_folder(place):
+    if is_there(place) and not _is_own_folder(place):
         raise RefusedError(
             "is a link, no directory, or belongs to another user", file=place, hint="name another directory"
         )
@@ -62,7 +63,7 @@ def tell_begun(layout: StoreLayout, folder: Path, has_begun: bool) -> None:
     One byte is overwritten where it stands: that needs no room.
     """
     pointer = layout.kept / folder.name
-    if folder == pointer or not pointer.is_file():
+    if folder == pointer or not is_file(pointer):
         return
     io.write_range(pointer, 0, _text(layout, folder, has_begun))
     io.flush_file(pointer)
@@ -71,14 +72,14 @@ def tell_begun(layout: StoreLayout, folder: Path, has_begun: bool) -> None:
 def no_longer_point_to(layout: StoreLayout, folder: Path) -> None:
     """The journal is gone, and what says where it is goes too."""
     pointer = layout.kept / folder.name
-    if folder != pointer and pointer.is_file() and not pointer.is_symlink():
+    if folder != pointer and is_file(pointer) and not is_link(pointer):
         io.remove(pointer)
         io.flush_directory(layout.kept)
 
 
 def is_pointer(path: Path) -> bool:
     """Whether a journal is elsewhere: what stands in its place is a file."""
-    return path.is_file() and not path.is_symlink()
+    return is_file(path) and not is_link(path)
 
 
 def folder_of(path: Path) -> Path:

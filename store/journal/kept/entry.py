@@ -12,6 +12,7 @@ from typing import Any
 
 from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
 from rmqctl.store.files.blob import Blob, Spilled
+from rmqctl.store.files.presence import exists, is_directory, is_link, is_there
 from rmqctl.store.files.reading import data_extents, pieces_of
 from rmqctl.store.journal.kept.reach import Reach
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Resize, WriteRange
@@ -77,8 +78,8 @@ def new_entry(number: int, operation: Operation, folder: Path, before: Blob | No
     path = operation.path
     entry = Entry(type(operation).__name__, path)
     # bytes are changed where a link leads, while it is the link that is moved
-    is_followed = entry.kind in IN_PLACE and path.exists()
-    status = (path.stat() if is_followed else path.lstat()) if os.path.lexists(path) else None
+    is_followed = entry.kind in IN_PLACE and exists(path)
+    status = (path.stat() if is_followed else path.lstat()) if is_there(path) else None
     if status is not None:
         entry.size, entry.mtime_ns = status.st_size, status.st_mtime_ns
     match operation:
@@ -123,7 +124,7 @@ def _require_owner(path: Path, status: os.stat_result | None) -> None:
 
 def _note_directory(entry: Entry) -> None:
     directory = entry.path.parent
-    while not directory.is_dir():
+    while not is_directory(directory):
         entry.made.append(directory)
         directory = directory.parent
     entry.directory, entry.directory_mtime_ns = directory, directory.stat().st_mtime_ns
@@ -132,7 +133,7 @@ def _note_directory(entry: Entry) -> None:
 def _images(path: Path, offset: int, length: int, blob: Blob | None) -> list[Piece]:
     """Old bytes of a range, holes left out."""
     pieces: list[Piece] = []
-    if blob is None or not path.exists():  # nothing is kept; created earlier in the same plan
+    if blob is None or not exists(path):  # nothing is kept; created earlier in the same plan
         return pieces
     end = min(offset + length, path.stat().st_size)
     for start, stop in data_extents(path, offset, end):
@@ -145,7 +146,7 @@ def _images(path: Path, offset: int, length: int, blob: Blob | None) -> list[Pie
 
 def tree_items(top: Path, *, with_hashes: bool = False) -> Iterator[TreeItem]:
     """`top` and everything below it, in order of their names; links are not followed."""
-    paths = [top, *sorted(top.rglob("*"))] if top.is_dir() and not top.is_symlink() else [top]
+    paths = [top, *sorted(top.rglob("*"))] if is_directory(top) and not is_link(top) else [top]
     for path in paths:
         status = path.lstat()
         is_file = stat.S_ISREG(status.st_mode)

@@ -21,6 +21,7 @@ from typing import Any
 from rmqctl.formats.errors import CorruptError, RefusedError, StoreInUseError, UnreadableError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.presence import exists, is_file, is_there
 from rmqctl.store.files.trees import remove_any
 from rmqctl.store.journal.kept.elsewhere import is_pointer, pointed, target_of
 from rmqctl.store.journal.kept.entry import Entry, TreeItem, file_sha256, from_json
@@ -82,7 +83,7 @@ def remove_folder(folder: Path) -> None:
     """Remove a journal's folder for good: under another name first, so that what is left of it after a crash is never
     taken for a change."""
     gone = folder.with_name(folder.name + GONE)
-    if os.path.lexists(gone):
+    if is_there(gone):
         remove_any(gone)
     io.rename(folder, gone)
     io.flush_directory(folder.parent)
@@ -107,11 +108,11 @@ def read_state(folder: Path) -> dict[str, Any]:
             target_of(folder)
             raise CorruptError("could not be reached just now", file=folder, hint="run the command again")
         return found
-    if not (folder / STATE).exists():
-        return {"state": PREPARED if (folder / JOURNAL).is_file() else ABANDONED, "time": 0}
+    if not exists(folder / STATE):
+        return {"state": PREPARED if is_file(folder / JOURNAL) else ABANDONED, "time": 0}
     found = _object(folder / STATE)
     with_journal = (PREPARED, APPLIED, UNDOING, UNDONE, GIVEN_UP, MENDED)
-    known = with_journal if (folder / JOURNAL).is_file() else (INTERRUPTED, GIVEN_UP, MENDED)
+    known = with_journal if is_file(folder / JOURNAL) else (INTERRUPTED, GIVEN_UP, MENDED)
     if found.get("state") not in known:
         raise CorruptError("says nothing of the change's state", file=folder / STATE, hint=_LOOK)
     return found
@@ -175,10 +176,10 @@ def check_kept(journal: Journalled, *, for_redo: bool) -> None:
     """CorruptError unless before.bin (`for_redo`: after.bin too) and what was moved away are as they were written."""
     for name in (BEFORE, AFTER) if for_redo else (BEFORE,):
         path = journal.folder / name
-        if not path.is_file() or file_sha256(path) != journal.head["files"].get(name):
+        if not is_file(path) or file_sha256(path) != journal.head["files"].get(name):
             raise CorruptError("is not as it was written: its SHA-256 is another", file=path)
     for entry in journal.entries:
-        if entry.moved is None or not (journal.folder / entry.moved).exists():
+        if entry.moved is None or not exists(journal.folder / entry.moved):
             continue
         for item in entry.moved_items:
             if item.sha256 is not None or item.inode is not None:
@@ -188,7 +189,7 @@ def check_kept(journal: Journalled, *, for_redo: bool) -> None:
 def _check_moved(path: Path, item: TreeItem) -> None:
     """CorruptError unless a file that was moved away is as it was, as far as that can be known: a disk that does not
     give its bytes any more is no reason not to bring the file back."""
-    status = path.lstat() if path.is_file() else None
+    status = path.lstat() if is_file(path) else None
     if status is not None and item.sha256 is not None:
         with suppress(UnreadableError):
             if file_sha256(path) == item.sha256:
@@ -212,7 +213,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> bytes:
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_JSON:
+        if not is_file(path) or path.stat().st_size > _LARGEST_JSON:
             raise CorruptError("is no file, or larger than any journal", file=path)
         return path.read_bytes()
     except OSError as error:

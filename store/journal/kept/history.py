@@ -9,6 +9,7 @@ from typing import Any
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.presence import is_file
 
 HISTORY = "history.jsonl"
 PERMANENT, FORGOTTEN = "permanent", "forgotten"
@@ -19,7 +20,7 @@ _KEPT_FIELDS = ("id", "verb", "state", "started", "paths", "bytes", "arguments",
 def history(layout: StoreLayout) -> list[dict[str, Any]]:
     """The lines, the oldest first, those that are none left out; of several with one id the last. CorruptError."""
     path = layout.kept / HISTORY
-    if not path.is_file():
+    if not is_file(path):
         return []
     if path.stat().st_size > _LARGEST_HISTORY:
         raise CorruptError("is larger than any history", file=path, hint="look what it is, then move it away")

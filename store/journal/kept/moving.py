@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from rmqctl.store.files import io
+from rmqctl.store.files.presence import is_there
 from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 from rmqctl.store.files.trees import flush_tree, remove_any
 
@@ -47,7 +47,7 @@ def is_leftover(path: Path) -> bool:
 def clear_interrupted(path: Path) -> None:
     """Remove what a move to or from `path` left beside it when the process was killed."""
     for name in (coming(path), _beside(path, _GONE)):
-        if os.path.lexists(name):
+        if is_there(name):
             remove_any(name)
 
 

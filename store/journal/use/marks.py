@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.presence import exists, is_directory, is_file
 from rmqctl.store.files.reading import Descriptors, end_of_nonzero
 
 _TAIL = 1 << 16
@@ -36,9 +37,9 @@ def marks_with_lock(layout: StoreLayout) -> Marks:
 
 def flush_marked(layout: StoreLayout) -> None:
     """Bring what the marks say to disk: after a power cut a file that nobody touched must not look like another."""
-    directories = [directory for directory in (layout.root, *layout.commitlog) if directory.is_dir()]
+    directories = [directory for directory in (layout.root, *layout.commitlog) if is_directory(directory)]
     for path in (*_marked(layout), layout.lock):
-        if path.is_file():
+        if is_file(path):
             io.flush_file(path)
     for directory in directories:
         io.flush_directory(directory)
@@ -50,16 +51,15 @@ def name_of(path: Path, layout: StoreLayout) -> str:
 
 
 def _marked(layout: StoreLayout) -> list[Path]:
-    directories = [directory for directory in layout.commitlog if directory.is_dir()]
+    directories = [directory for directory in layout.commitlog if is_directory(directory)]
     paths = [path for directory in directories for path in directory.iterdir()]
     return sorted([*paths, layout.checkpoint, layout.abort])
 
 
 def _mark(path: Path, descriptors: Descriptors) -> list[int] | None:
-    try:
-        status = path.stat()
-    except OSError:  # not there, or a link that leads nowhere
+    if not exists(path):
         return None
+    status = path.stat()
     mark = [status.st_size, status.st_mtime_ns]
     if not stat.S_ISREG(status.st_mode):
         return mark

@@ -8,11 +8,11 @@ their marks, those changed in place against the bytes before and after, those th
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Collection
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, RmqctlError, UnreadableError
+from rmqctl.store.files.presence import exists, is_directory, is_file, is_there
 from rmqctl.store.journal.kept.entry import (
     CREATE,
     IN_PLACE,
@@ -77,15 +77,15 @@ def _refuse_changed(journal: Journalled) -> None:
     """Sizes, times and folders of everything that a complete change touched."""
     for path, expected in _after(journal).items():
         if isinstance(expected, list):
-            found = list(tree_items(path)) if os.path.lexists(path) else []
+            found = list(tree_items(path)) if is_there(path) else []
             wrong = next((item for item in found if item not in expected), None)
             if wrong is not None or len(found) != len(expected):
                 raise _changed(journal, path / wrong.name if wrong is not None else path)
         elif expected is None:
-            if os.path.lexists(path):
+            if is_there(path):
                 raise _changed(journal, path)
         else:
-            status = path.stat() if path.exists() else None
+            status = path.stat() if exists(path) else None
             time_ns = journal.times.get(path, journal.moment_ns)
             if status is None or (status.st_size, status.st_mtime_ns) != (expected, time_ns):
                 raise _changed(journal, path)
@@ -115,13 +115,13 @@ def _refuse_bytes(
     journal: Journalled, path: Path, entries: list[Entry], going: dict[Path, str], is_complete: bool
 ) -> None:
     """Size and bytes of a file that is changed in place, or made."""
-    if not path.exists():
+    if not exists(path):
         if entries[0].kind == CREATE and not is_complete:
             return
         raise _changed(journal, path)
     if entries[0].kind == CREATE and _is_still_to_go(journal, going, path):
         return
-    if not path.is_file():
+    if not is_file(path):
         raise _changed(journal, path)
     size = path.stat().st_size
     outside = journal.head.get("outside", {}).get(to_text(path, journal.layout.root), _NOTHING)
@@ -140,7 +140,7 @@ def _up(path: Path) -> tuple[Path, ...]:
 
 def _is_still_to_go(journal: Journalled, going: dict[Path, str], path: Path) -> bool:
     """Whether something that is to be taken out may still stand where a file is to be made."""
-    return any(moved is not None and not os.path.lexists(journal.folder / moved) for moved in map(going.get, _up(path)))
+    return any(moved is not None and not is_there(journal.folder / moved) for moved in map(going.get, _up(path)))
 
 
 def _refuse_moved(journal: Journalled, in_place: Collection[Path]) -> None:
@@ -151,7 +151,7 @@ def _refuse_moved(journal: Journalled, in_place: Collection[Path]) -> None:
             raise _changed(journal, entry.path)
     above = {parent for path in paths for parent in path.parents}
     for directory in sorted({made for entry in journal.entries for made in entry.made}):
-        for found in sorted(directory.rglob("*")) if directory.is_dir() else ():
+        for found in sorted(directory.rglob("*")) if is_directory(directory) else ():
             if found not in above and paths.isdisjoint(_up(found)) and not any(map(is_leftover, _up(found))):
                 raise _changed(journal, found)
 
@@ -159,10 +159,10 @@ def _refuse_moved(journal: Journalled, in_place: Collection[Path]) -> None:
 def _is_somewhere(folder: Path, entry: Entry, paths: set[Path], in_place: Collection[Path]) -> bool:
     """Whether what was at a path, and what is to come there, are each where one of our steps put them. What other
     operations change below it, `paths` and `in_place`, is theirs."""
-    is_kept = entry.moved is None or os.path.lexists(folder / entry.moved)
-    is_staged = entry.staged is None or os.path.lexists(folder / entry.staged)
+    is_kept = entry.moved is None or is_there(folder / entry.moved)
+    is_staged = entry.staged is None or is_there(folder / entry.staged)
     path = entry.path
-    if not os.path.lexists(path):
+    if not is_there(path):
         return is_kept and is_staged
     found = [(path / item.name, item) for item in tree_items(path) if item.size is not None]
     here = [item for at, item in found if at not in in_place and (at == path or at not in paths)]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.columns.batch import Flags
+from rmqctl.store.files.mapped_file_queue import stranger_error
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
@@ -50,11 +50,7 @@ class ConsumeQueueMend(SlotOrder):
         self._ext_directory = ext_directory
         for problem in queue.files.problems:
             if problem.kind in ("stray", "unreadable"):
-                raise RefusedError(
-                    f"does not belong into a queue: {problem.detail}",
-                    file=problem.path,
-                    hint="a broker would not start with it: move it elsewhere, then run the command again",
-                )
+                raise stranger_error(problem, "a queue")
         self._files = QueueFiles(queue.files, file_size, self.plan, spill)
         self._buffer: list[bytes] = []
         self._buffered = 0

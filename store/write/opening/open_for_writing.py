@@ -12,6 +12,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import StoreLock
+from rmqctl.store.files.presence import exists, is_directory
 from rmqctl.store.journal.log import refuse_unfinished
 from rmqctl.store.journal.taken import take_for_change
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
@@ -60,7 +61,7 @@ def open_store_for_writing(
         refuse_unfinished(layout)
         with StoreFiles(root, config) as files:
             # a refusal must leave nothing behind, not even the lock file
-            if not layout.lock.exists():
+            if not exists(layout.lock):
                 _check(files, is_full_check, progress)
     lock = take_for_change(layout)
     try:
@@ -111,7 +112,7 @@ def _is_empty(layout: StoreLayout) -> bool:
         raise NotAStoreError("is a file, not a directory", file=layout.root) from None
     except OSError as error:
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.root) from error
-    return names <= _NOT_A_STORE_YET and not any(directory.is_dir() for directory in layout.commitlog)
+    return names <= _NOT_A_STORE_YET and not any(is_directory(directory) for directory in layout.commitlog)
 
 
 def _created(layout: StoreLayout, config: StoreConfig, lock: StoreLock) -> OpenedStore:

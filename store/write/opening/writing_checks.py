@@ -15,6 +15,8 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress, walk
+from rmqctl.store.files.presence import is_directory
+from rmqctl.store.files.trees import on_disk_bytes
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_survey import LogSurvey, new_survey, start_after_clean_stop
@@ -46,7 +48,7 @@ def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Pro
     """
     log, root = files.log, files.root
     refuse_problems(log.problems, root)
-    if not any(directory.is_dir() for directory in log.directories) and files.queues.all():
+    if not any(is_directory(directory) for directory in log.directories) and files.queues.all():
         raise RefusedError(
             "the store has queues, but no commitlog",
             file=log.directories[0],
@@ -107,7 +109,7 @@ def _records(
 
 def _bytes_on_disk(files: StoreFiles, begin: int) -> int:
     checked = [file for file in files.log.files if file.end_offset > begin]
-    return sum(min(file.size, file.path.stat().st_blocks * 512) for file in checked)
+    return sum(min(file.size, on_disk_bytes(file.path.stat())) for file in checked)
 
 
 def _check_message(end: LogEnd, queues: QueueEndCheck, survey: LogSurvey, message: StoredMessage) -> None:

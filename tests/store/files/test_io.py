@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,24 +23,6 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int, int]]:
     told: list[tuple[str, str, int, int]] = []
     monkeypatch.setattr(io, "observer", lambda *observed: told.append(observed))
     return told
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[Path]:
-    """A folder on another file system than `tmp_path`."""
-    folder = Path(f"/dev/shm/rmqctl-test-{os.getpid()}")
-    try:
-        folder.mkdir()
-    except OSError:
-        pytest.skip("/dev/shm cannot be written")
-    try:
-        if folder.stat().st_dev == tmp_path.stat().st_dev:
-            pytest.skip("there is no second file system")
-        yield folder
-    finally:
-        import shutil
-
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_every_change_is_observed(tmp_path: Path, seen: list[tuple[str, str, int, int]]) -> None:
