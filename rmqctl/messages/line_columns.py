@@ -82,12 +82,12 @@ def _is_right(read: Read) -> bool:
     ]
 
 
-def columns_of_lines(read: Read, text: bytes, as_stored: bool) -> LineColumns:
+def columns_of_lines(read: Read, text: bytes | memoryview, as_stored: bool) -> LineColumns:
     """The messages of the lines of a text, of less than 2 GiB, as far as they are written plainly: what is odd, or
     wrong, is left to `message_input`. With `as_stored` a line without store time and store host is."""
     from rmqctl.store.scan.kernel_json_lines import LINES, ODD, ROWS, SPARE
 
-    padded = np.frombuffer(text + bytes(SPARE), np.uint8)
+    padded = np.frombuffer(b"".join((text, bytes(SPARE))), np.uint8)
     # several times as fast as counting in bytes, which goes from one to the next
     line_ends, quotes = (int(np.count_nonzero(padded == sign)) for sign in b'\n"')
     rows = line_ends + 1

@@ -18,6 +18,7 @@ from rmqctl.messages.piece import MessagePiece
 
 if TYPE_CHECKING:
     from rmqctl.messages.line_columns import Read
+    from rmqctl.store.columns.batch import Bytes
 
 MAXIMUM_LINE = 64 * 1024 * 1024
 # what is read at a time, first and at most, and is a block if there are whole lines in it; or so many lines
@@ -29,6 +30,8 @@ _PIECE_LINES = 2048
 # so much is read line by line before that for columns is loaded: few lines need not wait for it
 _PLAIN_BYTES = 2 * 1024 * 1024
 _THREADS = 2
+_LINE_END = ord("\n")
+_SEARCHED = 1 << 16
 
 
 def pieces_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[MessagePiece]:
@@ -53,35 +56,50 @@ def pieces_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[MessagePiece
             yield from running.popleft().result()
 
 
-def blocks_of_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def blocks_of_lines(stream: IO[bytes]) -> Iterator[tuple[int, memoryview]]:
     """Whole lines, some MiB of them or what a pipe holds, and the number of the first of them, from 1. UsageError for
     a line of more than 64 MiB."""
-    read = getattr(stream, "read1", stream.read)
+    read = getattr(stream, "readinto1", None) or stream.readinto  # type: ignore[attr-defined]
     number = 1
-    parts: list[bytes] = []
     size = lines = passed = 0
-    while chunk := read(wanted := min(max(passed, _FIRST_BYTES), _BLOCK_BYTES)):
-        parts.append(chunk)
-        passed += len(chunk)
-        size += len(chunk)
-        lines += _line_ends(chunk)
+    block = np.empty(0, np.uint8)
+    while True:
+        wanted = min(max(passed, _FIRST_BYTES), _BLOCK_BYTES)
+        if len(block) - size < wanted:  # what is read is copied only where a line goes on in the next block
+            block = _with_room(block[:size], wanted)
+        count = read(block[size : size + wanted])
+        if not count:
+            break
+        # several times as fast as to count them in bytes, which goes from one to the next
+        lines += int(np.count_nonzero(block[size : size + count] == _LINE_END))
+        passed += count
+        size += count
         if (size < wanted and lines < _BLOCK_LINES) or (not lines and size <= MAXIMUM_LINE):
             continue
-        text = b"".join(parts)
-        cut = text.rfind(b"\n") + 1
         # what was read at a time is shorter than a line may be: only the first one can be too long
-        if (text.find(b"\n") + 1 or size) > MAXIMUM_LINE:
+        if not lines or _first_end(block[:size]) >= MAXIMUM_LINE:
             raise UsageError(f"line {number} is longer than {MAXIMUM_LINE} bytes", hint="one message a line")
-        yield number, text[:cut]
+        cut = size - _first_end(block[:size][::-1])
+        yield number, block[:cut].data
         number += lines
-        parts, size, lines = [text[cut:]], size - cut, 0
+        block, size, lines = block[cut:size], size - cut, 0
     if size:
-        yield number, b"".join(parts)
+        yield number, block[:size].data
 
 
-def _line_ends(text: bytes) -> int:
-    """How many there are: several times as fast as to count them in bytes, which goes from one to the next."""
-    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n")))
+def _with_room(begun: Bytes, wanted: int) -> Bytes:
+    """What there is of a line, and room for as much and for `wanted` bytes more: a long line is not copied often."""
+    grown = np.empty(2 * len(begun) + wanted, np.uint8)
+    grown[: len(begun)] = begun
+    return grown
+
+
+def _first_end(text: Bytes) -> int:
+    """The place of the first line end; there is one."""
+    at = 0
+    while not (found := text[at : at + _SEARCHED] == _LINE_END).any():
+        at += _SEARCHED
+    return at + int(found.argmax())
 
 
 def _reader() -> Read | None:
@@ -94,7 +112,7 @@ def _reader() -> Read | None:
     return reader_of_lines()
 
 
-def _pieces(read: Read, number: int, text: bytes, as_stored: bool) -> list[MessagePiece]:
+def _pieces(read: Read, number: int, text: memoryview, as_stored: bool) -> list[MessagePiece]:
     """The pieces of a block: one of columns, unless there are messages in it that only the plain way takes."""
     from rmqctl.messages.line_columns import columns_of_lines
 
@@ -102,7 +120,7 @@ def _pieces(read: Read, number: int, text: bytes, as_stored: bool) -> list[Messa
     errors: dict[int, str] = {}
     for line, begin, end in found.odd:
         # with its line end, which a syntax error may name
-        one = _message(text[begin : end + 1], as_stored)
+        one = _message(bytes(text[begin : end + 1]), as_stored)
         if isinstance(one, tuple):
             return list(_plain_pieces(number, text, as_stored))
         if one is not None:
@@ -112,7 +130,7 @@ def _pieces(read: Read, number: int, text: bytes, as_stored: bool) -> list[Messa
     return [MessagePiece(numbers, len(text), found.batch, errors, plain, found.new)]
 
 
-def _plain_pieces(number: int, text: bytes, as_stored: bool) -> Iterator[MessagePiece]:
+def _plain_pieces(number: int, text: memoryview, as_stored: bool) -> Iterator[MessagePiece]:
     """The plain twin: line by line."""
     lines = io.BytesIO(text)
     while some := list(zip(range(_PIECE_LINES), lines, strict=False)):
@@ -121,7 +139,7 @@ def _plain_pieces(number: int, text: bytes, as_stored: bool) -> Iterator[Message
         number += len(some)
 
 
-def _plain_piece(number: int, text: bytes, as_stored: bool) -> MessagePiece:
+def _plain_piece(number: int, text: bytes | memoryview, as_stored: bool) -> MessagePiece:
     numbers: list[int] = []
     messages: list[Message] = []
     errors: dict[int, str] = {}
