@@ -23,7 +23,7 @@ help:
 	@echo "make test-all  every test but those of interop: all golden stores, all kill points, Spark"
 	@echo "make lint      ruff (rules and format), mypy, and whether generated documents are fresh"
 	@echo "make interop   the tests that start the real RocketMQ (Maven and a JDK 11+; skipped with a reason without)"
-	@echo "make proof     lint, test-all and interop: what .ci/run runs"
+	@echo "make proof     power cuts, kills, errors of the disk, flipped bytes and more, at length; then a table"
 	@echo "make bench     measure against the real RocketMQ"
 	@echo "make docs      write the generated part of docs/ and formats/"
 	@echo "make format    let ruff format the sources and mend what it can"
@@ -78,7 +78,8 @@ docs: install
 	$(BIN)/python -m rmqctl.formats.generate
 	$(BIN)/python -m rmqctl.documents.document
 
-proof: lint test-all interop
+proof: install
+	$(BIN)/python -m tests.proof $(ARGS)
 
 format: install
 	$(BIN)/ruff check --fix .

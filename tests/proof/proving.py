@@ -1,0 +1,92 @@
+"""Runs the cases of a proof and says which failed and how each is run again."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests import quick
+
+Case = tuple[str, Callable[[Path], None]]
+"""Its name, unique and the same for the same seed, and what it does below an empty folder; AssertionError if that is
+not as promised, any other error is a failure too."""
+
+Cases = Callable[[int, int], Iterator[Case]]
+"""What a module of a proof calls `cases`: takes the seed and about how many are wanted."""
+
+
+class Proof(NamedTuple):
+    """A kind of proof: the module with its `cases`, how many CI tries and how many `make proof`; what they promise."""
+
+    module: str
+    in_ci: int
+    in_proof: int
+    promise: str
+
+
+class Outcome(NamedTuple):
+    """What came of a proof: how many cases were tried, in how many seconds, and what is said of each that failed."""
+
+    tried: int
+    seconds: float
+    failures: list[str]
+
+
+_QUICK_SHARE = 25
+
+PROOFS: dict[str, Proof] = {}
+"""By name, as docs/durability.md has them."""
+
+
+def prove(
+    name: str, count: int, seed: int, folder: Path, *, only: str | None = None, most_failures: int = 5
+) -> Outcome:
+    """Try the cases of a proof below `folder`, one after the other; `only` the one of this name."""
+    cases: Cases = importlib.import_module(PROOFS[name].module).cases
+    begun = time.monotonic()
+    tried = 0
+    failures: list[str] = []
+    for case, work in cases(seed, count):
+        if only is not None and case != only:
+            continue
+        place = folder / f"{tried}"
+        place.mkdir(parents=True)
+        tried += 1
+        try:
+            work(place)
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            failures.append(f"{case}: {told[:2000]}\n  again: {replay(name, seed, count, case)}")
+            if only is not None:
+                raise
+        finally:
+            shutil.rmtree(place)
+        if len(failures) >= most_failures:
+            break
+    return Outcome(tried, time.monotonic() - begun, failures)
+
+
+def assert_proved(name: str, folder: Path) -> None:
+    """As many cases as CI tries, a share of them in the quick run; the seed is always the same there."""
+    count = PROOFS[name].in_ci // (_QUICK_SHARE if quick.is_quick else 1)
+    outcome = prove(name, count, 1, folder)
+    assert outcome.tried
+    assert not outcome.failures, "\n".join(outcome.failures)
+
+
+def replay(name: str, seed: int, count: int, case: str) -> str:
+    """The command that runs one case again."""
+    return f"python -m tests.proof {name} --seed {seed} --count {count} --only '{case}'"
+
+
+def table(outcomes: dict[str, Outcome]) -> Iterator[str]:
+    """What was run and found, as a table of Markdown."""
+    yield "| proof | promise | cases | seconds | failed |"
+    yield "|---|---|--:|--:|--:|"
+    for name, outcome in outcomes.items():
+        failed = len(outcome.failures)
+        yield f"| {name} | {PROOFS[name].promise} | {outcome.tried:,} | {outcome.seconds:,.0f} | {failed} |"
