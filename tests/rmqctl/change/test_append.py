@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 
 from rmqctl.main import main
 from tests.goldens import GoldenStore, broker_conf, tree_state
-from tests.processes import start
+from tests.rmqctl.change.writers import appending
 from tests.unique_id import parse_unique_id
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -279,32 +277,8 @@ def test_a_killed_writer_leaves_a_store_that_recover_completes(
     new_store: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, config = new_store
-    command: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "rmqctl",
-        "append",
-        "-s",
-        store,
-        "-c",
-        config,
-        "--create",
-        "--from",
-        "-",
-        "--keep-going",
-    ]
-    with contextlib.suppress(BrokenPipeError), start(command, stdin=subprocess.PIPE) as writer:
-        assert writer.stdin is not None
-        for number in range(4000):
-            writer.stdin.write(json.dumps({"topic": "T", "body": "x" * 50, "keys": [f"k{number}"]}).encode() + b"\n")
-        writer.stdin.flush()
-        deadline = time.monotonic() + 200
-        while not (store / "abort").exists() or len(list((store / "commitlog").iterdir())) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    with appending(store, config) as writer:
         os.kill(writer.pid, signal.SIGKILL)
-        with contextlib.suppress(BrokenPipeError):
-            writer.stdin.close()
     assert run(capsys, "append", "-s", store, "-t", "T", "--body", "x")[0] == 5
     code, out, _ = run(capsys, "recover", "-s", store, "--json")
     assert code == 0
