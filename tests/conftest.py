@@ -26,6 +26,9 @@ settings.load_profile("rmqctl")
 LONG = ("tests/pipeline/test_cluster.py", "tests/test_package.py", "tests/pipeline/spark/test_class_archive.py")
 """Files that take minutes, because all of their tests share what they start."""
 
+MEMORY = Path("/dev/shm")
+ROOM_IN_MEMORY = 8 << 30
+
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 """How many tests were left out, by mark; "" for those that were deselected otherwise."""
 
@@ -39,15 +42,28 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # the second session of all would take longer than others, and say why
     os.environ.setdefault(SWITCH, "0")
+    if not config.getoption("basetemp") and config.getoption("markexpr") != "interop":
+        _write_to_memory()
     quick.is_quick = config.getoption("quick")
     if quick.is_quick:
-        if not config.getoption("basetemp"):
-            quick.write_to_memory()
         settings.register_profile("quick", settings.get_profile("rmqctl"), max_examples=quick.examples(100))
         settings.load_profile("quick")
     config.stash[LEFT_OUT] = Counter()
     for mark, why in quick.LEFT_OUT.items():
         config.addinivalue_line("markers", f"{mark}: {why}")
+
+
+def _write_to_memory() -> None:
+    """Let tests make their stores in memory, if there is room and nobody chose another place: they would wait a third
+    of their time for fsync. Those with the real RocketMQ stay on the disk, as do `make proof` and `make bench`."""
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
+        return
+    sizes = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    available = int(sizes["MemAvailable"].split()[0]) << 10
+    found = os.statvfs(MEMORY)
+    if min(found.f_bavail * found.f_frsize, available) >= ROOM_IN_MEMORY:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -120,7 +136,7 @@ def no_process_is_left() -> Iterator[None]:
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[Path]:
     """A folder on another file system than `tmp_path`."""
-    for place in (Path("/dev/shm"), Path("/var/tmp"), Path(__file__).parent):
+    for place in (MEMORY, Path("/var/tmp"), Path(__file__).parent):
         if os.access(place, os.W_OK) and place.stat().st_dev != tmp_path.stat().st_dev:
             with tempfile.TemporaryDirectory(prefix="rmqctl-test-", dir=place) as folder:
                 yield Path(folder)

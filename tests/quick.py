@@ -7,10 +7,7 @@ the mark `thorough` to what is beyond the chosen ones.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +23,6 @@ GOLDENS = ("clean", "v4-clean", "features", "crash", "crc-flip-third", "gap")
 """Whole stores of both lines, every kind of message, a killed broker, damage in the middle, a file that is missing."""
 
 
-_MEMORY = Path("/dev/shm")
-_ROOM = 8 << 30
 _SHARE = 3
 is_quick = False
 """Whether this is the quick run; set before any test is collected."""
@@ -70,16 +65,3 @@ def shares(count: int) -> list[Any]:
         )
         for first in range(count)
     ]
-
-
-def write_to_memory() -> None:
-    """Let tests make their stores in memory, if there is room and nobody chose another place: what the quick run waits
-    for on a disk is fsync. The full run stays on the disk."""
-    if "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK):
-        return
-    sizes = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    available = int(sizes["MemAvailable"].split()[0]) << 10
-    found = os.statvfs(_MEMORY)
-    if min(found.f_bavail * found.f_frsize, available) >= _ROOM:
-        os.environ["TMPDIR"] = str(_MEMORY)
-        tempfile.tempdir = None
