@@ -25,9 +25,8 @@ _PREFIX_STEP = 16 * 1024
 _LARGEST_TAIL = 2 * (2 + 0x7FFF)
 
 _BLANK_MAGIC_BYTES = BLANK_MAGIC.to_bytes(4, "big")
-_MAGICS = re.compile(
-    b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC))
-)
+_MAGIC_BYTES = [magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC)]
+_MAGICS = re.compile(b"|".join(map(re.escape, _MAGIC_BYTES)))
 _MAGIC_OFFSET = BLANK_FRAME.offset("magic_code")
 _POSITION_OFFSET = FRAME_HEADS[0].offset("physical_offset")
 _BODY_LENGTH_SIZE = 4
@@ -148,7 +147,9 @@ class FrameSearch:
         while self._end - position > overlap:
             # windows grow, because the next frame is near as a rule and there may be many damages
             window = self.read(position, min(length, self._end - position))
-            for match in _MAGICS.finditer(window, _MAGIC_OFFSET):
+            # three searches are several times as fast as an expression, where there is nothing
+            first = min((at for magic in _MAGIC_BYTES if (at := window.find(magic, _MAGIC_OFFSET)) >= 0), default=None)
+            for match in () if first is None else _MAGICS.finditer(window, first):
                 at = match.start() - _MAGIC_OFFSET
                 if self._is_good(window, at, position + at):
                     return position + at
