@@ -40,6 +40,9 @@ class Question(NamedTuple):
     scan: bool = False
     topics: TopicFilter | None = None
     """With `key` and without `topic`: only these topics."""
+    tags: str | None = None
+    grep: str | None = None
+    """With `key`: `tags` and `grep` as of Criteria."""
 
 
 def find_and_show(store: StoreLocation, output: Output, wanted: Question) -> int:
@@ -101,10 +104,13 @@ def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> 
     damaged: dict[str, CorruptError] = {}
     indexed: tuple[int, int] | None = None
     scanned = False
+    chosen = {"tags": wanted.tags, "grep": wanted.grep}
+    last = END_OF_TIME if wanted.end is None else wanted.end
     with progress("searching the commitlog", _log_size(reader), "bytes") as bar:
         for name in topics:
-            last = END_OF_TIME if wanted.end is None else wanted.end
-            result = reader.query(name, key, wanted.begin or 0, last, limit, scan=wanted.scan, progress=bar.advance)
+            result = reader.query(
+                name, key, wanted.begin or 0, last, limit, **chosen, scan=wanted.scan, progress=bar.advance
+            )
             messages += result.messages
             damaged.update({str(error): error for error in result.damaged})
             indexed, scanned = result.indexed, scanned or result.scanned
@@ -113,7 +119,7 @@ def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> 
     messages = newest_first(messages)[:limit]
     if not messages:
         _tell(output, list(damaged.values()))
-        raise _no_key(reader, topic, key, indexed, scanned)
+        raise _no_key(reader, wanted, key, indexed, scanned)
     return _show(output, messages, list(damaged.values()), many=True)
 
 
@@ -126,15 +132,17 @@ def _scan_note(indexed: tuple[int, int] | None, damaged: bool) -> str:
 
 
 def _no_key(
-    reader: StoreReader, topic: str | None, key: str, indexed: tuple[int, int] | None, scanned: bool
+    reader: StoreReader, wanted: Question, key: str, indexed: tuple[int, int] | None, scanned: bool
 ) -> NotFoundError:
+    topic = wanted.topic
     if topic is not None and reader.has_topic(topic) is False:
         return NotFoundError(f"the store has no topic {topic!r}", hint="`rmqctl ls --topics` lists the topics")
     hint = None
     if not scanned and indexed is not None:
         hint = f"the index covers physical offsets {indexed[0]} to {indexed[1]}; --scan searches what it does not"
     of_topic = f" of topic {topic!r}" if topic is not None else ""
-    return NotFoundError(f"no message{of_topic} has the key {key!r}", hint=hint)
+    chosen = "".join(f", {flag} {said!r}" for flag, said in (("--tag", wanted.tags), ("--grep", wanted.grep)) if said)
+    return NotFoundError(f"no message{of_topic} has the key {key!r}{chosen}", hint=hint)
 
 
 def _by_queue_offset(reader: StoreReader, output: Output, topic: str, queue_id: int, offset: int, limit: int) -> int:

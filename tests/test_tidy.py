@@ -42,8 +42,8 @@ HOUSE = tuple(
     rmqctl.store.installed rmqctl.store.status rmqctl.store.files rmqctl.store.outputs
     rmqctl.store.config rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues
     rmqctl.store.index rmqctl.store.compiled rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read
-    rmqctl.store.answers rmqctl.store.answers.where rmqctl.store.scan rmqctl.store.export rmqctl.store.dump
-    rmqctl.store.survey rmqctl.store.follow
+    rmqctl.store.timer rmqctl.store.answers rmqctl.store.answers.where rmqctl.store.scan rmqctl.store.export
+    rmqctl.store.dump rmqctl.store.survey rmqctl.store.follow
     rmqctl.store.journal.plan rmqctl.store.journal.kept rmqctl.store.journal.use rmqctl.store.journal
     rmqctl.store.info rmqctl.store.clean rmqctl.store.offsets
     rmqctl.store.recover.mend rmqctl.store.recover

@@ -70,6 +70,8 @@ offset_option = Flag("-o", "--offset", type=OFFSET, metavar="OFFSET", help="An o
 key_option = Flag("-k", "--key", metavar="KEY", help="Only messages with this key.")
 id_option = Flag("-i", "--id", "message_id", metavar="ID", help="A message id: offset id or unique key.")
 tag_option = Flag("--tag", metavar="TAG", help="Only messages with this tag.")
+tags_option = tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'.")
+grep_option = Flag("--grep", metavar="REGEX", help="Only messages with this in the body or in a property (NAME=VALUE).")
 limit_option = Flag("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N.", show_default=True)
 first_or_last_option = Flag(
     "-n", "--limit", type=int, metavar="N", help="Stop after N; -N: only the last N, without reading all before them."
@@ -209,13 +211,9 @@ def selection_options(offset_help: str, to_help: str) -> Callable[[Command], Com
     command gets all of it as its argument `selection: Selection`; what is malformed is said before it begins."""
     flags = (
         queue_option,
-        tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'."),
+        tags_option,
         key_option,
-        Flag(
-            "--grep",
-            metavar="REGEX",
-            help="Only messages with this in the body or in a property (NAME=VALUE).",
-        ),
+        grep_option,
         offset_option.but(help=offset_help),
         Flag("--to", "to_offset", type=OFFSET, metavar="OFFSET", help=to_help),
     )

@@ -1,4 +1,4 @@
-"""Delayed messages that wait for their time, level by level: `rmqctl delays`."""
+"""Delayed messages that wait for their time, level by level, and those of the timer: `rmqctl delays`."""
 
 from __future__ import annotations
 
@@ -18,38 +18,42 @@ from rmqctl.store.answers.config_offsets import (
     table_in,
     whole_number,
 )
-from rmqctl.store.files.presence import is_directory
-from rmqctl.store.files.reading import named
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
-from rmqctl.store.store_files import StoreFiles
 
 DELIVERED = "delivered"
 WAITING = "waiting"
 BEFORE_BEGINNING = "before-beginning"
 PAST_END = "past-end"
 DAMAGED = "damaged"
+UNKNOWN = "unknown"
+LEVEL = "level"
+TIMER = "timer"
 
 
 class DelayLevel(NamedTuple):
     """One level: the queue `level` - 1 of SCHEDULE_TOPIC_XXXX. `offset`: of the next message to be delivered; `pending`
     counts the messages from there on. The first of them is due at `first_due_timestamp` (ms), for `target_topic` and
-    `target_queue_id`. None is what is not known; `detail` says why."""
+    `target_queue_id`. None is what is not known; `detail` says why.
 
-    level: int
+    With `kind` timer, and no `level`: what waits in the timer for one queue. `offset`: the timer has the messages of
+    its own queue, from `min_offset` to `max_offset`, up to there."""
+
+    level: int | None
     delay_ms: int | None
     state: str
-    offset: int
-    min_offset: int
-    max_offset: int
-    pending: int
+    offset: int | None
+    min_offset: int | None
+    max_offset: int | None
+    pending: int | None
     first_due_timestamp: int | None = None
     target_topic: str | None = None
     target_queue_id: int | None = None
     last_due_timestamp: int | None = None
     detail: str = ""
+    kind: str = LEVEL
 
 
 def delay_levels(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterator[DelayLevel]:
@@ -61,20 +65,9 @@ def delay_levels(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterato
     queues = files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
     if table is None and queues:
         tell(f"{path} cannot be read or is not there: a broker would deliver all that is in the queues")
-    if _has_timer(files):
-        tell("the timer wheel is not read: messages with a delivery time of their own are not among these")
     offsets = offsets_of(table or {})
     for queue in queues:
         yield _level(reader, queue, offsets.get(queue.queue_id + 1, 0), on_damage)
-
-
-def _has_timer(files: StoreFiles) -> bool:
-    """Whether anything was ever given to the timer wheel: the log of its slots, or messages in its topic."""
-    folder = files.layout.root / "timerlog"
-    queue = files.queues.find(TIMER_TOPIC, 0)
-    with named(folder):
-        has_log = is_directory(folder) and any(folder.iterdir())
-    return has_log or (queue is not None and queue.max_offset > 0)
 
 
 def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int, on_damage: OnDamage) -> DelayLevel:

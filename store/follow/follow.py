@@ -15,7 +15,7 @@ from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
 from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.commitlog.walk import Blank, Damage, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.presence import is_directory
+from rmqctl.store.files.presence import exists, is_directory
 from rmqctl.store.follow.marks import ReadMarks
 from rmqctl.store.read.key_query import damage_error
 from rmqctl.store.read.message_filter import Criteria
@@ -49,7 +49,7 @@ class LogFollower:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_damage` is told damage with good messages behind it; `tell` a sentence where messages were removed before
-        they were read, or where the log is not what was read of it any more."""
+        they were read, where the log is not what was read of it any more, or where it has no files."""
         self.position = begin
         self._log = log
         self._criteria = criteria
@@ -60,6 +60,7 @@ class LogFollower:
         self._stuck_at = -1
         self._stuck_since = 0.0
         self._next_look = 0.0
+        self._has_told_waiting = False
 
     def new(self, pause: Callable[[float], None] = time.sleep) -> list[StoredMessage] | None:
         """The next messages that are meant, perhaps none of those that were read; None where nothing new is there.
@@ -78,8 +79,11 @@ class LogFollower:
     def _new(self, pause: Callable[[float], None]) -> list[StoredMessage] | None:
         log = self._log
         self._look_again()
-        if not log.files:
+        # where every file is gone the log still has those that it knew
+        if not log.files or not exists(log.files[-1].path):
+            self._tell_once_that_it_waits()
             return None
+        self._has_told_waiting = False
         begin = self.position
         self._find_place()
         read = self._whole_frames(pause)
@@ -105,6 +109,18 @@ class LogFollower:
         else:
             log.problems.clear()
             log.load()  # nobody knows the size of the files before there is one
+
+    def _tell_once_that_it_waits(self) -> None:
+        """A log without files is one that was lost, or that nobody has begun: who looks on has to know."""
+        if self._has_told_waiting:
+            return
+        self._has_told_waiting = True
+        directory = self._log.directories[0]
+        lacks = "has no file" if is_directory(directory) else "is not there"
+        begins = "until a broker begins a log there"
+        if self.position > 0:
+            begins = f"until there are files again; it was read up to {self.position}"
+        self._tell(f"the commitlog {directory} {lacks}: waiting {begins}")
 
     def _find_place(self) -> None:
         """Go on where the log begins if it begins later by now, and where it parted from what was read if it did."""

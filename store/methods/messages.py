@@ -54,13 +54,16 @@ class ReadableMessages:
         end: int = _END_OF_TIME,
         limit: int = 32,
         *,
+        tags: str | None = None,
+        grep: str | None = None,
         scan: bool = False,
         progress: Progress | None = None,
     ) -> QueryResult:
-        """Messages with a key, stored between `begin` and `end` (ms), newest first. What stood in the way of a complete
-        answer is in `damaged`. With `scan` the commitlog is searched where the index does not reach or is damaged;
-        without it NotIndexedError if there is no index."""
-        return self.reader.query(topic, key, begin, end, limit, scan=scan, progress=progress)
+        """Messages with a key, stored between `begin` and `end` (ms), newest first. `tags` ('TagA || TagB') and `grep`,
+        a regular expression, choose among them as in Criteria. What stood in the way of a complete answer is in
+        `damaged`. With `scan` the commitlog is searched where the index does not reach or is damaged; without it
+        NotIndexedError if there is no index."""
+        return self.reader.query(topic, key, begin, end, limit, tags=tags, grep=grep, scan=scan, progress=progress)
 
     def lookup(self, message_id: str) -> StoredMessage:
         """The message that a broker's offset id names; NotFoundError, CorruptError, UsageError."""

@@ -52,18 +52,21 @@ class QueryResult:
 
 
 class KeyQuery(NamedTuple):
-    """What is asked for. Times in ms, both included; at most `limit` messages."""
+    """What is asked for. Times in ms, both included; at most `limit` messages. `tags` and `grep` as of Criteria."""
 
     topic: str
     key: str
     begin: int = 0
     end: int = END_OF_TIME
     limit: int = DEFAULT_LIMIT
+    tags: str | None = None
+    grep: str | None = None
 
     @property
     def criteria(self) -> Criteria:
         """The same for a scan."""
-        return Criteria(topic=self.topic, key=self.key, begin_time=self.begin, end_time=self.end)
+        begin, end = self.begin, self.end
+        return Criteria(self.topic, tags=self.tags, key=self.key, begin_time=begin, end_time=end, grep=self.grep)
 
 
 def indexed_range(index: IndexService) -> tuple[int, int] | None:
@@ -87,6 +90,7 @@ def query_index(index: IndexService, log: MappedFileQueue, query: KeyQuery) -> Q
         if path.name.isdigit():
             result.damaged.append(CorruptError(f"this index file cannot be used: {problem}", file=path, hint=_REBUILD))
     wanted = key_hash(query.topic, query.key)
+    criteria = query.criteria
     seen: set[int] = set()
     for file in reversed(index.files):
         for entry in _entries(file, wanted, result.damaged):
@@ -96,7 +100,7 @@ def query_index(index: IndexService, log: MappedFileQueue, query: KeyQuery) -> Q
                 continue
             seen.add(entry.physical_offset)
             message = _message_of(entry, file, log, wanted, result)
-            if message is not None and query.criteria.matches(message):
+            if message is not None and criteria.matches(message):
                 result.messages.append(message)
     # a file can begin with what an older one already held, so the order of the chains is not yet that of the log
     result.messages = newest_first(result.messages)

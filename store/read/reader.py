@@ -142,10 +142,13 @@ class StoreReader:
         end: int = _END_OF_TIME,
         limit: int = _LIMIT,
         *,
+        tags: str | None = None,
+        grep: str | None = None,
         scan: bool = False,
         progress: Progress | None = None,
     ) -> QueryResult:
-        """Messages of `topic` with `key`, stored between `begin` and `end`, newest first, each once.
+        """Messages of `topic` with `key`, stored between `begin` and `end`, newest first, each once. `tags` and `grep`
+        choose among them, as in Criteria; UsageError for what is none.
 
         NotIndexedError if there is no index. With `scan` the commitlog is searched instead, and also where the index
         does not reach or is damaged; `QueryResult.scanned` says whether that was done.
@@ -153,7 +156,7 @@ class StoreReader:
         from rmqctl.store.read import key_query
         from rmqctl.store.read.message_filter import newest_first
 
-        query = key_query.KeyQuery(topic, key, begin, end, limit)
+        query = key_query.KeyQuery(topic, key, begin, end, limit, tags, grep)
         log = self.files.log
         try:
             result = key_query.query_index(self.files.index, log, query)

@@ -13,8 +13,6 @@ from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.put_checks import Refusal
 
-TIMER_OUT_MS = "TIMER_OUT_MS"
-TIMER_DELETE_UNIQUE_KEY = "TIMER_DEL_UNIQKEY"
 _DELAY_SECONDS, _DELAY_MS, _DELIVER_MS = names.TIMER_PROPERTIES
 # MessageStoreConfig.timerPrecisionMs
 _PRECISION_MS = 1000
@@ -73,7 +71,7 @@ def _to_level(wanted: Destination, level: int, config: StoreConfig) -> Destinati
 
 def _to_timer(wanted: Destination, config: StoreConfig, now: int) -> Destination | Refusal:
     properties = wanted.properties
-    if TIMER_OUT_MS in properties or not any(name in properties for name in names.TIMER_PROPERTIES):
+    if names.TIMER_OUT_MS in properties or not any(name in properties for name in names.TIMER_PROPERTIES):
         return wanted
     if not config.timer_wheel_enable:
         return Refusal(
@@ -83,7 +81,7 @@ def _to_timer(wanted: Destination, config: StoreConfig, now: int) -> Destination
     if deliver is None:
         return Refusal(PutStatus.WHEEL_TIMER_MSG_ILLEGAL, "the delivery time of the message is no number")
     if deliver <= now:
-        if TIMER_DELETE_UNIQUE_KEY in properties:
+        if names.TIMER_DELETE_UNIQUE_KEY in properties:
             return Refusal(PutStatus.WHEEL_TIMER_MSG_ILLEGAL, "the timer to be deleted is due already")
         return wanted
     if deliver - now > config.timer_max_delay_sec * 1000:
@@ -92,7 +90,7 @@ def _to_timer(wanted: Destination, config: StoreConfig, now: int) -> Destination
         )
     # an exact multiple is lowered by one step as well
     deliver = (deliver - 1) // _PRECISION_MS * _PRECISION_MS
-    return Destination(TIMER_TOPIC, 0, _with_origin(wanted, dict(properties) | {TIMER_OUT_MS: str(deliver)}))
+    return Destination(TIMER_TOPIC, 0, _with_origin(wanted, dict(properties) | {names.TIMER_OUT_MS: str(deliver)}))
 
 
 def _deliver_at(properties: Mapping[str, str], now: int) -> int | None:

@@ -13,11 +13,12 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_LOG_UNIT
-from rmqctl.network.broker.delay.timer_files import TimerCheckpoint, read_timer_checkpoint
 from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.codes import ResponseCode as Response
+from rmqctl.store.answers.timed import timed
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.timer.timer_state import TimerCheckpoint, read_timer_checkpoint
 from tests.goldens import GoldenStore, properties
 from tests.network.callers import Writing
 
@@ -226,3 +227,43 @@ def test_without_a_wheel_all_is_as_it_was(tmp_path: Path) -> None:
     assert writing.ask(Request.GET_ROUTEINFO_BY_TOPIC, topic="T").code == Response.REQUEST_CODE_NOT_SUPPORTED
     writing.close()
     assert not (tmp_path / "store/config/timercheck").exists()
+
+
+def _asked(store: Path) -> list[tuple[int | None, str | None, int | None, int | None]]:
+    """What `delays` says of the timer: pending, for which queue, and when the first is due."""
+    told: list[str] = []
+    with MessageStore.open(store) as opened:
+        rows = list(timed(opened.reader, told.append, _fail))
+    assert [line for line in told if "taken back" not in line] == []
+    return [(row.pending, row.target_topic, row.target_queue_id, row.first_due_timestamp) for row in rows]
+
+
+def _fail(error: CorruptError) -> None:
+    raise error
+
+
+def test_delays_says_what_waits_here(make: Make, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    writing = make(store)
+    due = (writing.now + 60_000) // 1_000 * 1_000
+    writing.send("T", b"done", 1, _TIMER_DELAY_SEC="1")
+    for number in range(3):
+        writing.send("T", b"waits", 1, _UNIQ_KEY=f"k{number}", _TIMER_DELIVER_MS=str(due + number * 1_000))
+    writing.send("U", b"waits", 0, _TIMER_DELIVER_MS=str(due - 5_000))
+    writing.send("T", b"never", _TIMER_DEL_UNIQKEY="k1", _TIMER_DELIVER_MS=str(due + 1_000))
+    expected = [(1, "U", 0, due - 6_000), (2, "T", 1, due - 1_000)]
+    for _ in range(4):
+        writing.step(1_000)
+    writing.master.saver.save("none", dict, write=lambda path, content: None).result(60)
+    writing.store.flush()
+    # while it runs, going by its queue; then by the log that it leaves to a broker
+    assert _asked(store) == expected
+    writing.close()
+    assert (store / "timerlog").is_dir()
+    assert _asked(store) == expected
+    again = make(store)
+    again.now = due + 10_000
+    for _ in range(3):
+        again.step(1_000)
+    again.close()
+    assert [(row[0], row[1]) for row in _asked(store)] == [(0, None)]

@@ -23,17 +23,22 @@ _BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
 class Incident(NamedTuple):
     """A recipe: the golden that it happened to, its verbs in order, so that none is passed over unseen, and what its
-    placeholders stand for. STORE is the golden; NAMESRV that of a broker over it, which `rmqctl serve` is."""
+    placeholders stand for. STORE is the golden; NAMESRV that of a broker over it, which `rmqctl serve` is. The first
+    `finding` commands find damage, and say so by their exit code."""
 
     golden: str
     verbs: list[str]
     places: Mapping[str, str] = {}
+    finding: int = 0
 
 
 _GROUP = {"GROUP": "g-retry", "TOPIC": "Events", "QUEUE": "2"}
 # the store is older by now
 _MESSAGE = {**_GROUP, "2h ago": "2026-11-20", "OFFSET": "23", "KEY": "evt-2", "what you remember": "."}
 INCIDENTS = {
+    "The broker does not start": Incident(
+        "short-last", ["predict", "check", "info", "ls", "recover", "recover", "predict"], finding=3
+    ),
     "A message did not arrive": Incident("broker-real", [*["where"] * 4, "cat", "query", "recover"], _MESSAGE),
     "A group is behind, or got nothing": Incident(
         "broker-real", [*["groups"] * 3, "where", "dlq", "delays", "halves"], _MESSAGE
@@ -77,11 +82,22 @@ def test_every_command_of_an_incident(
     monkeypatch.chdir(tmp_path)
     commands = commands_of(heading)
     assert [words[1] for words in commands] == incident.verbs
-    for program, *words in commands:
+    for number, (program, *words) in enumerate(commands):
         assert program == "rmqctl"
         done = _run(words, store, incident.places)
-        assert done.code == exit_codes.OK, (words, done.err)
+        expected = exit_codes.DAMAGE_OR_NOTHING if number < incident.finding else exit_codes.OK
+        assert done.code == expected, (words, done.err)
         assert done.out or done.err, words
+
+
+def test_the_broker_starts_after_it(golden_store: GoldenStore) -> None:
+    """What a table of the recipe says, too: a stray file, and damage with good messages behind it."""
+    store = golden_store("stray-file")
+    assert run("predict", "-s", store).code == exit_codes.DAMAGE_OR_NOTHING
+    assert run("recover", "-s", store).code == exit_codes.REFUSED
+    assert run("repair", "-s", store, "--only", "RMQ-FILE-001").code == exit_codes.OK
+    (said,) = run("predict", "-s", store, "--json").objects
+    assert (said["loads"], said["messages_lost"]) == (True, 0)
 
 
 @pytest.mark.thorough

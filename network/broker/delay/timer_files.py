@@ -1,5 +1,4 @@
-"""What is kept of the timer beside its messages: how far it is, and, for the next broker, what waits (TimerCheckpoint,
-TimerLog)."""
+"""Writes what is kept of the timer beside its messages: how far it is, and, for the next broker, what waits."""
 
 from __future__ import annotations
 
@@ -7,42 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_CHECKPOINT_SIZE, TIMER_LOG_UNIT
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, file_name
-from rmqctl.store.files.reading import read_small_file
+from rmqctl.store.timer.timer_state import (
+    CHECKPOINT_FILE,
+    LOG_FOLDER,
+    MAGIC_DEFAULT,
+    MAGIC_TAKES_BACK,
+    TimerCheckpoint,
+    TimerUnit,
+)
 
-CHECKPOINT_FILE = "timercheck"
-_LOG, _WHEEL = "timerlog", "timerwheel"
+_WHEEL = "timerwheel"
 _NONE = -1
-# TimerMessageStore.MAGIC_DEFAULT, MAGIC_DELETE
-_MAGIC, _TAKES_BACK = 1, 4
 # what TimerLog leaves free at the end of a file
 _BLANK_SIZE = 16
-
-
-class TimerCheckpoint(NamedTuple):
-    """How far the timer is. Of the messages before `last_timer_queue_offset` in its queue those are delivered that were
-    due before `last_read_time_ms`; the timer of a broker reads them again from `master_timer_queue_offset` on, if that
-    is smaller."""
-
-    last_read_time_ms: int = 0
-    last_timer_log_flush_pos: int = 0
-    last_timer_queue_offset: int = 0
-    master_timer_queue_offset: int = 0
-    state_version: int = 0
-    timestamp: int = 0
-    counter: int = 0
-
-
-class TimerUnit(NamedTuple):
-    """A message that waits, as the timer log has it: due at `out` (ms)."""
-
-    out: int
-    physical_offset: int
-    size: int
-    takes_back: bool = False
 
 
 class TimerState(NamedTuple):
@@ -50,23 +29,6 @@ class TimerState(NamedTuple):
 
     checkpoint: TimerCheckpoint
     units: Sequence[TimerUnit] | None = None
-
-
-def read_timer_checkpoint(config: Path) -> TimerCheckpoint:
-    """The checkpoint in the folder `config`, one of a timer that never ran if there is none. CorruptError for one that
-    is too short; UnreadableError."""
-    path = config / CHECKPOINT_FILE
-    try:
-        data = read_small_file(path, TIMER_CHECKPOINT_SIZE)
-    except FileNotFoundError:
-        return TimerCheckpoint()
-    if len(data) < TIMER_CHECKPOINT.size:
-        raise CorruptError(
-            f"{len(data)} bytes are no checkpoint of the timer",
-            file=path,
-            hint="move it away, and messages that are due are delivered again; or set timerWheelEnable=false",
-        )
-    return TimerCheckpoint(*TIMER_CHECKPOINT.unpack_from(data))
 
 
 def write_timer_checkpoint(path: Path, checkpoint: TimerCheckpoint) -> None:
@@ -77,7 +39,7 @@ def write_timer_checkpoint(path: Path, checkpoint: TimerCheckpoint) -> None:
 
 def remove_timer_log(layout: StoreLayout) -> None:
     """Remove wheel and log, which say the same as the messages in the timer's queue and its checkpoint."""
-    wheel, log = layout.root / _WHEEL, layout.root / _LOG
+    wheel, log = layout.root / _WHEEL, layout.root / LOG_FOLDER
     for path in [wheel, *(sorted(log.iterdir()) if log.is_dir() else [])]:
         if path.is_file():
             io.remove(path)
@@ -85,7 +47,7 @@ def remove_timer_log(layout: StoreLayout) -> None:
 
 def has_timer_log(layout: StoreLayout) -> bool:
     """Whether a broker has left a wheel or a log."""
-    log = layout.root / _LOG
+    log = layout.root / LOG_FOLDER
     return (layout.root / _WHEEL).exists() or (log.is_dir() and any(log.iterdir()))
 
 
@@ -104,7 +66,7 @@ def write_timer_log(layout: StoreLayout, units: Sequence[TimerUnit], now: int, l
         packed += TIMER_LOG_UNIT.struct.pack(
             TIMER_LOG_UNIT.size,
             slots.get(unit.out, _NONE),
-            _MAGIC | (_TAKES_BACK if unit.takes_back else 0),
+            MAGIC_DEFAULT | (MAGIC_TAKES_BACK if unit.takes_back else 0),
             now,
             unit.out - now,
             unit.physical_offset,
@@ -113,7 +75,7 @@ def write_timer_log(layout: StoreLayout, units: Sequence[TimerUnit], now: int, l
             0,
         )
         slots[unit.out] = place
-    path = layout.root / _LOG / file_name(0)
+    path = layout.root / LOG_FOLDER / file_name(0)
     io.make_directories(path.parent, flushed=True)
     io.create_file(path, log_size)
     io.write_range(path, 0, packed)

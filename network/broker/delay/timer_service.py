@@ -15,16 +15,11 @@ import time
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.java_map import in_java_order
-from rmqctl.formats.message import StoredMessage
 from rmqctl.network.broker.delay.delivery import delivered, is_put
 from rmqctl.network.broker.delay.timer_files import (
-    CHECKPOINT_FILE,
-    TimerCheckpoint,
     TimerState,
-    TimerUnit,
     fits,
     has_timer_log,
-    read_timer_checkpoint,
     remove_timer_log,
     write_timer_checkpoint,
     write_timer_state,
@@ -33,7 +28,8 @@ from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.read.get import QueueView
-from rmqctl.store.write.delay import TIMER_DELETE_UNIQUE_KEY, TIMER_OUT_MS
+from rmqctl.store.timer.timer_state import CHECKPOINT_FILE, TimerCheckpoint, TimerUnit, read_timer_checkpoint
+from rmqctl.store.timer.waiting import WaitingMessages, first_to_read
 
 # in one step at least so many, and more for so long: clients must not wait for a timer that is far behind
 _AT_LEAST = 200
@@ -41,9 +37,6 @@ _STEP_SECONDS = 0.02
 _PRECISION_MS = 1000
 # timerFlushIntervalMs
 _SAVE_MS = 1000
-# timerRollWindowSlot: what waits longer than so many seconds is stored once more by a broker when they are over
-_ROLL_MS = 172_800 * _PRECISION_MS
-_ROLL_TIMES = "TIMER_ROLL_TIMES"
 # what is due when, and the offset in the timer's queue, in one number, so that many may wait
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
@@ -58,17 +51,9 @@ class TimerService:
         layout = broker.files.layout
         self._checkpoint = found = read_timer_checkpoint(layout.config)
         first, end = broker.bounds(TIMER_TOPIC, 0)
-        # before this offset what was due before that time is delivered
-        self._known = min(max(found.last_timer_queue_offset, 0), end)
-        self._delivered_before = found.last_read_time_ms
-        again = found.master_timer_queue_offset
-        self._offset = max(first, again) if 0 <= again < found.last_timer_queue_offset else first
+        self._offset = first_to_read(found, first)
+        self._messages = WaitingMessages(found, end)
         self._due: list[int] = []
-        self._waiting: dict[int, int] = {}
-        # by the time when they are due, ids that are not delivered then, and who said so
-        self._taken_back: dict[int, dict[str, int]] = {}
-        # by id and time, messages that a broker may have stored once more
-        self._long: dict[tuple[str, int], int] = {}
         self._has_changed = False
         self._saved_at = broker.clock()
         self._state = TimerState(found)
@@ -83,12 +68,12 @@ class TimerService:
     @property
     def _knows_all(self) -> bool:
         """Whether all that waited when it began is found: until then nothing can be saved."""
-        return self._offset >= self._known
+        return self._offset >= self._messages.known
 
     @property
     def waiting(self) -> int:
         """How many messages wait, as far as is known."""
-        return len(self._waiting)
+        return len(self._messages.due)
 
     def step(self, now: int) -> None:
         """Take new messages, deliver what is due at `now` (ms); save from time to time."""
@@ -111,30 +96,13 @@ class TimerService:
             if count >= _AT_LEAST and time.monotonic() >= until:
                 return
             try:
-                self._take(unit.queue_offset, view.message_of(unit))
+                out = self._messages.take(unit.queue_offset, view.message_of(unit))
+                if out is not None:
+                    heapq.heappush(self._due, out << _OFFSET_BITS | unit.queue_offset)
             except (CorruptError, NotFoundError) as error:
                 self._pass_over(unit.queue_offset, str(error))
             self._offset = unit.next_queue_offset
             self._has_changed = True
-
-    def _take(self, offset: int, stored: StoredMessage) -> None:
-        properties = stored.properties()
-        text = properties.get(TIMER_OUT_MS, "")
-        if not (text.isascii() and text.isdigit()) or names.REAL_TOPIC not in properties:
-            raise CorruptError(f"the message at {stored.physical_offset} does not say when it is due, and where")
-        out, unique_key = int(text), properties.get(names.UNIQUE_KEY, "")
-        if offset < self._known and out < self._delivered_before:
-            return
-        if _ROLL_TIMES in properties:
-            self._waiting.pop(self._long.pop((unique_key, out), -1), None)
-        taken_back = properties.get(TIMER_DELETE_UNIQUE_KEY)
-        if taken_back is not None:
-            self._taken_back.setdefault(out, {})[taken_back] = offset
-            return
-        if offset < self._known and out - stored.store_timestamp >= _ROLL_MS:
-            self._long[unique_key, out] = offset
-        self._waiting[offset] = out
-        heapq.heappush(self._due, out << _OFFSET_BITS | offset)
 
     # ---- what is due
 
@@ -142,17 +110,18 @@ class TimerService:
         count, until = 0, time.monotonic() + _STEP_SECONDS
         while self._due:
             out, offset = self._due[0] >> _OFFSET_BITS, self._due[0] & _OFFSET_MASK
-            if offset in self._waiting:
+            if offset in self._messages.due:
                 if out + _PRECISION_MS > now or (count >= _AT_LEAST and time.monotonic() >= until):
                     break
                 if not self._is_delivered(view, offset, out, now):
                     return
-                del self._waiting[offset]
+                del self._messages.due[offset]
                 self._has_changed = True
                 count += 1
             heapq.heappop(self._due)
-        for out in [out for out in self._taken_back if out + _PRECISION_MS <= now and not self._is_next(out)]:
-            del self._taken_back[out]
+        taken_back = self._messages.taken_back
+        for out in [out for out in taken_back if out + _PRECISION_MS <= now and not self._is_next(out)]:
+            del taken_back[out]
 
     def _is_next(self, out: int) -> bool:
         return bool(self._due) and self._due[0] >> _OFFSET_BITS <= out
@@ -165,7 +134,7 @@ class TimerService:
                 raise NotFoundError(f"the timer's queue has no offset {offset} any more")
             stored = view.message_of(unit)
             properties = stored.properties()
-            if properties.get(names.UNIQUE_KEY, "") in self._taken_back.get(out, {}):
+            if self._messages.is_taken_back(properties.get(names.UNIQUE_KEY, ""), out):
                 return True
             properties["TIMER_ENQUEUE_MS"] = str(stored.store_timestamp // _PRECISION_MS * _PRECISION_MS)
             properties["TIMER_DEQUEUE_MS"] = str(now)
@@ -187,7 +156,7 @@ class TimerService:
             last_read_time_ms=reached,
             last_timer_log_flush_pos=0,
             last_timer_queue_offset=self._offset,
-            master_timer_queue_offset=next(iter(self._waiting), self._offset),
+            master_timer_queue_offset=next(iter(self._messages.due), self._offset),
             timestamp=now,
             counter=self._checkpoint.counter + 1,
         )
@@ -220,11 +189,11 @@ class TimerService:
     def _units(self, checkpoint: TimerCheckpoint) -> list[TimerUnit] | None:
         """The log of what waits, in the order of the queue; None where it cannot be made. Its last unit tells a broker
         where to go on in the queue: if need be a message that is delivered, in a slot that nobody reads any more."""
-        if not self._waiting:
+        if not self._messages.due:
             return []
         view = self._broker.view(TIMER_TOPIC, 0)
-        wanted = {offset: (out, False) for offset, out in self._waiting.items()}
-        for out, keys in self._taken_back.items():
+        wanted = {offset: (out, False) for offset, out in self._messages.due.items()}
+        for out, keys in self._messages.taken_back.items():
             wanted |= dict.fromkeys(keys.values(), (out, True))
         wanted.setdefault(self._offset - 1, (checkpoint.last_read_time_ms - _PRECISION_MS, False))
         units: list[TimerUnit] = []

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rmqctl.output.output import Output
 
 _COLUMNS = (
+    "kind",
     "level",
     "delay_ms",
     "state",
@@ -38,28 +39,29 @@ States:
   waiting           `pending` messages; the first is due at the time shown, for the topic and queue shown
   before-beginning  so are these, and messages before them have expired undelivered
   past-end          the offset is larger than the queue's end: messages were lost
-  damaged           the message that is due first cannot be read
+  damaged           the message that is due first cannot be read; in the timer, some that may wait
+  unknown           what the timer has delivered is not known; `detail` says what is missing
 
 Exit code 1: no message was ever delayed, or damage is in the way, which is named."""
 )
 @store_options
 @output_options
 def delays(store: StoreLocation, output: Output) -> int:
-    """Say which delayed messages wait for their time, by delay level.
+    """Say which delayed messages wait for their time: by delay level, and in the timer by the queue they are for.
 
-    Pending are messages from the offset in config/delayOffset.json on; a running broker writes it every 10 s. Messages
-    of the timer wheel are not among them.
+    Pending are messages from the offset in config/delayOffset.json on; a running broker writes it every 10 s. Of the
+    timer those that config/timercheck, timerlog/ and its queue say wait; a running broker writes them every second.
     """
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
-    from rmqctl.store.answers.delays import delay_levels
+    from rmqctl.store.answers.timed import delays as delayed
 
     with open_store(store) as opened:
         return tell_answer(
             output,
             _COLUMNS,
-            lambda tell, on_damage: delay_levels(opened.reader, tell, on_damage),
-            NotFoundError("no message was ever delayed by a level", hint="`rmqctl ls` lists the topics"),
+            lambda tell, on_damage: delayed(opened.reader, tell, on_damage),
+            NotFoundError("no message was ever delayed", hint="`rmqctl ls` lists the topics"),
             _DROPPABLE,
         )

@@ -9,6 +9,7 @@ import click
 from rmqctl.finding import KEY_LIMIT, Question, find_and_show
 from rmqctl.flags.options import (
     StoreLocation,
+    grep_option,
     id_option,
     key_option,
     limit_option,
@@ -16,6 +17,7 @@ from rmqctl.flags.options import (
     output_options,
     queue_option,
     store_options,
+    tags_option,
     time_options,
     topics_options,
 )
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 Examples:
   rmqctl query -s DIR -t Orders -k order-17          by key, newest first
   rmqctl query -s DIR -t 'Order*' -t Bills -k 17     in several topics
+  rmqctl query -s DIR -k 17 --tag 'paid || open' --grep 'total=0'
   rmqctl query -s DIR -i 7F00000100002A9F0000000000001234
   rmqctl query -s DIR -o 4660                        by physical offset
   rmqctl query -s DIR -t Orders -q 3 -o 1000         by queue offset
@@ -44,6 +47,8 @@ Exit code 1: nothing found, or damage in the way, which is named."""
 @queue_option.but(help="The queue of the topic.")
 @offset_option.but(help="A physical offset; with -t and -q a queue offset.")
 @key_option.but(help="A key of the message, or its unique key.")
+@tags_option
+@grep_option
 @id_option
 @click.option("--at", type=TIME, metavar="TIME", help="The offset of each queue of -t for this time.")
 @click.option(
@@ -64,6 +69,8 @@ def query(
     queue_id: int | None,
     offset: int | None,
     key: str | None,
+    tag: str | None,
+    grep: str | None,
     message_id: str | None,
     at: int | None,
     boundary: Boundary,
@@ -79,7 +86,12 @@ def query(
     _check(topic, queue_id, offset, key, message_id, at)
     if (begin is not None or end is not None) and key is None:
         raise click.UsageError("-b and -e go with -k; a queue's offset for a time is --at")
+    if (tag is not None or grep is not None) and key is None:
+        raise click.UsageError(
+            "--tag and --grep go with -k, as what it finds may be many; `rmqctl cat` searches without"
+        )
     wanted = Question(message_id, key, offset, at, topic, queue_id, begin, end, boundary, limit, scan)
+    wanted = wanted._replace(tags=tag, grep=grep)
     if topic is None and not topics.is_all:
         wanted = wanted._replace(topics=topics)
     return find_and_show(store, output, wanted)

@@ -16,9 +16,7 @@ from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
-
-TIMER_OUT = "TIMER_OUT_MS"
-_TIMER_DELETES = "TIMER_DEL_UNIQKEY"
+from rmqctl.store.timer.waiting import due_time
 
 DELIVERED = "delivered"
 WAITING = "waiting"
@@ -80,8 +78,7 @@ class HeldBack:
     def _due(self, message: StoredMessage) -> int | None:
         properties = message.properties()
         if message.topic == TIMER_TOPIC:
-            text = properties.get(TIMER_OUT, "")
-            return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+            return due_time(properties.get(names.TIMER_OUT_MS, ""))
         levels = self._reader.files.config.delay_levels()
         # a level that the table lacks counts as one second (CommitLog#checkMessageAndReturnSize)
         return message.store_timestamp + (levels[message.queue_id] if message.queue_id < len(levels) else 1000)
@@ -109,7 +106,7 @@ class HeldBack:
         """A later message of the timer's topic that takes `message` back (TimerMessageStore#doEnqueue)."""
         view = self._view(TIMER_TOPIC, 0)
         for one in () if view is None else _messages(view, message.queue_offset + 1, self._on_damage):
-            if one.properties().get(_TIMER_DELETES) == unique_key:
+            if one.properties().get(names.TIMER_DELETE_UNIQUE_KEY) == unique_key:
                 return one
         return None
 

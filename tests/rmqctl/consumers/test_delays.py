@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from rmqctl import exit_codes
+from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_LOG_UNIT
 from tests.goldens import FOLDER, GoldenStore, truth
 from tests.opened import store_path
 from tests.rmqctl.damaging import damage_body
@@ -17,13 +21,13 @@ TOPIC = "SCHEDULE_TOPIC_XXXX"
 def test_as_the_broker_said() -> None:
     done = run("delays", "-s", store_path("broker-real"), "--json")
     assert done.code == exit_codes.OK
-    assert "the timer wheel is not read" in done.err
+    levels = [row for row in done.objects if row["kind"] == "level"]
     text = (FOLDER / "broker-real.admin.json").read_text(encoding="utf-8")
     said: dict[str, Any] = json.loads(text)["topicStats[min,max,lastUpdate]"][TOPIC]
     ends = {int(name.rpartition("/")[2]) + 1: values[1] for name, values in said.items() if values[1]}
-    assert {row["level"]: row["max_offset"] for row in done.objects} == ends
+    assert {row["level"]: row["max_offset"] for row in levels} == ends
     # level 1 was delivered in whole, of level 14 (10 minutes) the broker did not see the end
-    assert [(row["level"], row["pending"], row["state"]) for row in done.objects] == [
+    assert [(row["level"], row["pending"], row["state"]) for row in levels] == [
         (1, 0, "delivered"),
         (14, 5, "waiting"),
     ]
@@ -69,3 +73,102 @@ def test_none() -> None:
     done = run("delays", "-s", store_path("clean"))
     assert done.code == exit_codes.DAMAGE_OR_NOTHING
     assert "no message was ever delayed" in done.err
+
+
+TIMER = "rmq_sys_wheel_timer"
+_FIELDS = ("target_topic", "target_queue_id", "pending", "state")
+
+
+def _timed(*options: object) -> list[dict[str, Any]]:
+    return [row for row in run("delays", *options, "--json").objects if row["kind"] == "timer"]
+
+
+def _waiting() -> Counter[tuple[str, int]]:
+    """Targets of messages of the timer in broker-real of which no delivered copy is there."""
+    rows = truth("broker-real").messages
+    delivered = {row["keys"] for row in rows if row["topic"] == "Later"}
+    left = [row["properties"] for row in rows if row["topic"] == TIMER and row["keys"] not in delivered]
+    return Counter((one["REAL_TOPIC"], int(one["REAL_QID"])) for one in left)
+
+
+def test_what_the_broker_has_on_its_wheel() -> None:
+    rows = _timed("-s", store_path("broker-real"))
+    assert {(row["target_topic"], row["target_queue_id"]): row["pending"] for row in rows} == _waiting()
+    assert sum(row["pending"] for row in rows) == 5
+    due = {int(one["properties"]["TIMER_OUT_MS"]) for one in truth("broker-real").messages if one["topic"] == TIMER}
+    # an hour later, although the wheel looks at them after half of it (timerRollWindowSlot)
+    assert {row["first_due_timestamp"] for row in rows} == {row["last_due_timestamp"] for row in rows} == {max(due)}
+
+
+def test_without_the_timer_s_log_its_queue_says_the_same(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    expected = _timed("-s", store)
+    shutil.rmtree(store / "timerlog")
+    (store / "timerwheel").unlink()
+    done = run("delays", "-s", store, "--json")
+    assert done.code == exit_codes.OK
+    assert "the timer's log cannot be read" in done.err
+    assert "10 messages of its queue were read instead" in done.err
+    assert [row for row in done.objects if row["kind"] == "timer"] == expected
+
+
+def _with_checkpoint(store: Path, **changed: int) -> None:
+    path = store / "config" / "timercheck"
+    names = [name for name, *_ in TIMER_CHECKPOINT.fields]
+    values = dict(zip(names, TIMER_CHECKPOINT.unpack_from(path.read_bytes()), strict=True)) | changed
+    path.write_bytes(TIMER_CHECKPOINT.struct.pack(*values.values()).ljust(4096, b"\0"))
+
+
+def test_what_is_not_on_the_wheel_yet_waits_too(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    expected = _timed("-s", store)
+    size = TIMER_LOG_UNIT.size
+    _with_checkpoint(store, last_timer_queue_offset=7, last_timer_log_flush_pos=7 * size, master_timer_queue_offset=7)
+    assert [[row[name] for name in _FIELDS] for row in _timed("-s", store)] == [
+        [row[name] for name in _FIELDS] for row in expected
+    ]
+    # the same where the log is damaged
+    log = next((store / "timerlog").iterdir())
+    data = bytearray(log.read_bytes())
+    data[5 * size : 5 * size + 4] = b"\1\2\3\4"
+    log.write_bytes(data)
+    done = run("delays", "-s", store, "--json")
+    assert f"no unit of the timer's log stands at byte {5 * size}" in done.err
+    assert sum(row["pending"] for row in done.objects if row["kind"] == "timer") == 5
+
+
+def test_without_its_checkpoint_a_broker_would_deliver_all_again(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    (store / "config" / "timercheck").unlink()
+    done = run("delays", "-s", store, "--json")
+    assert "a broker would deliver all that is in the timer's queue" in done.err
+    assert sum(row["pending"] for row in done.objects if row["kind"] == "timer") == 10
+
+
+def test_a_damaged_checkpoint_is_not_called_delivered(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    (store / "config" / "timercheck").write_bytes(b"short")
+    done = run("delays", "-s", store, "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    (row,) = [row for row in done.objects if row["kind"] == "timer"]
+    assert (row["state"], row["pending"]) == ("unknown", None)
+    assert "nobody knows what was delivered" in row["detail"]
+
+
+def test_a_queue_that_is_gone_is_not_called_empty(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    shutil.rmtree(store / "consumequeue" / TIMER)
+    (row,) = _timed("-s", store)
+    assert (row["state"], row["pending"]) == ("unknown", None)
+    assert "rmqctl rebuild --queues" in row["detail"]
+
+
+def test_a_damaged_message_of_the_timer_may_wait(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    rows = [row for row in truth("broker-real").messages if row["topic"] == TIMER]
+    damage_body(store, rows[-1])
+    done = run("delays", "-s", store, "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    timed = [row for row in done.objects if row["kind"] == "timer"]
+    assert sum(row["pending"] or 0 for row in timed) == 4
+    assert (timed[-1]["state"], timed[-1]["pending"]) == ("damaged", None)

@@ -209,6 +209,20 @@ def test_follow_ends_with_its_limit(how: list[Any]) -> None:
     assert (done.code, len(done.out.splitlines())) == (exit_codes.OK, 3 if "--format-string" in how else 4)
 
 
+def test_follow_says_that_it_waits_for_a_log_that_is_lost(golden_store: GoldenStore) -> None:
+    """Queues lead into a log that is gone: it waits, and says for what."""
+    store = golden_store("log-gone")
+    command: list[str | Path] = [sys.executable, "-m", "rmqctl", "cat", "-s", store, "-n", "0", "--follow"]
+    process = processes.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    assert said.startswith(f"the commitlog {store / 'commitlog'} ")
+    assert "waiting until a broker begins a log there" in said
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert (process.returncode, out, err) == (exit_codes.OK, "", "")
+
+
 def test_what_has_no_end_takes_none() -> None:
     for wrong in (["--to", 5], ["-e", "now"], ["--order", "queue"]):
         assert cat("--follow", *wrong).code == exit_codes.USAGE

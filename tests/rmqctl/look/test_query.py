@@ -32,6 +32,31 @@ def test_every_way_leads_to_the_message() -> None:
     assert query("-k", unique) == [ROW["phyOffset"]]
 
 
+def test_a_key_is_narrowed_by_tag_and_content_as_cat_narrows() -> None:
+    """The limit counts what is left."""
+    rows = [
+        row
+        for row in reversed(truth("clean").messages)
+        if row["topic"] == "OrderTopic" and "hot" in (row["keys"] or "").split(" ")
+    ]
+    tags = sorted({row["tags"] for row in rows if row["tags"]})[:2]
+    for words in (("--tag", tags[0]), ("--tag", " || ".join(tags)), ("--grep", f"TAGS={tags[1]}$")):
+        expected = run("cat", "-s", CLEAN, "-t", "OrderTopic", "-k", "hot", *words, "--json").objects
+        offsets = [row["physical_offset"] for row in reversed(expected)]
+        assert 0 < len(offsets) < len(rows)
+        assert query("-t", "OrderTopic", "-k", "hot", "-n", 10_000, *words) == offsets
+        assert query("-t", "OrderTopic", "-k", "hot", "-n", 10_000, "--scan", *words) == offsets
+        assert query("-t", "OrderTopic", "-k", "hot", "-n", 2, *words) == offsets[:2]
+
+
+def test_what_narrows_a_key_and_finds_nothing_or_is_wrong() -> None:
+    done = run("query", "-s", CLEAN, "-t", "OrderTopic", "-k", "hot", "--grep", "nowhere at all", "--tag", "x")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert "has the key 'hot', --tag 'x', --grep 'nowhere at all'" in done.err
+    for wrong in (["-k", "hot", "--grep", "("], ["-k", "hot", "--tag", "||"], ["-o", 0, "--grep", "x"]):
+        assert run("query", "-s", CLEAN, *wrong).code == exit_codes.USAGE
+
+
 def test_it_says_which_kind_of_id_it_was() -> None:
     assert "found by offset id" in run("query", "-s", CLEAN, "-i", ROW["msgId"]).err
     assert "found by unique key" in run("query", "-s", CLEAN, "-i", ROW["properties"]["UNIQ_KEY"]).err

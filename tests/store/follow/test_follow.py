@@ -62,6 +62,7 @@ def test_each_message_once_over_rolls_and_files_made_ahead(tmp_path: Path) -> No
     writer = Writer(tmp_path)
     following = Following(tmp_path)
     assert following.new() == []  # no file yet
+    following.told.clear()
     seen: list[int] = []
     for _ in range(40):
         writer.put_many(7)
@@ -245,6 +246,26 @@ def test_a_store_that_goes_away_is_said(tmp_path: Path) -> None:
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     with pytest.raises(NotAStoreError, match="the commitlog is gone"):
         following.new()
+
+
+def test_a_log_without_files_is_waited_for_and_that_is_told_once(tmp_path: Path) -> None:
+    folder = tmp_path / "commitlog"
+    (tmp_path / "consumequeue").mkdir()
+    following = Following(tmp_path)
+    assert (following.new(), following.new()) == ([], [])
+    (line,) = following.told
+    assert line == f"the commitlog {folder} is not there: waiting until a broker begins a log there"
+    following.told.clear()
+    writer = Writer(tmp_path)
+    writer.put_many(3)
+    assert (following.new(), following.told) == (writer.offsets, [])
+    for path in folder.iterdir():
+        path.unlink()
+    assert (following.new(), following.new()) == ([], [])
+    (line,) = following.told
+    assert line.startswith(
+        f"the commitlog {folder} has no file: waiting until there are files again; it was read up to "
+    )
 
 
 def test_nobody_follows_what_this_process_writes(tmp_path: Path) -> None:
