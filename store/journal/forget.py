@@ -11,6 +11,7 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import is_directory, is_file, is_link
+from rmqctl.store.files.reading import named
 from rmqctl.store.journal.kept.elsewhere import no_longer_point_to
 from rmqctl.store.journal.kept.folder import (
     APPLIED,
@@ -33,6 +34,11 @@ def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
     RefusedError for an unfinished change; StoreInUseError for one that another process is about to end. It may be
     interrupted anywhere: a change is there whole, or not at all; what is left of it goes with the next ones.
     """
+    with named(layout.kept):
+        return _forgotten(layout, chosen)
+
+
+def _forgotten(layout: StoreLayout, chosen: Iterable[Change]) -> int:
     freed = 0
     if is_link(layout.kept):
         raise RefusedError("is a link: nothing is removed behind it", file=layout.kept)

@@ -61,8 +61,9 @@ def salvage(
     rows_path = target.with_name(target.name + ".lost-and-found.jsonl")
     check_target(rows_path, [], sources)
     clear_left_behind(rows_path)
-    work = _Salvage(sources, _geometry(paths, sources, config), offsets, stale, progress)
-    with staged_directory(target) as staging, _lost_and_found(rows_path) as rows:
+    with named(paths[0]):
+        work = _Salvage(sources, _geometry(paths, sources, config), offsets, stale, progress)
+    with named(target), staged_directory(target) as staging, _lost_and_found(rows_path) as rows:
         work.run(staging, rows)
         work.copy_config(paths, staging)
         rows.finish()

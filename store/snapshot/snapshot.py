@@ -21,6 +21,7 @@ from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.ownership import of_one
 from rmqctl.store.files.presence import exists, is_directory
+from rmqctl.store.files.reading import named
 from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 from rmqctl.store.outputs.publish import publish
 from rmqctl.store.outputs.staging import staged_directory
@@ -90,7 +91,7 @@ def take_snapshot(
     in a store, UnreadableError, WriteFailedError; then nothing is left behind.
     """
     check_target(target, [files.root, *files.layout.commitlog], [])
-    with staged_directory(target) as staging:
+    with named(files.root), staged_directory(target) as staging:
         copying = _Snapshot(files, staging, sharing, hard_links, progress)
         copying.run()
         copying.finish(version)

@@ -8,8 +8,9 @@ from pathlib import Path
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.files.reading import named
 from rmqctl.store.write.fast.ordinary import wall_clock
-from rmqctl.store.write.opening.open_for_writing import open_store_for_writing
+from rmqctl.store.write.opening.open_for_writing import give_back, open_store_for_writing
 from rmqctl.store.write.writer import StoreWriter
 
 
@@ -30,9 +31,14 @@ def open_writer(
     for the errors."""
     opened = open_store_for_writing(root, config, create=create, is_full_check=full_check, progress=progress)
     host = store_host or opened.end.last_store_host or LOCAL_HOST
-    writer = StoreWriter(
-        opened, host, clock or wall_clock, allocate_ahead=allocate_ahead, obey_disk_ratio=obey_disk_ratio
-    )
+    try:
+        with named(root):
+            writer = StoreWriter(
+                opened, host, clock or wall_clock, allocate_ahead=allocate_ahead, obey_disk_ratio=obey_disk_ratio
+            )
+    except BaseException:
+        give_back(opened)
+        raise
     if clean_expired:
         writer.start_cleaning()
     return writer

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests import quick
 
-Case = tuple[str, Callable[[Path], None]]
+Case = tuple[str, Callable[[Path], object]]
 """Its name, unique and the same for the same seed, and what it does below an empty folder; AssertionError if that is
 not as promised, any other error is a failure too."""
 
@@ -38,7 +38,11 @@ class Outcome(NamedTuple):
 
 _QUICK_SHARE = 25
 
-PROOFS: dict[str, Proof] = {}
+PROOFS: dict[str, Proof] = {
+    "disk_errors": Proof(
+        "tests.proof.disk_errors", 300, 10_000, "an error of the disk is told, loses nothing, and leaves a way out"
+    ),
+}
 """By name, as docs/durability.md has them."""
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import NotAStoreError, RefusedError, UnreadableError, UnsupportedError
+from rmqctl.formats.errors import NotAStoreError, RefusedError, RmqctlError, UnreadableError, UnsupportedError
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import StoreLock
-from rmqctl.store.files.presence import exists, is_directory
+from rmqctl.store.files.presence import exists, is_directory, is_there
+from rmqctl.store.files.reading import named
 from rmqctl.store.journal.log import refuse_unfinished
 from rmqctl.store.journal.taken import take_for_change
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
@@ -59,7 +61,7 @@ def open_store_for_writing(
         io.make_directories(layout.root, flushed=True)
     else:
         refuse_unfinished(layout)
-        with StoreFiles(root, config) as files:
+        with named(root), StoreFiles(root, config) as files:
             # a refusal must leave nothing behind, not even the lock file
             if not exists(layout.lock):
                 _check(files, is_full_check, progress)
@@ -79,7 +81,8 @@ def _opened(
 ) -> OpenedStore:
     files = StoreFiles(root, config)
     try:
-        end = _check(files, is_full_check, progress)
+        with named(root):
+            end = _check(files, is_full_check, progress)
         files.log.is_shared = False
         files.log.truncate(end.end_offset)
         _mark(files.layout)
@@ -128,8 +131,29 @@ def _created(layout: StoreLayout, config: StoreConfig, lock: StoreLock) -> Opene
 
 
 def _mark(layout: StoreLayout) -> None:
-    """Write `abort` with our process id, as a broker does; whoever finds it knows of no clean close."""
-    io.write_whole(layout.abort, str(os.getpid()).encode("ascii"))
+    """Write `abort` with our process id, as a broker does; whoever finds it knows of no clean close. Where that fails
+    there is none, because nothing was written to the store."""
+    try:
+        io.write_whole(layout.abort, str(os.getpid()).encode("ascii"))
+    except BaseException:
+        _unmark_unused(layout)
+        raise
+
+
+def _unmark_unused(layout: StoreLayout) -> None:
+    """Remove the `abort` of a store that we have written nothing to; a disk that fails keeps it."""
+    with contextlib.suppress(RmqctlError):
+        if is_there(layout.abort):
+            unmark(layout)
+
+
+def give_back(opened: OpenedStore) -> None:
+    """Let go of a store that was taken and not written to: it is as it was closed before, and its lock is free."""
+    _unmark_unused(opened.files.layout)
+    try:
+        opened.files.close()
+    finally:
+        opened.lock.release()
 
 
 def unmark(layout: StoreLayout) -> None:
