@@ -38,7 +38,14 @@ class Outcome(NamedTuple):
 
 _QUICK_SHARE = 25
 
-PROOFS: dict[str, Proof] = {}
+PROOFS: dict[str, Proof] = {
+    "crash": Proof(
+        "tests.proof.crash.cases",
+        2_000,
+        50_000,
+        "after a power cut at any moment what was acknowledged is there, and a change is wholly done or undone",
+    ),
+}
 """By name, as docs/durability.md has them."""
 
 
