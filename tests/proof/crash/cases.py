@@ -13,11 +13,12 @@ from random import Random
 from typing import NamedTuple
 
 from rmqctl.store.files.presence import is_directory
-from tests.proof.crash.cuts import History, cut_of, put_on_disk, told
+from tests.proof.crash.cuts import History, cut_of, files_at, put_on_disk, told
 from tests.proof.crash.recording import recorded
 from tests.proof.crash.state import Kept, State, in_log
 from tests.proof.crash.workloads import WORKLOADS, Workload
 from tests.proof.proving import Case
+from tests.store.journal.between_steps import cheaply
 
 _LEAST_CASES = 16
 """A recording costs as much as some cases, so a short run has fewer workloads."""
@@ -26,30 +27,31 @@ STORE = "s"
 
 
 class Recorded(NamedTuple):
-    """What a workload did, and the messages in the log before it and after."""
+    """What a workload did. `messages`: those in the log before the first step and after each. `begins`: the number of
+    the event at which each step begins, and of that at which the last one has returned."""
 
     history: History
-    before: list[Kept]
-    after: list[Kept]
+    messages: list[list[Kept]]
+    begins: list[int]
 
 
 def cases(seed: int, count: int) -> Iterator[Case]:
     """About `count` cases, spread over the workloads."""
-    chosen = list(WORKLOADS)[: max(1, count // _LEAST_CASES)]
-    return cases_of(chosen, seed, count)
+    return cases_of(list(WORKLOADS)[: max(1, count // _LEAST_CASES)], seed, count)
 
 
 def cases_of(names: list[str], seed: int, count: int) -> Iterator[Case]:
     """The same of these workloads alone."""
+    draws = -(-count // len(names))
     for name in names:
-        draws = -(-count // len(names))
         runs: list[Recorded] = []
         for number in range(draws):
-            yield f"{name} {number}", partial(_try, WORKLOADS[name], runs, number, draws, f"{seed}/{name}/{number}")
+            yield f"{name} {number}", partial(_try, name, runs, number, draws, f"{seed}/{name}/{number}")
 
 
-def _try(workload: Workload, runs: list[Recorded], number: int, draws: int, seed: str, folder: Path) -> None:
+def _try(name: str, runs: list[Recorded], number: int, draws: int, seed: str, folder: Path) -> None:
     """Record the work if no case before has, then put one state on disk and look at it."""
+    workload = WORKLOADS[name]
     if not runs:
         runs.append(record(workload, folder / "recorded"))
     run, random = runs[0], Random(seed)
@@ -57,24 +59,41 @@ def _try(workload: Workload, runs: list[Recorded], number: int, draws: int, seed
     place = folder / "state"
     place.mkdir()
     put_on_disk(run.history, cut, place)
-    state = State(place / STORE, run.history, cut, random, run.before, run.after, workload.config)
+    step = min(sum(begin < cut.after for begin in run.begins[1:]), len(workload.steps) - 1)
+    begin, end = run.begins[step : step + 2]
+    state = State(
+        place / STORE,
+        random,
+        workload.config,
+        run.messages[step],
+        run.messages[step + 1],
+        files_at(run.history, begin),
+        files_at(run.history, end),
+        run.history.notes(begin, cut.after),
+        cut.after > end,
+    )
     try:
-        workload.check(state)
+        with cheaply():
+            workload.steps[step].check(state)
     except Exception as error:
         raise AssertionError(f"{type(error).__name__}: {error}; {told(run.history, cut)}") from error
 
 
 def record(workload: Workload, folder: Path) -> Recorded:
-    """Run the work below the folder."""
+    """Run the steps below the folder."""
     folder.mkdir()
     root = folder / STORE
     workload.prepare(root)
-    before = _messages(root, workload)
+    messages = [_messages(root, workload)]
     with recorded(folder) as recording:
-        workload.work(root, recording.note)
-    run = Recorded(History(recording), before, _messages(root, workload))
+        begins = [recording.begun]
+        for step in workload.steps:
+            step.run(root, recording.note)
+            recording.note("done")
+            begins.append(len(recording.events) - 1)
+            messages.append(_messages(root, workload))
     shutil.rmtree(folder)
-    return run
+    return Recorded(History(recording), messages, begins)
 
 
 def _messages(root: Path, workload: Workload) -> list[Kept]:

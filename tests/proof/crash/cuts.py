@@ -70,9 +70,9 @@ class History:
         """The events among the first `after` that a power cut then may take."""
         return [number for number in range(self.recording.begun, after) if self.safe[number] >= after]
 
-    def notes(self, after: int) -> list[object]:
-        """What the work had said by then."""
-        return [event.said for event in self.recording.events[:after] if isinstance(event, Note)]
+    def notes(self, begin: int, after: int) -> list[object]:
+        """What the work had said by then, from the event `begin` on."""
+        return [event.said for event in self.recording.events[begin:after] if isinstance(event, Note)]
 
 
 def cut_of(history: History, position: int, draws: int, random: Random) -> Cut:

@@ -193,4 +193,3 @@ def recorded(top: Path) -> Iterator[Recording]:
     recording = Recording(top)
     with hooked(recording.observe, recording.fsync):
         yield recording
-        recording.note("the end")

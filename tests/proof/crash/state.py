@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from rmqctl.formats.errors import NotAStoreError
+from rmqctl.formats.errors import NotAStoreError, RefusedError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.check.check import check
 from rmqctl.store.checkpoint import read_checkpoint
@@ -14,12 +15,15 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.presence import exists, is_directory
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.recover.bridge.filler import PADDING_TOPIC
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
-from tests.proof.crash.cuts import Cut, History
 from tests.store.journal.commands import CONFIG
 from tests.store.write.writing import stored_messages
+
+
+Files = dict[str, bytes | None]
+"""Bytes by path below a folder, None for a directory."""
 
 
 class Kept(NamedTuple):
@@ -39,23 +43,20 @@ class Acknowledged(NamedTuple):
     physical_offset: int
 
 
-class Done(NamedTuple):
-    """A note of the work: a step has returned, and promises all it did."""
-
-    step: str
-
-
 class State(NamedTuple):
-    """`root`: the store in the case's own folder. `before`, `after`: the messages in the log before the work and after
-    it, in their order."""
+    """`root`: the store in the case's own folder. `before`, `after`: the messages in the log before the step that the
+    cut came into, and after it; `files_before`, `files_after`: all that was there then, below the folder of `root`.
+    `notes`: what had been told since the step began. `is_done`: the step has returned."""
 
     root: Path
-    history: History
-    cut: Cut
     random: Random
+    config: StoreConfig
     before: list[Kept]
     after: list[Kept]
-    config: StoreConfig
+    files_before: Files
+    files_after: Files
+    notes: list[object]
+    is_done: bool
 
 
 def kept(message: StoredMessage) -> Kept:
@@ -81,8 +82,8 @@ def in_queues(root: Path, config: StoreConfig = CONFIG) -> list[Kept]:
         return sorted(kept(message) for message in store.messages(order="queue"))
 
 
-def files_of(root: Path) -> dict[str, bytes | None]:
-    """What is below a folder, as cuts.files_at gives it, but for the lock file, which says nothing."""
+def files_of(root: Path) -> Files:
+    """What is below a folder, but for the lock file, which says nothing."""
     paths = (path for path in sorted(root.rglob("*")) if path.name != "lock")
     return {path.relative_to(root).as_posix(): None if path.is_dir() else path.read_bytes() for path in paths}
 
@@ -121,17 +122,34 @@ def check_alarms(root: Path, config: StoreConfig = CONFIG) -> None:
     assert not alarms, f"check after recover: {alarms}"
 
 
-def recovered(root: Path, config: StoreConfig = CONFIG, *, bridging: bool = False) -> list[Kept]:
+Recovery = Callable[[StoreFiles], object]
+
+
+def cut(files: StoreFiles) -> None:
+    """End the log where it is damaged, whatever is behind."""
+    recover(files, cut=True)
+
+
+def recovered(root: Path, config: StoreConfig = CONFIG, *, damaged: Recovery | None = None) -> list[Kept]:
     """What is in the log of a store after `recover`: the same is in the queues, `check` is content, and a second
-    recovery has nothing to do. Nothing at all where there is no store."""
-    how = recover_bridging if bridging else recover
+    recovery has nothing to do. Nothing at all where there is no store.
+
+    `damaged`: what its user decides on where good messages are behind damage; without it there is none.
+    """
     try:
         with StoreFiles(root, config) as files:
-            how(files)
+            recover(files)
     except NotAStoreError:
         return []
+    except RefusedError as error:
+        if damaged is None or "--cut" not in (error.hint or ""):
+            raise
+        with StoreFiles(root, config) as files:
+            (damaged if files.log.files else cut)(files)
     found = in_log(root, config)
-    assert in_queues(root, config) == found, "after recover the queues have other messages than the log"
+    # what fills a gap of which nothing is known is in no queue of anybody
+    differing = sorted({*in_queues(root, config)} ^ {one for one in found if one.topic != PADDING_TOPIC})
+    assert not differing, f"after recover queues and log differ: {[one[:5] for one in differing]}"
     check_alarms(root, config)
     before = files_of(root)
     with StoreFiles(root, config) as files:
