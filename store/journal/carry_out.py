@@ -94,7 +94,6 @@ def _one(folder: Path, entry: Entry, keeps: bool) -> None:
                 remove_any(path)
         if entry.staged is not None:
             staged = folder / entry.staged
-            io.make_directories(path.parent)
             flush_tree(staged)
             move(staged, path)
             io.set_modified(path, entry.staged_items[0].mtime_ns)

@@ -60,6 +60,8 @@ def _bring_back(folder: Path, entry: Entry, back: dict[Path, int]) -> None:
         return
     if is_there(moved):
         move(moved, path)
+        # first where it is, then where it is no more: a power cut in between must not leave it in neither
+        io.flush_directory(path.parent)
         io.flush_directory(moved.parent)
     if not is_there(path):
         raise CorruptError("was moved away and is gone", file=moved)

@@ -39,6 +39,12 @@ class Outcome(NamedTuple):
 _QUICK_SHARE = 25
 
 PROOFS: dict[str, Proof] = {
+    "crash": Proof(
+        "tests.proof.crash.cases",
+        2_000,
+        50_000,
+        "after a power cut at any moment what was acknowledged is there, and a change is wholly done or undone",
+    ),
     "disk_errors": Proof(
         "tests.proof.disk_errors", 300, 10_000, "an error of the disk is told, loses nothing, and leaves a way out"
     ),

@@ -13,8 +13,9 @@ _MOVING, _GONE = ".rmqctl-moving", ".rmqctl-gone"
 
 
 def move(source: Path, target: Path) -> None:
-    """Move a file or directory, across file systems too; the target must not exist."""
-    io.make_directories(target.parent)
+    """Move a file or directory, across file systems too; the target must not exist. Folders that are made for it are
+    on disk before it leaves its place."""
+    io.make_directories(target.parent, flushed=True)
     if io.rename_within(source, target):
         return
     temporary = coming(target)

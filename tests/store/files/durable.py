@@ -120,15 +120,23 @@ def _below(top: str, paths: Iterable[str]) -> list[str]:
 
 
 @contextmanager
+def hooked(observe: io.Observer, fsync: Callable[[int, Callable[[int], None]], None]) -> Iterator[None]:
+    """While the block runs, tell `observe` of every change before it is made; `fsync` gets every descriptor that is to
+    be flushed, and what does it."""
+    really, of_data = os.fsync, os.fdatasync
+    vars(os)["fsync"] = lambda descriptor: fsync(descriptor, really)
+    vars(os)["fdatasync"] = lambda descriptor: fsync(descriptor, of_data)
+    io.observer = observe
+    try:
+        yield
+    finally:
+        io.observer = None
+        vars(os).update(fsync=really, fdatasync=of_data)
+
+
+@contextmanager
 def recorded_disk(top: Path, on_change: Callable[[str, str], None] | None = None) -> Iterator[Disk]:
     """The model of everything below `top` while the block runs."""
     disk = Disk(top, on_change)
-    fsync, fdatasync = os.fsync, os.fdatasync
-    vars(os)["fsync"] = lambda descriptor: disk.fsync(descriptor, fsync)
-    vars(os)["fdatasync"] = lambda descriptor: disk.fsync(descriptor, fdatasync)
-    io.observer = disk.observe
-    try:
+    with hooked(disk.observe, disk.fsync):
         yield disk
-    finally:
-        io.observer = None
-        vars(os).update(fsync=fsync, fdatasync=fdatasync)

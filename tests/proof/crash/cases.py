@@ -1,0 +1,100 @@
+"""Crash states: power cuts at every moment of every workload, with anything lost that no fsync had covered.
+
+A workload runs once and is recorded; its cases are states of that one recording.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from rmqctl.store.files.presence import is_directory
+from tests.proof.crash.cuts import History, cut_of, files_at, put_on_disk, told
+from tests.proof.crash.recording import recorded
+from tests.proof.crash.state import Kept, State, in_log
+from tests.proof.crash.workloads import WORKLOADS, Workload
+from tests.proof.proving import Case
+from tests.store.journal.between_steps import cheaply
+
+_LEAST_CASES = 16
+"""A recording costs as much as some cases, so a short run has fewer workloads."""
+
+STORE = "s"
+
+
+class Recorded(NamedTuple):
+    """What a workload did. `messages`: those in the log before the first step and after each. `begins`: the number of
+    the event at which each step begins, and of that at which the last one has returned."""
+
+    history: History
+    messages: list[list[Kept]]
+    begins: list[int]
+
+
+def cases(seed: int, count: int) -> Iterator[Case]:
+    """About `count` cases, spread over the workloads."""
+    return cases_of(list(WORKLOADS)[: max(1, count // _LEAST_CASES)], seed, count)
+
+
+def cases_of(names: list[str], seed: int, count: int) -> Iterator[Case]:
+    """The same of these workloads alone."""
+    draws = -(-count // len(names))
+    for name in names:
+        runs: list[Recorded] = []
+        for number in range(draws):
+            yield f"{name} {number}", partial(_try, name, runs, number, draws, f"{seed}/{name}/{number}")
+
+
+def _try(name: str, runs: list[Recorded], number: int, draws: int, seed: str, folder: Path) -> None:
+    """Record the work if no case before has, then put one state on disk and look at it."""
+    workload = WORKLOADS[name]
+    if not runs:
+        runs.append(record(workload, folder / "recorded"))
+    run, random = runs[0], Random(seed)
+    cut = cut_of(run.history, number, draws, random)
+    place = folder / "state"
+    place.mkdir()
+    put_on_disk(run.history, cut, place)
+    step = min(sum(begin < cut.after for begin in run.begins[1:]), len(workload.steps) - 1)
+    begin, end = run.begins[step : step + 2]
+    state = State(
+        place / STORE,
+        random,
+        workload.config,
+        run.messages[step],
+        run.messages[step + 1],
+        files_at(run.history, begin),
+        files_at(run.history, end),
+        run.history.notes(begin, cut.after),
+        cut.after > end,
+    )
+    try:
+        with cheaply():
+            workload.steps[step].check(state)
+    except Exception as error:
+        raise AssertionError(f"{type(error).__name__}: {error}; {told(run.history, cut)}") from error
+
+
+def record(workload: Workload, folder: Path) -> Recorded:
+    """Run the steps below the folder."""
+    folder.mkdir()
+    root = folder / STORE
+    workload.prepare(root)
+    messages = [_messages(root, workload)]
+    with recorded(folder) as recording:
+        begins = [recording.begun]
+        for step in workload.steps:
+            step.run(root, recording.note)
+            recording.note("done")
+            begins.append(len(recording.events) - 1)
+            messages.append(_messages(root, workload))
+    shutil.rmtree(folder)
+    return Recorded(History(recording), messages, begins)
+
+
+def _messages(root: Path, workload: Workload) -> list[Kept]:
+    return in_log(root, workload.config) if is_directory(root) else []

@@ -1,0 +1,134 @@
+"""What is recorded and cut: each workload with the store that it finds, its steps, and what has to hold after each cut."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.recover.bridge.bridge import recover_bridging
+from tests.proof.crash import appending, copying
+from tests.proof.crash.changing import AFTER, BEFORE, UNKNOWN, check_changed, check_cleaned, check_mended
+from tests.proof.crash.state import State
+from tests.store.journal import verbs
+from tests.store.journal.commands import COMMANDS, CONFIG
+
+Tell = Callable[[object], None]
+
+
+class Step(NamedTuple):
+    """`run` gets the store and what it tells of its progress. `check` raises AssertionError if a state is not as
+    promised."""
+
+    run: Callable[[Path, Tell], object]
+    check: Callable[[State], None]
+
+
+class Workload(NamedTuple):
+    """`prepare` makes what lies around the store before the steps; it is given the store's path."""
+
+    prepare: Callable[[Path], object]
+    steps: tuple[Step, ...]
+    config: StoreConfig = CONFIG
+
+
+def _nothing(_root: Path) -> None:
+    """A store that is not there yet."""
+
+
+def _append(work: Callable[[Path, Tell, StoreConfig], None], config: StoreConfig) -> Workload:
+    return Workload(_nothing, (Step(partial(work, config=config), appending.check_appended),), config)
+
+
+def _command(name: str, check: Callable[[State], None] = check_changed) -> Step:
+    return Step(lambda root, _tell: COMMANDS[name](root), check)
+
+
+def _change(name: str, prepare: Callable[[Path], object], check: Callable[[State], None] = check_changed) -> Workload:
+    return Workload(prepare, (_command(name, check),))
+
+
+def _of_verb(name: str, undone: str, resumed: str) -> Workload:
+    """A command on the store that tests.store.journal.verbs makes for it, with a change that is not finished."""
+    verb = verbs.VERBS[name]
+    check = partial(check_changed, undone=undone, resumed=resumed)
+    return Workload(verb.prepare, (Step(lambda root, _tell: verb.work(root), check),))
+
+
+def _unmade(root: Path) -> None:
+    """A store without queues and index."""
+    verbs.whole(root)
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "index")
+
+
+def _copy(work: Callable[[Path], object], check: Callable[[State], None]) -> Workload:
+    return Workload(verbs.whole, (Step(lambda root, _tell: work(root), check),))
+
+
+# whoever resumes an undo that was interrupted finishes the undo
+_UNDO = partial(check_changed, undone=AFTER, resumed=AFTER)
+_APPEND_MORE = Step(partial(appending.append_one_by_one, config=appending.SYNC, count=12), appending.check_appended)
+_APPEND_LATER = Step(partial(appending.append_one_by_one, config=appending.ASYNC, count=12), appending.check_appended)
+
+
+def _pairs() -> Iterator[tuple[str, Workload]]:
+    """Two steps, one after the other, on one store: what the first leaves to be flushed the second may need."""
+    yield "recover, append", Workload(verbs.broken, (_command("recover"), _APPEND_MORE))
+    yield "rebuild, append", Workload(_unmade, (_command("rebuild"), _APPEND_LATER))
+    yield "truncate, append", Workload(verbs.whole, (_command("truncate"), _APPEND_MORE))
+    yield "recover, undo", Workload(verbs.broken, (_command("recover"), _command("undo", _UNDO)))
+    yield "truncate, undo", Workload(verbs.whole, (_command("truncate"), _command("undo", _UNDO)))
+    yield "append, truncate", Workload(verbs.whole, (_APPEND_MORE, _command("truncate")))
+    yield "append, rebuild", Workload(verbs.whole, (_APPEND_LATER, _command("rebuild")))
+    yield "append, append", Workload(_nothing, (_APPEND_LATER, _APPEND_MORE))
+    yield "rebuild, clean", Workload(verbs.whole, (_command("rebuild"), _command("clean", check_cleaned)))
+    yield "clean, append", Workload(verbs.whole, (_command("clean", check_cleaned), _APPEND_MORE))
+    yield "undo, recover", Workload(_after(verbs.broken, "recover"), (_command("undo", _UNDO), _command("recover")))
+    yield "repair, rebuild", Workload(verbs.broken, (_command("repair"), _command("rebuild")))
+
+
+def _after(prepare: Callable[[Path], object], name: str) -> Callable[[Path], None]:
+    def work(root: Path) -> None:
+        prepare(root)
+        COMMANDS[name](root)
+
+    return work
+
+
+_BRIDGE = partial(check_changed, damaged=recover_bridging)
+
+WORKLOADS: dict[str, Workload] = {
+    "append, sync": _append(appending.append_one_by_one, appending.SYNC),
+    "recover": _change("recover", verbs.broken),
+    "undo": Workload(_after(verbs.broken, "recover"), (_command("undo", _UNDO),)),
+    "append, async": _append(appending.append_one_by_one, appending.ASYNC),
+    "append, pool": _append(appending.append_one_by_one, appending.POOL),
+    "append, put_many": _append(appending.append_many, appending.ASYNC),
+    "append, put_many sync": _append(appending.append_many, appending.SYNC),
+    "append, put_columns": _append(appending.append_columns, appending.ASYNC),
+    "resume": _of_verb("resume", UNKNOWN, AFTER),
+    "truncate": _change("truncate", verbs.whole),
+    "clean": _change("clean", verbs.whole, check_cleaned),
+    "rebuild": _change("rebuild", _unmade),
+    "bridge": _change("recover --bridge", verbs.damaged, _BRIDGE),
+    "repair": _change("repair", verbs.broken),
+    "snapshot": _copy(copying.snapshot, copying.check_snapshot),
+    "snapshot, links": _copy(partial(copying.snapshot, hard_links=True), copying.check_snapshot),
+    "salvage": _copy(copying.salvaged, copying.check_salvaged),
+    "export": _copy(copying.exported, copying.check_exported),
+    "undo of a killed recover": _of_verb("undo of a killed one", AFTER, UNKNOWN),
+    "undo of a killed undo": _of_verb("undo of a killed undo", AFTER, AFTER),
+    "undo of truncate": _of_verb("undo of truncate", AFTER, AFTER),
+    "resume of an undo": _of_verb("resume of an undo", AFTER, AFTER),
+    "resume of truncate": _of_verb("resume of truncate", UNKNOWN, AFTER),
+    "log --prune": _of_verb("log --prune", BEFORE, AFTER),
+    "recover --no-journal": _change("recover --no-journal", verbs.broken, check_mended),
+    "rebuild --no-journal": _change("rebuild --no-journal", _unmade, check_mended),
+    "repair --no-journal": _change("repair --no-journal", verbs.broken, check_mended),
+    **dict(_pairs()),
+}
+"""By name; a short run has the first ones."""
