@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import append, child, growth, lookup, machine, memory, mending, rocketmq, spark, sql, text, walk
+from bench import append, child, growth, lookup, machine, memory, mending, network, rocketmq, spark, sql, text, walk
 from bench.measure import Measurement, say, table, tell
 from bench.stores import BODIES, GIGABYTE, BenchStore, write_store
 
@@ -90,6 +90,10 @@ class Bench:
         """Questions in SQL, in this process and on Spark."""
         yield from sql.questions(self.folder, self.scale)
 
+    def network(self) -> Iterator[Measurement]:
+        """Java clients at both brokers."""
+        yield from network.all_of_it(self.folder, self.scale, self.with_rocketmq)
+
     def growth(self) -> Iterator[Measurement]:
         """Logs of several sizes."""
         yield from growth.over_sizes(self.folder, self.scale)
@@ -105,6 +109,7 @@ THEMES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
     "memory": Bench.memory,
     "spark": Bench.spark,
     "sql": Bench.sql,
+    "network": Bench.network,
     "growth": Bench.growth,
 }
 

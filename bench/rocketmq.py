@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.interop.harness import OPENED
-from tests.interop.toolchain import SOURCES, HarnessError, Unavailable, toolchain_with
+from tests.interop.harness import java_command
+from tests.interop.toolchain import HarnessError, Toolchain, Unavailable, clients_with, servers, toolchain_with
 
 VERSION = "5.3.3"
 JAVA_SOURCES = Path(__file__).parent / "java"
-_HEAP = "-Xmx4g"
+CLIENT_SOURCES = Path(__file__).parent / "clients"
+_JVM = ("-Xmx4g",)
+_CLIENT_JVM = ("-Xmx1g",)
 
 
 class Answer(NamedTuple):
@@ -57,6 +58,10 @@ class RocketMQ:
         return self._ask("batch", store, count, body_size, batch)
 
     def _ask(self, *words: object) -> Answer:
+        return Answer(**self.figures(*words))
+
+    def figures(self, *words: object) -> dict[str, Any]:
+        """What it answers to a request."""
         requests, answers = self._process.stdin, self._process.stdout
         if requests is None or answers is None:
             raise HarnessError("the JVM has no pipes")
@@ -64,39 +69,60 @@ class RocketMQ:
         requests.flush()
         for line in answers:
             if line.startswith("{"):
-                return Answer(**json.loads(line))
+                told: dict[str, Any] = json.loads(line)
+                return told
         log = (self._scratch / "log").read_text(errors="replace")
         raise HarnessError(f"RocketMQ ended at {words[0]}: {log[-2000:]}")
 
 
 def missing() -> str | None:
     """Why the real RocketMQ cannot be run here; None if it can. Fetches and compiles at the first call."""
+    return _reason(lambda: toolchain_with(VERSION, "bench", JAVA_SOURCES))
+
+
+def missing_clients() -> str | None:
+    """The same of its clients and its broker."""
+    return _reason(_client_tools) or _reason(lambda: servers(VERSION))
+
+
+def _reason(tools: Callable[[], Toolchain]) -> str | None:
     try:
-        toolchain_with(VERSION, "bench", JAVA_SOURCES)
+        tools()
     except (Unavailable, HarnessError) as reason:
         return str(reason)
     return None
 
 
+def _client_tools() -> Toolchain:
+    return clients_with(VERSION, f"bench-clients-{VERSION}", CLIENT_SOURCES)
+
+
 @contextlib.contextmanager
 def running() -> Iterator[RocketMQ]:
     """A JVM that ends, without any shutdown of its stores, when the context does."""
-    tools = toolchain_with(VERSION, "bench", JAVA_SOURCES)
     with tempfile.TemporaryDirectory(prefix="rmqctl-bench-jvm-") as folder:
-        command = [
-            str(tools.java), _HEAP, *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
-            "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-            f"-Drmq.logback.configurationFile={SOURCES / 'logback.xml'}", f"-Duser.home={folder}",
-            f"-Djava.io.tmpdir={folder}", "-cp", tools.classpath, "rmqctl.bench.Main",
-        ]  # fmt: skip
-        log = Path(folder, "log")
-        with (
-            log.open("w") as errors,
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=dict(os.environ)
-            ) as process,
-        ):
-            try:
-                yield RocketMQ(process, Path(folder))
-            finally:
-                process.kill()
+        command = java_command(toolchain_with(VERSION, "bench", JAVA_SOURCES), Path(folder), jvm=_JVM)
+        with _running([*command, "rmqctl.bench.Main"], Path(folder)) as jvm:
+            yield jvm
+
+
+@contextlib.contextmanager
+def running_clients() -> Iterator[RocketMQ]:
+    """Another one, with clients that measure brokers (bench/clients)."""
+    with tempfile.TemporaryDirectory(prefix="rmqctl-bench-clients-") as folder:
+        command = java_command(_client_tools(), Path(folder), jvm=_CLIENT_JVM)
+        with _running([*command, "rmqctl.bench.Clients"], Path(folder)) as jvm:
+            yield jvm
+
+
+@contextlib.contextmanager
+def _running(command: list[str | Path], scratch: Path) -> Iterator[RocketMQ]:
+    pipe = subprocess.PIPE
+    with (
+        Path(scratch, "log").open("w") as errors,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process,
+    ):
+        try:
+            yield RocketMQ(process, scratch)
+        finally:
+            process.kill()

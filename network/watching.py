@@ -38,7 +38,8 @@ def _together(servers: Mapping[str, RemotingServer]) -> Seen:
 
 
 def metrics(servers: Mapping[str, RemotingServer], broker: Broker) -> str:
-    """The page: all names begin with `rmqctl_`; labels hold nothing that a client or the store can choose."""
+    """The page: all names begin with `rmqctl_`; labels hold nothing that a client or the store can choose. A slave is
+    labelled with the address that it comes from."""
     lines: list[str] = []
 
     def family(name: str, kind: str, text: str, samples: Mapping[str, int]) -> None:
@@ -72,6 +73,21 @@ def metrics(servers: Mapping[str, RemotingServer], broker: Broker) -> str:
         },
     )
     family("commitlog_end_offset", "gauge", "Physical offset behind the last message.", {"": broker.log_end})
+    end, slaves = broker.log_end, broker.slaves.all()
+    family("slaves", "gauge", "Slaves that follow the log now.", {"": len(slaves)})
+    # who has not said yet where it is has no lag: 0 would be good news
+    family(
+        "slave_lag_bytes",
+        "gauge",
+        "Bytes of the log that a slave has not said that it has.",
+        {f'{{slave="{one.remote}"}}': max(0, end - one.acknowledged) for one in slaves if one.acknowledged >= 0},
+    )
+    family(
+        "slave_unsent_bytes",
+        "gauge",
+        "Bytes of the log that a slave was not sent yet; mirrors acknowledge nothing.",
+        {f'{{slave="{one.remote}"}}': max(0, end - one.next_offset) for one in slaves if one.next_offset >= 0},
+    )
     family("writable", "gauge", "1 where producers may send.", {"": int(isinstance(broker, MasterBroker))})
     return "\n".join(lines) + "\n"
 

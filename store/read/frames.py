@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError
+from collections.abc import Iterator, Sequence
+
+from rmqctl.formats.errors import CorruptError, NotFoundError, RemovedError, RmqctlError, UnreadableError
 from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, StoredMessage, decode_message
 from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE, Blank, Empty, Record, walk
@@ -12,6 +14,10 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 # most messages fit into one read of this size
 _FIRST_READ = 8192
 _LARGEST_HEAD = FRAME_HEADS[3].size
+_SMALLEST_HEAD = FRAME_HEADS[0].size
+# what is read in one go: up to so many bytes between two frames cost less than another read, and so many at most
+_NEAR = 16 * 1024
+_AHEAD = 256 * 1024
 
 
 class MessageRemovedError(NotFoundError):
@@ -59,6 +65,61 @@ def _frame_in(file: MappedFile, physical_offset: int, size: int) -> tuple[bytes,
             hint=f"`rmqctl dump {file.path} --at {position}` shows the bytes",
         ) from damage
     return window[: message.total_size], message
+
+
+def frames_ahead(
+    log: MappedFileQueue, places: Sequence[tuple[int, int]]
+) -> Iterator[tuple[bytes, StoredMessage] | None]:
+    """What `frame_at` gives of each (physical offset, size), with few reads where they lie near each other; None where
+    the frame is not as expected, or was not looked at: `frame_at` has it or says why.
+
+    Each is read when it is asked for, together with those behind it that are not far.
+    """
+    begin = end = 0
+    window = b""
+    available = 0
+    for number, (physical_offset, size) in enumerate(places):
+        if not begin <= physical_offset < physical_offset + size <= end:
+            begin, end = physical_offset, _end_of_near(places, number)
+            window, available = _window(log, begin, end)
+            end = begin + len(window)
+        at = physical_offset - begin
+        if size < _SMALLEST_HEAD or at + size > len(window) or int.from_bytes(window[at : at + 4], "big") != size:
+            yield None
+            continue
+        try:
+            message = decode_message(window, at, min(available - at, MAXIMUM_FRAME_SIZE), physical_offset)
+        except FrameDamage:
+            yield None
+        else:
+            yield window[at : at + size], message
+
+
+def _end_of_near(places: Sequence[tuple[int, int]], number: int) -> int:
+    """Where a read ends that begins at a place: behind the last of those that follow it, each not far."""
+    begin, size = places[number]
+    end = begin + size
+    for physical_offset, size in places[number + 1 :]:
+        if not 0 <= physical_offset - end <= _NEAR or physical_offset + size - begin > _AHEAD:
+            break
+        end = physical_offset + size
+    return end
+
+
+def _window(log: MappedFileQueue, begin: int, end: int) -> tuple[bytes, int]:
+    """Bytes of one file from `begin` on, and how many there are up to the end of the file; none where they cannot be
+    had: why is for `frame_at` to say, of each frame."""
+    file = log.find(begin)
+    if file is None or end <= begin:
+        return b"", 0
+    with file.hold() as held:
+        if not held:
+            return b"", 0
+        position = begin - file.start_offset
+        try:
+            return file.read(position, min(end - begin, MAXIMUM_FRAME_SIZE)), file.committed_position - position
+        except (UnreadableError, RemovedError):
+            return b"", 0
 
 
 def store_time_at(log: MappedFileQueue, physical_offset: int) -> int | None:

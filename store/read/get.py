@@ -8,8 +8,9 @@ compared themselves, not only their hashes, as the broker leaves to its clients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
@@ -22,7 +23,7 @@ from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit, ext_offset
-from rmqctl.store.read.frames import MessageRemovedError, frame_at
+from rmqctl.store.read.frames import MessageRemovedError, frame_at, frames_ahead
 from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.status import GetStatus
 
@@ -84,8 +85,12 @@ class QueueView(NamedTuple):
         MessageRemovedError where a cleaner has removed it since the store was opened."""
         return self.frame_of(unit)[1]
 
-    def frame_of(self, unit: QueueUnit) -> tuple[bytes, StoredMessage]:
-        """The same with the bytes of its frame."""
+    def frame_of(
+        self, unit: QueueUnit, ahead: tuple[bytes, StoredMessage] | None = None
+    ) -> tuple[bytes, StoredMessage]:
+        """The same with the bytes of its frame. `ahead`: what `frames_ahead` has read of it."""
+        if ahead is not None and self._belongs(unit, ahead[1]):
+            return ahead
         if not unit.is_written:
             kind = "is a placeholder" if unit.is_placeholder else "was never written"
             raise self._corrupt(unit, kind, _REBUILD)
@@ -179,7 +184,7 @@ def _read(
         is_first = result.status is GetStatus.OFFSET_FOUND_NULL
         return is_first and unit.queue_offset > offset and isinstance(view.queue, ConsumeQueue)
 
-    for unit in view.queue.units(offset):
+    for unit, ahead in _units(view, offset, reach // unit_size, limit, tags):
         if first_is_missing(unit):
             break
         if (unit.queue_offset - offset) * unit_size >= reach or total >= max_bytes:
@@ -190,7 +195,7 @@ def _read(
         status = GetStatus.NO_MATCHED_MESSAGE
         if tags.may_match(view.resolved_code(unit)):
             try:
-                frame, message = view.frame_of(unit)
+                frame, message = view.frame_of(unit, ahead)
             except MessageRemovedError:
                 status = GetStatus.MESSAGE_WAS_REMOVING
             except CorruptError as error:
@@ -208,6 +213,25 @@ def _read(
                     status = GetStatus.FOUND
         if status is GetStatus.FOUND or not result.messages:
             result.status = status
+        if count >= min(limit, _TRANSFER_COUNT):
+            break  # whatever the next one is: its message need not be read
+
+
+def _units(
+    view: QueueView, offset: int, reach: int, limit: int, tags: TagFilter
+) -> Iterator[tuple[QueueUnit, tuple[bytes, StoredMessage] | None]]:
+    """The units from an offset on, as many as one read may look at, and what was read of their messages before each is
+    looked at by itself: of neighbours at once, where all of them are wanted."""
+    if not isinstance(view.queue, ConsumeQueue):
+        yield from ((unit, None) for unit in view.queue.units(offset))
+        return
+    units = view.queue.units(offset, offset + reach)
+    while some := list(islice(units, max(limit, 1))):
+        if not tags.is_all:
+            yield from ((unit, None) for unit in some)
+            continue
+        places = [(unit.physical_offset, unit.size) if unit.is_written else (-1, 0) for unit in some]
+        yield from zip(some, frames_ahead(view.log, places), strict=True)
 
 
 def _is_full(unit: QueueUnit, count: int, total: int, limit: int, max_bytes: int) -> bool:

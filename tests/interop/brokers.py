@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ import pytest
 
 from rmqctl.network.broker.tables.topics import DEFAULT_TOPIC
 from rmqctl.network.clients.client import Client
-from tests.interop.harness import OPENED
+from tests.interop.harness import SMALL_JVM, java_command
 from tests.interop.toolchain import SOURCES, Toolchain, Unavailable, clients, run, servers
+from tests.processes import LIMIT, start
 from tests.processes import run as run_limited
-from tests.processes import start
 
 SECONDS = 240
 # what a test's store needs, and not a gigabyte of it
@@ -56,21 +56,27 @@ def real_broker(
     Skips where they cannot be run.
     """
     tools = _skipping(servers, version)
+    with running_broker(tools, folder, store, {**SMALL, **settings}, shut_down=shut_down) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def running_broker(
+    tools: Toolchain,
+    folder: Path,
+    store: Path,
+    settings: Mapping[str, str],
+    *,
+    jvm: Sequence[str] = SMALL_JVM,
+    shut_down: bool = False,
+    seconds: float = LIMIT,
+) -> Iterator[RealBroker]:
+    """The same with all of the settings given, and options of the JVM; killed after `seconds`."""
     folder.mkdir(parents=True, exist_ok=True)
-    conf, log = folder / "real.conf", folder / "real.log"
-    conf.write_text("".join(f"{key}={value}\n" for key, value in {**SMALL, **settings}.items()), encoding="ascii")
-    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
-    options = [
-        *("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *opened),
-        "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-        f"-Drmq.logback.configurationFile={SOURCES / 'logback.xml'}",
-        f"-Dlogback.configurationFile={SOURCES / 'logback.xml'}",
-        f"-Djava.io.tmpdir={folder}",
-    ]
-    main: list[str | Path] = ["rmqctl.servers.Serve", folder / "home", store, conf]
-    command: list[str | Path] = [tools.java, *options, "-cp", tools.classpath, *main]
-    pipe = subprocess.PIPE
-    with log.open("w") as errors, start(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
+    command = serve_command(tools, folder, store, settings, jvm)
+    log = folder / "real.log"
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with log.open("w") as errors, start(command, seconds=seconds, stderr=errors, **pipes) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
@@ -81,11 +87,22 @@ def real_broker(
             _wait_for_routes(namesrv, log)
             yield RealBroker(namesrv, broker, process, log)
             if shut_down:
-                process.communicate("", timeout=SECONDS)
+                process.communicate("stop\n", timeout=SECONDS)
                 assert process.returncode == 0, log.read_text()
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+def serve_command(
+    tools: Toolchain, folder: Path, store: Path, settings: Mapping[str, str], jvm: Sequence[str] = SMALL_JVM
+) -> list[str | Path]:
+    """What starts a broker of RocketMQ over `store` (servers/Serve.java), which keeps in `folder` what is not the
+    store's; `settings`: its broker.conf."""
+    conf = folder / "real.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="ascii")
+    main: list[str | Path] = ["rmqctl.servers.Serve", folder / "home", store, conf]
+    return [*java_command(tools, folder, jvm=jvm), *main]
 
 
 def _wait_for_routes(namesrv: str, log: Path) -> None:

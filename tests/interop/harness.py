@@ -49,6 +49,10 @@ KINDS = ("plain", "delay", "transaction", "compressed", "ipv6", "batch")
 START_SECONDS = 60
 STORE_SECONDS = 60
 OPENED = ("java.nio", "sun.nio.ch", "java.lang", "java.util")
+SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of a JVM that starts soon and takes little."""
+MAIN = "rmqctl.interop.Main"
+"""The driver's class."""
 PREFIXES = ("store.", "broker.", "topic.", "harness.")
 IGNORED_PREFIX = "load."
 ROCKSDB = ("store.storeType", "defaultRocksDB")
@@ -153,26 +157,26 @@ def _write(
 
 def _drive(tools: Toolchain, scratch: Path, arguments: Sequence[str | Path], seconds: float) -> str:
     """Run the driver, return what it logged; RocketMQ's own stray files go to `scratch`."""
-    done = run([*java_command(tools, scratch), *arguments], seconds)
+    done = run([*java_command(tools, scratch), MAIN, *arguments], seconds)
     if done.returncode != 0:
         raise HarnessError(f"RocketMQ {tools.version} ended with status {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout + done.stderr
 
 
-def java_command(tools: Toolchain, scratch: Path, main: str = "rmqctl.interop.Main") -> list[str | Path]:
-    """What the driver, or another program of ours, is started with; its own arguments follow."""
-    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+def java_command(tools: Toolchain, scratch: Path, jvm: Sequence[str] = SMALL_JVM) -> list[str | Path]:
+    """What programs of ours are started with, that stand in RocketMQ's own server or store; their class and arguments
+    follow. `jvm`: its options."""
+    logging = SOURCES / "logback.xml"
     options = [
-        "-Xmx512m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        *opened,
+        *jvm,
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
         "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-        f"-Drmq.logback.configurationFile={SOURCES / 'logback.xml'}",
+        f"-Drmq.logback.configurationFile={logging}",
+        f"-Dlogback.configurationFile={logging}",
         f"-Duser.home={scratch}",
         f"-Djava.io.tmpdir={scratch}",
     ]
-    return [tools.java, *options, "-cp", tools.classpath, main]
+    return [tools.java, *options, "-cp", tools.classpath]
 
 
 def write_properties(path: Path, settings: Mapping[str, str]) -> Path:

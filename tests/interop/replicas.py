@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.harness import java_command, write_properties
+from tests.interop.brokers import serve_command
+from tests.interop.harness import MAIN, java_command, write_properties
 from tests.interop.toolchain import servers, toolchain
 from tests.processes import start
 
@@ -77,7 +78,7 @@ def replica(
     port = port or free_port()
     own = {"store.brokerRole": role, "store.haListenPort": str(port)}
     settings = write_properties(scratch / "replica.properties", SETTINGS | own | dict(more or {}))
-    with _running([*java_command(toolchain(version), scratch), "replica", store, settings], port) as running:
+    with _running([*java_command(toolchain(version), scratch), MAIN, "replica", store, settings], port) as running:
         yield running
 
 
@@ -86,9 +87,7 @@ def broker(store: Path, settings: Mapping[str, str]) -> Iterator[Replica]:
     """A whole broker of 5.3.3 over the store at `store`, with a broker.conf of these `settings`."""
     scratch = store.with_name(store.name + "-java")
     scratch.mkdir(exist_ok=True)
-    conf = scratch / "broker.conf"
-    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="ascii")
-    command = [*java_command(servers("5.3.3"), scratch, "rmqctl.servers.Broker"), store, conf]
+    command = serve_command(servers("5.3.3"), scratch, store, settings)
     with _running(command, int(settings["haListenPort"])) as running:
         yield running
 

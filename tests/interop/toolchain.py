@@ -68,13 +68,17 @@ def toolchain_with(version: str, label: str, sources: Path) -> Toolchain:
 
 def clients(version: str) -> Toolchain:
     """RocketMQ's clients of `version` (and mqadmin where it is the newest) with our programs that use them."""
-    label = f"clients-{version}"
-    java = _java()
     folders = [SOURCES / "clients" / "common", SOURCES / "clients" / LINE_OF[version]]
+    return clients_with(version, f"classes-clients-{version}", *folders)
+
+
+def clients_with(version: str, label: str, *folders: Path) -> Toolchain:
+    """RocketMQ's clients of `version` with the classes of all Java sources below these folders."""
+    java = _java()
     with _locked(cache_folder()) as cache:
-        jars = _jars(label, cache)
+        jars = _jars(f"clients-{version}", cache)
         sources = [source for folder in folders for source in folder.rglob("*.java")]
-        classes = _compiled(f"classes-{label}", sources, cache, jars, java)
+        classes = _compiled(label, sources, cache, jars, java)
     return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
 
 

@@ -20,7 +20,7 @@ from rmqctl.network.remoting.server import bound
 from rmqctl.network.serving import Ready, serve
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
-from tests.processes import start
+from tests.processes import LIMIT, start
 
 SECONDS = 60
 ANY = "127.0.0.1:0"
@@ -45,12 +45,13 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(store: Path, *options: str) -> Iterator[Served]:
-    """`rmqctl serve` over `store` at free ports; killed in the end if it was not told to."""
+def serving(store: Path, *options: str, seconds: float = LIMIT) -> Iterator[Served]:
+    """`rmqctl serve` over `store` at free ports; killed in the end if it was not told to, or after `seconds`."""
     command = [sys.executable, "-m", "rmqctl", "serve", "-s", str(store), "--json"]
     for name in ("--listen", "--namesrv"):
         command += [] if name in options else [name, ANY]
-    with start([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with start([*command, *options], seconds=seconds, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()  # of a process that hangs: `start` ends it

@@ -1,9 +1,12 @@
 package rmqctl.servers;
 
+import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStream;
+import java.io.InputStreamReader;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.util.Properties;
@@ -19,13 +22,18 @@ import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /**
- * A real name server and a real broker on loopback, until standard input ends.
+ * A real broker on loopback, and a name server for it unless the broker.conf names one.
  *   Serve HOME STORE PROPERTIES
- * HOME is a folder for what they keep beside the store; PROPERTIES is a file as a broker.conf. When both are ready one
- * line is printed: their addresses.
+ * HOME is a folder for what they keep beside the store; PROPERTIES is a file as a broker.conf, whose ports count; any
+ * free ones where it has none. When they are ready two lines are printed: the addresses of name server and broker, and
+ * `at OFFSET`, where the log ends. The second is printed again for each line of standard input; with the line `stop`
+ * they shut down before, without it they die with their input, as killed ones.
  */
 public final class Serve {
     private static final int BELOW_BROKER = 2;
+
+    private Serve() {
+    }
 
     public static void main(String[] args) {
         try {
@@ -47,19 +55,14 @@ public final class Serve {
         try (InputStream in = Files.newInputStream(Paths.get(file))) {
             properties.load(in);
         }
-        NamesrvConfig nameConfig = new NamesrvConfig();
-        nameConfig.setRocketmqHome(home);
-        nameConfig.setKvConfigPath(home + File.separator + "kvConfig.json");
-        nameConfig.setConfigStorePath(home + File.separator + "namesrv.properties");
-        NettyServerConfig nameSocket = new NettyServerConfig();
-        nameSocket.setListenPort(freePort(0));
-        NamesrvController names = new NamesrvController(nameConfig, nameSocket);
-        if (!names.initialize()) {
-            throw new IllegalStateException("the name server does not initialize");
+        String namesAt = properties.getProperty("namesrvAddr");
+        NamesrvController names = null;
+        if (namesAt == null) {
+            NettyServerConfig nameSocket = new NettyServerConfig();
+            nameSocket.setListenPort(freePort(0));
+            names = nameServer(home, nameSocket);
+            namesAt = "127.0.0.1:" + nameSocket.getListenPort();
         }
-        names.start();
-        String namesAt = "127.0.0.1:" + nameSocket.getListenPort();
-
         BrokerConfig brokerConfig = new BrokerConfig();
         MessageStoreConfig storeConfig = new MessageStoreConfig();
         NettyServerConfig brokerSocket = new NettyServerConfig();
@@ -70,18 +73,18 @@ public final class Serve {
         storeConfig.setFileReservedTime(1_000_000);
         storeConfig.setCleanFileForciblyEnable(false);
         storeConfig.setDiskMaxUsedSpaceRatio(95);
+        storeConfig.setHaListenPort(freePort(0));
+        brokerSocket.setListenPort(freePort(BELOW_BROKER));
         for (Object config : new Object[] {brokerConfig, storeConfig, brokerSocket, client}) {
             MixAll.properties2Object(properties, config);
         }
-        int port = freePort(BELOW_BROKER);
+        int port = brokerSocket.getListenPort();
         brokerConfig.setRocketmqHome(home);
         brokerConfig.setBrokerIP1("127.0.0.1");
         brokerConfig.setBrokerIP2("127.0.0.1");
         brokerConfig.setNamesrvAddr(namesAt);
-        brokerSocket.setListenPort(port);
         storeConfig.setStorePathRootDir(store);
         storeConfig.setStorePathCommitLog(store + File.separator + "commitlog");
-        storeConfig.setHaListenPort(freePort(0));
         setListenPort(brokerConfig, port);
         BrokerController broker = new BrokerController(brokerConfig, brokerSocket, client, storeConfig);
         if (!broker.initialize()) {
@@ -90,14 +93,37 @@ public final class Serve {
         broker.start();
         broker.registerBrokerAll(true, false, true);
         System.out.println(namesAt + "\t127.0.0.1:" + port);
-        System.out.flush();
-        while (System.in.read() >= 0) {
-            // until whoever started it is done
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+        String line = "";
+        while (line != null) {
+            boolean isEnd = line.equals("stop");
+            if (isEnd) {
+                broker.shutdown();
+            }
+            System.out.println("at " + broker.getMessageStore().getMaxPhyOffset());
+            System.out.flush();
+            if (isEnd) {
+                if (names != null) {
+                    names.shutdown();
+                }
+                break;
+            }
+            line = lines.readLine();
         }
-        broker.shutdown();
-        names.shutdown();
-        System.out.flush();
         Runtime.getRuntime().halt(0);
+    }
+
+    private static NamesrvController nameServer(String home, NettyServerConfig socket) throws Exception {
+        NamesrvConfig config = new NamesrvConfig();
+        config.setRocketmqHome(home);
+        config.setKvConfigPath(home + File.separator + "kvConfig.json");
+        config.setConfigStorePath(home + File.separator + "namesrv.properties");
+        NamesrvController names = new NamesrvController(config, socket);
+        if (!names.initialize()) {
+            throw new IllegalStateException("the name server does not initialize");
+        }
+        names.start();
+        return names;
     }
 
     /** 5.x has the port twice. */
