@@ -160,7 +160,8 @@ def _require(stores: Bases, name: str, place: Path, base: Path, told: Told, way:
     assert "Traceback" not in told.text, told
     if told.code == exit_codes.WRITE_FAILED:
         if unfinished_change(layout) is not None:
-            assert ("rmqctl recover" if name == "no-journal" else "rmqctl undo") in told.text, told
+            way_out = "rmqctl recover" if name in ("no-journal", "mirror") else "rmqctl undo"
+            assert way_out in told.text, told
     if told.code == exit_codes.UNREADABLE:
         assert unfinished_change(layout) is None or work.base == "interrupted", told
         if work.base != "interrupted" and not noted:

@@ -11,6 +11,7 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_CHECKPOINT_SIZE, TIMER_LOG_UNIT
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, file_name
+from rmqctl.store.files.presence import exists, is_directory, is_file
 from rmqctl.store.files.reading import read_small_file
 
 CHECKPOINT_FILE = "timercheck"
@@ -78,15 +79,15 @@ def write_timer_checkpoint(path: Path, checkpoint: TimerCheckpoint) -> None:
 def remove_timer_log(layout: StoreLayout) -> None:
     """Remove wheel and log, which say the same as the messages in the timer's queue and its checkpoint."""
     wheel, log = layout.root / _WHEEL, layout.root / _LOG
-    for path in [wheel, *(sorted(log.iterdir()) if log.is_dir() else [])]:
-        if path.is_file():
+    for path in [wheel, *(sorted(log.iterdir()) if is_directory(log) else [])]:
+        if is_file(path):
             io.remove(path)
 
 
 def has_timer_log(layout: StoreLayout) -> bool:
     """Whether a broker has left a wheel or a log."""
     log = layout.root / _LOG
-    return (layout.root / _WHEEL).exists() or (log.is_dir() and any(log.iterdir()))
+    return exists(layout.root / _WHEEL) or (is_directory(log) and any(log.iterdir()))
 
 
 def fits(units: int, log_size: int) -> bool:
