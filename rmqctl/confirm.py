@@ -67,8 +67,9 @@ def _told(loss: Loss) -> str:
 def require_agreed_file(path: Path, overwrite: bool, yes: bool) -> None:
     """Before a file is written that may be there: whether that one may go. click.Abort and RefusedError as above."""
     from rmqctl.output.cells import human_size
+    from rmqctl.store.files.presence import is_file
 
-    if not overwrite or not path.is_file():  # into devices and pipes is written, they are not replaced
+    if not overwrite or not is_file(path):  # into devices and pipes is written, they are not replaced
         return
     if not agrees(f"replaces {path} ({human_size(path.stat().st_size)})", yes=yes):
         raise click.Abort

@@ -16,7 +16,8 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.presence import is_directory, is_file, is_there
+from rmqctl.store.files.reading import Descriptors, named
 from rmqctl.store.journal.taken import take_for_change
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
@@ -59,7 +60,7 @@ class MirrorStore:
         try:
             for directory in self.layout.commitlog:
                 io.make_directories(directory, flushed=True)
-            self._was_whole = not self.layout.abort.exists()
+            self._was_whole = not is_there(self.layout.abort)
             log = MappedFileQueue(self.layout.commitlog, config.mapped_file_size_commit_log, self._descriptors)
             log.load()
             log.is_shared = False
@@ -115,16 +116,18 @@ def complete(root: Path, config: StoreConfig, tell: Tell, progress: Progress | N
                 done.queues_changed, done.units_added = rebuilt.queues_rebuilt, rebuilt.units
                 done.index_files_rebuilt = rebuilt.index_files_rebuilt
             done.offsets_set_back = set_back(store.files)
-    if layout.abort.exists():
+    if is_there(layout.abort):
         io.remove(layout.abort)
         io.flush_directory(layout.root)
-    if layout.config.is_dir():
-        done.config_files = sorted(path.name for path in layout.config.iterdir() if path.suffix == ".json")
+    if is_directory(layout.config):
+        with named(layout.config):
+            done.config_files = sorted(path.name for path in layout.config.iterdir() if path.suffix == ".json")
     return done
 
 
 def _has_log(layout: StoreLayout) -> bool:
-    return any(path.is_file() for directory in layout.commitlog for path in directory.iterdir())
+    with named(layout.root):
+        return any(is_file(path) for directory in layout.commitlog for path in directory.iterdir())
 
 
 def is_new(layout: StoreLayout) -> bool:
@@ -143,7 +146,7 @@ def is_new(layout: StoreLayout) -> bool:
 def _require_mirror(layout: StoreLayout) -> None:
     if is_new(layout):
         return
-    if not any(directory.is_dir() for directory in layout.commitlog):
+    if not any(is_directory(directory) for directory in layout.commitlog):
         raise RefusedError(
             "is neither empty nor a mirror",
             file=layout.root,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
+from rmqctl.store.files.presence import is_directory
 
 # how often, and after how many seconds each, a folder that somebody still writes to is removed
 _TRIES, _BETWEEN = 50, 0.1
@@ -27,7 +28,7 @@ def attempt(folder: Path, name: str) -> Path:
 
 def remove_for_good(folder: Path) -> None:
     """Remove a folder into which somebody who was given up may still be writing. Nothing if it is not there."""
-    if not folder.is_dir():
+    if not is_directory(folder):
         return
     going = folder.with_name(f".{folder.name}.rmqctl-{os.getpid()}-going")
     # under a new name first: what a path still says does not lead there any more

@@ -19,6 +19,7 @@ from rmqctl.pipeline.splits.splits import Split, open_split, split_runs
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.files.presence import is_directory
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.files.trees import flush_tree
 from rmqctl.store.index.index_file import Geometry
@@ -203,7 +204,7 @@ def write_queues(order: RebuildOrder, asides: Sequence[str], bucket: int) -> lis
                 found.setdefault((topic, queue_id), []).append((reader, rest, position, length))
         for queue in sorted(found):
             made.append(_written(order, folder, queue, found.pop(queue)))
-    if folder.is_dir():
+    if is_directory(folder):
         flush_tree(folder)
     return made
 
@@ -227,7 +228,7 @@ def _written(
         for fields in np.frombuffer(data, _NUMBER).reshape(-1, _UNIT_FIELDS).tolist():
             writer.add(QueueUnit(*fields))
     writer.flush()
-    path = str(directory.relative_to(folder.parent)) if directory.is_dir() else None
+    path = str(directory.relative_to(folder.parent)) if is_directory(directory) else None
     return MadeQueue(topic, queue_id, is_batch, units, writer.conflicts, path)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import RefusedError, RemovedError, RmqctlError, UnreadableError
+from rmqctl.formats.errors import RefusedError, RemovedError, UnreadableError
 from rmqctl.formats.wording import counted
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import LARGEST_OFFSET, file_name, is_file_name
@@ -31,15 +31,8 @@ class FileProblem(NamedTuple):
     detail: str
 
 
-def stranger_error(problem: FileProblem, where: str) -> RmqctlError:
-    """What is raised for a file that is in the way of a change of `where`; one that the disk does not show may be no
-    stranger at all."""
-    if problem.kind == "unreadable" and not is_link(problem.path):
-        return UnreadableError(
-            f"cannot be looked at: {problem.detail}",
-            file=problem.path,
-            hint="check the permissions and the disk (dmesg)",
-        )
+def stranger_error(problem: FileProblem, where: str) -> RefusedError:
+    """What is raised for a file that is in the way of a change of `where`."""
     return RefusedError(
         f"does not belong into {where}: {problem.detail}",
         file=problem.path,
@@ -67,7 +60,8 @@ class MappedFileQueue:
         self._changing = threading.Lock()
 
     def load(self) -> None:
-        """List the directories. Damage is collected in `problems`, never raised; nothing is changed."""
+        """List the directories. Damage is collected in `problems`, never raised; nothing is changed. UnreadableError
+        where the disk does not say what is there."""
         self.take(self._list(self.problems))
 
     def take(self, listed: Iterable[tuple[Path, int]]) -> None:
@@ -118,10 +112,13 @@ class MappedFileQueue:
                 try:
                     status = path.stat()
                 except OSError as error:
-                    if isinstance(error, FileNotFoundError) and not is_link(path):
+                    if is_link(path):
+                        problems.append(FileProblem("unreadable", path, str(error.strerror)))
+                    elif isinstance(error, FileNotFoundError):
                         is_whole = False
-                        continue
-                    problems.append(FileProblem("unreadable", path, str(error.strerror)))
+                    else:  # without it the queue would seem to end, or to begin, where it does not
+                        hint = "check the permissions and the disk (dmesg)"
+                        raise UnreadableError(f"cannot be looked at: {error.strerror}", file=path, hint=hint) from error
                     continue
                 if stat.S_ISDIR(status.st_mode):
                     continue

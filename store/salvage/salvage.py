@@ -19,7 +19,7 @@ from rmqctl.store.files.layout import file_name, looks_like_store
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.ownership import Ownership, ownership_of
 from rmqctl.store.files.presence import is_directory, is_file, is_link, is_there
-from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.reading import Descriptors, named
 from rmqctl.store.files.trees import give_tree
 from rmqctl.store.outputs.publish import publish
 from rmqctl.store.outputs.staging import clear_left_behind, staged_directory, staging_of

@@ -21,7 +21,7 @@ from rmqctl.store.files import io
 from rmqctl.store.journal.log import unfinished_change
 from tests import processes
 from tests.proof.proving import Case
-from tests.proof.works import CONFIG, WORKS, Bases, Told, Way, attempt, bases, content, go_on
+from tests.proof.works import CONFIG, KEEP_NOTHING, WORKS, Bases, Told, Way, attempt, bases, content, go_on
 from tests.store.journal.failing import SHORT, SINGLE_KINDS, failing
 
 _READING = ("look", "open", "read")
@@ -160,7 +160,8 @@ def _require(stores: Bases, name: str, place: Path, base: Path, told: Told, way:
     assert "Traceback" not in told.text, told
     if told.code == exit_codes.WRITE_FAILED:
         if unfinished_change(layout) is not None:
-            assert ("rmqctl recover" if name == "no-journal" else "rmqctl undo") in told.text, told
+            way_out = "rmqctl recover" if name in KEEP_NOTHING else "rmqctl undo"
+            assert way_out in told.text, told
     if told.code == exit_codes.UNREADABLE:
         assert unfinished_change(layout) is None or work.base == "interrupted", told
         if work.base != "interrupted" and not noted:

@@ -48,6 +48,7 @@ PROOFS: dict[str, Proof] = {
     "disk_errors": Proof(
         "tests.proof.disk_errors", 300, 10_000, "an error of the disk is told, loses nothing, and leaves a way out"
     ),
+    "kills": Proof("tests.proof.kills", 200, 5_000, "a kill at any change of a file loses nothing acknowledged"),
 }
 """By name, as docs/durability.md has them."""
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_CHECKPOINT_SIZE, TIMER_LOG_UNIT
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, file_name
+from rmqctl.store.files.presence import exists, is_directory, is_file
 from rmqctl.store.timer.timer_state import (
     CHECKPOINT_FILE,
     LOG_FOLDER,
@@ -40,15 +41,15 @@ def write_timer_checkpoint(path: Path, checkpoint: TimerCheckpoint) -> None:
 def remove_timer_log(layout: StoreLayout) -> None:
     """Remove wheel and log, which say the same as the messages in the timer's queue and its checkpoint."""
     wheel, log = layout.root / _WHEEL, layout.root / LOG_FOLDER
-    for path in [wheel, *(sorted(log.iterdir()) if log.is_dir() else [])]:
-        if path.is_file():
+    for path in [wheel, *(sorted(log.iterdir()) if is_directory(log) else [])]:
+        if is_file(path):
             io.remove(path)
 
 
 def has_timer_log(layout: StoreLayout) -> bool:
     """Whether a broker has left a wheel or a log."""
     log = layout.root / LOG_FOLDER
-    return (layout.root / _WHEEL).exists() or (log.is_dir() and any(log.iterdir()))
+    return exists(layout.root / _WHEEL) or (is_directory(log) and any(log.iterdir()))
 
 
 def fits(units: int, log_size: int) -> bool:
