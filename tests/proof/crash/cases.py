@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rmqctl.store.files.presence import is_directory
 from tests.proof.crash.cuts import History, cut_of, files_at, put_on_disk, told
-from tests.proof.crash.recording import recorded
+from tests.proof.crash.recording import DONE, recorded
 from tests.proof.crash.state import Kept, State, in_log
 from tests.proof.crash.workloads import WORKLOADS, Workload
 from tests.proof.proving import Case
@@ -89,7 +89,7 @@ def record(workload: Workload, folder: Path) -> Recorded:
         begins = [recording.begun]
         for step in workload.steps:
             step.run(root, recording.note)
-            recording.note("done")
+            recording.note(DONE)
             begins.append(len(recording.events) - 1)
             messages.append(_messages(root, workload))
     shutil.rmtree(folder)

@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.proof.crash.recording import NEVER, SECTOR, TOP, Data, Event, Names, Note, Recording, Synced, Time
+from tests.proof.crash.recording import DONE, NEVER, SECTOR, TOP, Data, Event, Names, Note, Recording, Synced, Time
 
 _ALL_COMBINATIONS_OF = 4
 
@@ -40,7 +40,8 @@ class Cut(NamedTuple):
 
 
 class History:
-    """A recording, and for each of its events when it was safe (the number of the event, NEVER if not at all)."""
+    """A recording, and for each of its events when it was safe (the number of the event, NEVER if not at all).
+    `promises`: moments right after a note of the work."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -49,6 +50,10 @@ class History:
             if isinstance(event, Synced):
                 flushes.setdefault(event.node, []).append((number, event.begin, event.with_time))
         self._flushes = flushes
+        told = [at + 1 for at, event in enumerate(recording.events) if isinstance(event, Note)]
+        done = [at + 1 for at, event in enumerate(recording.events) if isinstance(event, Note) and event.said == DONE]
+        # as often at the end of a step as anywhere else
+        self.promises = told + done * (len(told) // len(done)) if done else told or [len(recording.events)]
         self.safe = [
             -1 if number < recording.begun else self._safe_of(number, event)
             for number, event in enumerate(recording.events)
@@ -78,11 +83,15 @@ class History:
 def cut_of(history: History, position: int, draws: int, random: Random) -> Cut:
     """The case of this number among `draws`: they are spread over all moments, and over the ways to lose something."""
     events = history.recording.events
+    position, is_promise = _of_promises(position)
+    draws, _ = _of_promises(draws)
     moments = len(events) + 1 - history.recording.begun
     moment = position * moments // draws
     after = history.recording.begun + moment
     first = -(-moment * draws // moments)
     here = -(-(moment + 1) * draws // moments) - first
+    if is_promise:
+        after, here = random.choice(history.promises), 0
     pending = history.pending(after)
     changes = [number for number in pending if not isinstance(events[number], Time)]
     times = {number for number in pending if isinstance(events[number], Time)}
@@ -91,6 +100,12 @@ def cut_of(history: History, position: int, draws: int, random: Random) -> Cut:
         lost = {number for bit, number in enumerate(changes) if (position - first) >> bit & 1}
         return Cut(after, "combination", lost_times | lost, {}, frozenset())
     return _drawn(history, after, changes, lost_times, random)
+
+
+def _of_promises(position: int) -> tuple[int, bool]:
+    """One case in five is a cut right after something was promised, where most is to be lost by what was forgotten:
+    the position among the other ones, and whether this is one of those."""
+    return position - position // 5, position % 5 == 4
 
 
 def _drawn(history: History, after: int, changes: list[int], lost_times: frozenset[int], random: Random) -> Cut:

@@ -19,6 +19,8 @@ from tests.store.files.durable import hooked
 
 SECTOR = 512
 NEVER = 1 << 60
+DONE = "done"
+"""A note of the work: a step has returned."""
 TOP = 0
 """The number of the folder that is recorded; every file and directory below has a number, whatever it is called."""
 
@@ -94,6 +96,11 @@ class Recording:
         with self._lock:
             self._look("a note")
             self._add(Note(said))
+
+    def finish(self) -> None:
+        """Find what the last change has done."""
+        with self._lock:
+            self._look("the end")
 
     def observe(self, operation: str, path: str, _offset: int = 0, _length: int = 0) -> None:
         """For io.observer: called before every change."""
@@ -193,3 +200,4 @@ def recorded(top: Path) -> Iterator[Recording]:
     recording = Recording(top)
     with hooked(recording.observe, recording.fsync):
         yield recording
+    recording.finish()

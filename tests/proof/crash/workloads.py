@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.journal.frame import Terms, changing
+from rmqctl.store.journal.plan import CreateFile, MoveAway, Plan, WriteRange
 from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.store_files import StoreFiles
 from tests.proof.crash import appending, copying
 from tests.proof.crash.changing import AFTER, BEFORE, UNKNOWN, check_changed, check_cleaned, check_mended
 from tests.proof.crash.state import State
@@ -65,6 +68,17 @@ def _unmade(root: Path) -> None:
     shutil.rmtree(root / "index")
 
 
+def _replaced(root: Path) -> None:
+    """A queue is moved away and made anew in its place: operations of which each needs the one before it."""
+    with StoreFiles(root, CONFIG) as files, changing(files, "rebuild", Terms()) as change:
+        plan, queue = Plan(), root / "consumequeue" / "T" / "0"
+        plan.add(MoveAway(queue))
+        for path in sorted(queue.iterdir()):
+            plan.add(CreateFile(path, path.stat().st_size))
+            plan.add(WriteRange(path, 0, path.read_bytes()))
+        change.plan = plan
+
+
 def _copy(work: Callable[[Path], object], check: Callable[[State], None]) -> Workload:
     return Workload(verbs.whole, (Step(lambda root, _tell: work(root), check),))
 
@@ -110,6 +124,9 @@ WORKLOADS: dict[str, Workload] = {
     "append, put_many": _append(appending.append_many, appending.ASYNC),
     "append, put_many sync": _append(appending.append_many, appending.SYNC),
     "append, put_columns": _append(appending.append_columns, appending.ASYNC),
+    "undo, replaced": Workload(
+        verbs.whole, (Step(lambda root, _tell: _replaced(root), check_changed), _command("undo", _UNDO))
+    ),
     "resume": _of_verb("resume", UNKNOWN, AFTER),
     "truncate": _change("truncate", verbs.whole),
     "clean": _change("clean", verbs.whole, check_cleaned),
