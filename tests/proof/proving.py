@@ -38,7 +38,11 @@ class Outcome(NamedTuple):
 
 _QUICK_SHARE = 25
 
-PROOFS: dict[str, Proof] = {}
+PROOFS: dict[str, Proof] = {
+    "flipped-bytes": Proof(
+        "tests.proof.flipped_bytes", 10_000, 655_360, "check reports every changed byte that anything covers"
+    ),
+}
 """By name, as docs/durability.md has them."""
 
 
