@@ -70,6 +70,7 @@ def _search(path: Path, size: int, descriptors: Descriptors) -> Geometry | None:
     # the last entry stands at header + 4 * slots + 20 * (count - 1), its offset field 4 bytes further on
     lead = INDEX_HEADER.size + INDEX_ENTRY.size * (count - 1) + INDEX_ENTRY.offset("physical_offset")
     position = lead
+    fitting: Geometry | None = None
     while position < size:
         window = descriptors.read(path, position, _WINDOW)
         found = window.find(wanted)
@@ -78,9 +79,20 @@ def _search(path: Path, size: int, descriptors: Descriptors) -> Geometry | None:
             entries, odd = divmod(size - INDEX_HEADER.size - INDEX_SLOT.size * slots, INDEX_ENTRY.size)
             geometry = Geometry(slots, entries)
             if slots > 0 and rest == odd == 0 and fits(path, geometry, descriptors):
-                return geometry
+                if _leads_to(count - 1, path, geometry, descriptors):
+                    return geometry
+                fitting = fitting or geometry
             found = window.find(wanted, found + 1)
         if len(window) < _WINDOW:
-            return None
+            break
         position += _WINDOW - len(wanted) + 1
-    return None
+    return fitting
+
+
+def _leads_to(number: int, path: Path, geometry: Geometry, descriptors: Descriptors) -> bool:
+    """Whether the slot of the last entry leads to it. A message has several keys, so its offset stands in several
+    entries, and the one before the first is zeros, which a log that begins at 0 can have: that fits too."""
+    entry = descriptors.read(path, geometry.entry_position(number), INDEX_ENTRY.size)
+    (key_hash, *_) = INDEX_ENTRY.unpack_from(entry, 0)
+    slot = descriptors.read(path, geometry.slot_position(key_hash), INDEX_SLOT.size)
+    return bool(INDEX_SLOT.unpack_from(slot, 0)[0] == number)

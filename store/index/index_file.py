@@ -112,6 +112,11 @@ class IndexFile:
         entry = self.raw_slot(key_hash)
         return entry if 0 < entry < self.header.index_count else 0
 
+    def belongs(self, entry: IndexEntry, key_hash: int) -> bool:
+        """Whether `entry` can be in the chain of `key_hash`: a hash that shares its slot."""
+        slot = self.geometry.slot_position
+        return entry.key_hash >= 0 and slot(entry.key_hash) == slot(key_hash)
+
     def entry(self, number: int) -> IndexEntry:
         """Entry `number`; CorruptError where the file ends before it."""
         data = self._descriptors.read(self.path, self.geometry.entry_position(number), INDEX_ENTRY.size)
@@ -150,9 +155,11 @@ class IndexFile:
     def chain(self, key_hash: int) -> Iterator[IndexEntry]:
         """Entries of the slot of `key_hash`, newest first, other hashes of the slot included.
 
-        A chain must lead to ever smaller numbers; CorruptError where it does not (a cycle, a wild number).
+        A chain must lead to ever smaller numbers; CorruptError where it does not (a cycle, a wild number). Its first
+        entry may be the one that the header does not count yet: that is written last (IndexFile#putKey).
         """
-        number = self.slot(key_hash)
+        number = self.raw_slot(key_hash)
+        number = number if number <= self.header.index_count else 0
         while number > 0:
             entry = self.entry(number)
             yield entry

@@ -74,7 +74,8 @@ class ConsumeQueue:
         """Queue offset of the first unit whose message is still in the commitlog; the end if there is none.
 
         Units are in the order of the log, so a binary search finds it (ConsumeQueue#correctMinOffset, without its
-        restriction to the first file). A hole or a missing file inside the queue hides nothing before it.
+        restriction to the first file). A hole or a missing file inside the queue hides nothing before it, and units of
+        nonsense right before it are not taken for expired ones: who asks for them is told of the damage.
         """
         if self._min_offset is not None and self._min_offset[0] == commitlog_min_offset:
             return self._min_offset[1]
@@ -89,6 +90,8 @@ class ConsumeQueue:
                 low = middle + 1
             else:
                 high = unit.queue_offset
+        while low > self.first_slot and (before := self.unit(low - 1)) is not None and before.is_nonsense:
+            low -= 1
         self._min_offset = (commitlog_min_offset, low)
         return low
 

@@ -39,6 +39,12 @@ class QueueUnit(NamedTuple):
         return self.size == PLACEHOLDER_SIZE and self.physical_offset == 0
 
     @property
+    def is_nonsense(self) -> bool:
+        """Whether the slot holds what nobody writes: no message, no placeholder, and not the zeros of an empty slot."""
+        is_empty = self.physical_offset == 0 and self.size == 0
+        return not (self.is_written or self.is_placeholder or is_empty)
+
+    @property
     def end(self) -> int:
         """Physical offset behind the message."""
         return self.physical_offset + self.size

@@ -93,6 +93,8 @@ class QueueView(NamedTuple):
             return ahead
         if not unit.is_written:
             kind = "is a placeholder" if unit.is_placeholder else "was never written"
+            if unit.is_nonsense:
+                kind = "holds what no unit has"
             raise self._corrupt(unit, kind, _REBUILD)
         try:
             frame, message = frame_at(self.log, unit.physical_offset, unit.size)

@@ -125,6 +125,14 @@ def _entries(file: IndexFile, wanted: int, damaged: list[CorruptError]) -> Itera
             for entry in file.chain(wanted):
                 if entry.key_hash == wanted:
                     yield entry
+                elif not file.belongs(entry, wanted):
+                    damaged.append(
+                        CorruptError(
+                            f"index entry {entry.number} is in a chain that its hash does not belong to",
+                            file=file.path,
+                            hint=_REBUILD,
+                        )
+                    )
         except CorruptError as error:
             damaged.append(error)
 

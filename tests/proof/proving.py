@@ -49,6 +49,9 @@ PROOFS: dict[str, Proof] = {
         "tests.proof.disk_errors", 300, 10_000, "an error of the disk is told, loses nothing, and leaves a way out"
     ),
     "kills": Proof("tests.proof.kills", 200, 5_000, "a kill at any change of a file loses nothing acknowledged"),
+    "flipped-bytes": Proof(
+        "tests.proof.flipped_bytes", 10_000, 655_360, "check reports every changed byte that anything covers"
+    ),
 }
 """By name, as docs/durability.md has them."""
 

@@ -122,3 +122,16 @@ def test_repeated_offsets_all_over_the_file_end_soon(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Descriptors, "read", counting)
     assert _inferred(path) is None
     assert reads < 3 * 50_000
+
+
+def test_a_message_with_many_keys_at_the_beginning_and_the_end_of_a_log(tmp_path: Path) -> None:
+    """The offset of the last entry stands in those before it too, and zeros pass for an entry of a log that begins at
+    0: only the slot of the last entry tells them apart."""
+    geometry = Geometry(40, 200)
+    io.create_file(tmp_path / "file", geometry.file_size)
+    file = IndexFile(tmp_path / "file", geometry, Descriptors())
+    for number in range(20):
+        for key in range(3):
+            file.put((number * 31 + key) * 7_919_317 % (1 << 31), number * 500, 1_700_000_000_000 + number * 400)
+    file.close()
+    assert _inferred(tmp_path / "file") == geometry

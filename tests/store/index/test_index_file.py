@@ -160,7 +160,14 @@ def test_a_chain_that_skips_entries_is_followed(tmp_path: Path) -> None:
     assert [entry.number for entry in _broken(tmp_path, SMALL.entry_position(4) + 16, 1).chain(1)] == [4, 1]
 
 
-@pytest.mark.parametrize("slot", [5, 6, 1000, 0x7F7F7F7F, -1])
+def test_a_slot_that_is_ahead_of_the_header_leads_to_its_entry(tmp_path: Path) -> None:
+    """As between two writes of IndexFile#putKey: the header is written last."""
+    file = _broken(tmp_path, SMALL.slot_position(1), 5)
+    assert (file.raw_slot(1), file.slot(1)) == (5, 0)
+    assert [entry.number for entry in file.chain(1)] == [5]
+
+
+@pytest.mark.parametrize("slot", [6, 1000, 0x7F7F7F7F, -1])
 def test_a_wild_slot_holds_no_entry(tmp_path: Path, slot: int) -> None:
     file = _broken(tmp_path, SMALL.slot_position(1), slot)
     assert (file.raw_slot(1), file.slot(1)) == (slot, 0)

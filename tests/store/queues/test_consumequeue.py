@@ -133,7 +133,8 @@ def test_queue_without_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("minimum", [0, 1, 100, 450, 500, 600, 601, 1150, 1200, 1500, 1501, 9999])
 def test_minimum_with_holes_and_placeholders(tmp_path: Path, minimum: int) -> None:
-    """However the queue is torn, the minimum is the first unit whose message is in the log."""
+    """However the queue is torn, the minimum is the first unit whose message is in the log, or nonsense before it:
+    that may have been one as well."""
     whole = [_packed(slot * 100) for slot in range(16)]
     torn = {
         "whole": {},
@@ -146,6 +147,8 @@ def test_minimum_with_holes_and_placeholders(tmp_path: Path, minimum: int) -> No
     for what, changes in torn.items():
         units = [changes.get(slot, packed) for slot, packed in enumerate(whole)]
         left = [slot for slot in range(16) if slot not in changes and slot * 100 >= minimum]
+        while what == "wild units" and left and left[0] - 1 in changes:
+            left.insert(0, left[0] - 1)
         queue = _written(tmp_path / what, units)
         assert queue.min_offset(minimum) == (left[0] if left else 16), what
         assert queue.min_offset(minimum) == (left[0] if left else 16), what

@@ -212,3 +212,15 @@ def test_every_queue_of_every_store_can_be_read_to_its_end(name: str) -> None:
 def test_the_first_message_of_a_queue_has_the_earliest_time() -> None:
     row = _queue("clean", "%DLQ%GroupA")
     assert reader("clean").get("%DLQ%GroupA", 0, 0, limit=1).messages[0].store_timestamp == row["earliestTime"]
+
+
+def test_nonsense_in_the_first_unit_is_damage_not_an_offset_that_expired(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    path = store / "consumequeue/TopicTest/0/00000000000000000000"
+    with path.open("r+b") as file:
+        file.write(b"\x80")
+    with StoreFiles(store) as files:
+        result = StoreReader(files).get("TopicTest", 0, 0, 1)
+        assert result.min_offset == 0
+        assert [damaged.queue_offset for damaged in result.damaged] == [0]
+        assert "holds what no unit has" in result.damaged[0].error.message

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.read.key_query import END_OF_TIME, NotIndexedError
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -205,3 +207,39 @@ def test_a_cycle_in_a_chain_ends_and_is_told(golden_store: GoldenStore) -> None:
 
 def test_end_of_time_is_java_s() -> None:
     assert END_OF_TIME == 9223372036854775807
+
+
+def _broken_index(store: Path, number: int, field: str, value: bytes) -> Path:
+    """Overwrite a field of an entry in the only index file, or of its header for number -1."""
+    (path,) = (store / "index").iterdir()
+    layout = INDEX_HEADER if number < 0 else INDEX_ENTRY
+    place = 0 if number < 0 else INDEX_HEADER.size + 500 * INDEX_SLOT.size + number * INDEX_ENTRY.size
+    with path.open("r+b") as file:
+        file.seek(place + layout.offset(field))
+        file.write(value)
+    return path
+
+
+def test_an_entry_in_a_chain_of_other_hashes_is_told(golden_store: GoldenStore) -> None:
+    """Its hash is damaged: who asks for its key must not be told that there is no such message."""
+    store = golden_store("features")
+    row = next(row for row in truth("features").messages if row["phyOffset"] == 0)
+    _broken_index(store, 1, "key_hash", b"\x00\x00\x00\x07")
+    with StoreFiles(store) as files:
+        result = StoreReader(files).query(row["topic"], row["properties"]["UNIQ_KEY"])
+    assert not result.messages
+    assert ["chain that its hash does not belong to" in error.message for error in result.damaged] == [True]
+
+
+def test_the_entry_that_the_header_does_not_count_yet_is_found(golden_store: GoldenStore) -> None:
+    """A writer sets the slot before the header; between them the whole chain was not there."""
+    store = golden_store("features")
+    look = reader("features")
+    (file,) = look.files.index.files
+    last = file.entry(file.header.index_count - 1)
+    _broken_index(store, -1, "index_count", INDEX_SLOT.struct.pack(last.number))
+    wanted = look.lookup(last.physical_offset)
+    with StoreFiles(store) as files:
+        for key in index_keys(wanted):
+            found = StoreReader(files).query(wanted.topic, key)
+            assert wanted in found.messages, key
