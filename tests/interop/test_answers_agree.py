@@ -48,16 +48,20 @@ class Told:
             self._ask(real, folder)
 
     def _fill(self, real: RealBroker, folder: Path) -> None:
-        at = f"-b {real.broker} -r 4 -w 4 -p 6"
-        mqadmin(VERSION, folder, real.namesrv, *(f"updateTopic {at} -t {topic}" for topic in (PLAIN, PAY, ORDERED)))
+        # retries too: consumers look for a topic that is not there every 30 s only
+        topics = (PLAIN, PAY, ORDERED, f"%RETRY%{GROUP}")
         client = Client(real.namesrv)
-        _wait(lambda: all(client.route(topic, anew=True) is not None for topic in (PLAIN, PAY, ORDERED)))
+        for topic in topics:
+            queues = {"topic": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+            client.ask(real.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, queues)
+        _wait(lambda: all(client.route(topic, anew=True) is not None for topic in topics))
         client.close()
         lines = java(VERSION, folder, "Produce", real.namesrv, SUFFIX, str(_COUNT))
         lines += java(VERSION, folder, "Leaves", real.namesrv, PLAIN, str(_LEVEL), str(_SECONDS))
         for columns in (line.split("\t") for line in lines):
             if columns[0] == "sent":
                 self.sent.setdefault(columns[1], []).append(columns[2:])
+        assert sum(line.startswith("got\t") for line in lines) == _COUNT, lines
         ids = [line[2] for line in self.sent["sync"]]
         self.tracks: dict[tuple[str, str], str] = {}
         for line in java(VERSION, folder, "Track", real.namesrv, PLAIN, TRACKED, TAG, *ids):
