@@ -81,6 +81,8 @@ def cut_start(text: str, width: int) -> str:
 
 def padded(text: str, width: int, *, right: bool) -> str:
     """`text` filled with spaces to `width` columns, on its left if `right` (aligned), never cut."""
+    if text.isascii():
+        return text.rjust(width) if right else text.ljust(width)
     space = " " * (width - width_of(text))
     return space + text if right else text + space
 
@@ -90,14 +92,14 @@ def cell(value: Any, name: str = "", *, digits: bool = False) -> str:
     number of bytes as people say it, unless `digits` are wanted."""
     if value is None or value == "":
         return NOTHING
+    if isinstance(value, str):  # first what is asked most often
+        return visible(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         if name.endswith(SIZES) and not digits:
             return human_size(value)
         return format_time(value) if name.endswith("_timestamp") and value > 0 else str(value)
-    if isinstance(value, str):
-        return visible(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if isinstance(value, Mapping):

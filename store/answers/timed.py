@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
@@ -71,6 +72,18 @@ def timed(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterator[Delay
     yield from search.rows(row)
 
 
+def waiting_for(reader: StoreReader, is_wanted: Callable[[str], bool], on_damage: OnDamage) -> Iterator[StoredMessage]:
+    """The messages that wait in the timer for topics that are wanted, in the order of the timer's queue. Errors as of
+    `timed`; none where nobody knows what waits."""
+    queue = reader.files.queues.find(TIMER_TOPIC, 0)
+    checkpoint = _checkpoint(reader, on_damage)
+    if queue is None or checkpoint is None:
+        return
+    search = _Search(reader, queue, checkpoint, lambda _: None, on_damage)
+    search.read()
+    yield from search.messages(is_wanted)
+
+
 def _checkpoint(reader: StoreReader, on_damage: OnDamage) -> TimerCheckpoint | None:
     try:
         return read_timer_checkpoint(reader.files.layout.config)
@@ -105,6 +118,14 @@ class _Search:
         for message in sorted(on_wheel, key=lambda one: one.queue_offset):
             self._take(message.queue_offset, message)
         self._take_queue(max(self._begin, self._messages.known))
+
+    def messages(self, is_wanted: Callable[[str], bool]) -> Iterator[StoredMessage]:
+        """Those for topics that are wanted, read again."""
+        for offset in sorted(self._messages.due):
+            unit = self._queue.unit(offset) if is_wanted(self._found[offset].target.topic or "") else None
+            if unit is not None:
+                with contextlib.suppress(NotFoundError):  # removed by a cleaner while we looked
+                    yield self._view.message_of(unit)
 
     def rows(self, row: DelayLevel) -> Iterator[DelayLevel]:
         """One for each target."""

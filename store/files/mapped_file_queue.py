@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import stat
 import threading
 from bisect import bisect_right
@@ -102,15 +103,16 @@ class MappedFileQueue:
         is_whole = True
         for directory in self.directories:
             try:
-                paths = list(directory.iterdir())
+                listed = os.listdir(directory)
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
-            for path in paths:
-                name = path.name
+            folder = str(directory)
+            for name in listed:
+                path = directory / name
                 try:
-                    status = path.stat()
+                    status = os.stat(f"{folder}/{name}")
                 except OSError as error:
                     if is_link(path):
                         problems.append(FileProblem("unreadable", path, str(error.strerror)))
@@ -233,6 +235,8 @@ class MappedFileQueue:
 
     def _find(self, offset: int) -> MappedFile | None:
         files = self.files
+        if files and files[-1].start_offset <= offset < files[-1].end_offset:
+            return files[-1]  # most queues have no other
         position = bisect_right(files, offset, key=lambda file: file.start_offset) - 1
         if position < 0:
             return None

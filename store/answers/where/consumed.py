@@ -14,6 +14,7 @@ from rmqctl.store.answers.filters import KnownFilters
 from rmqctl.store.answers.groups import GROUP_FILE, GROUP_TABLE
 from rmqctl.store.answers.where.family import Family, Role, group_of_hop, role_of
 from rmqctl.store.answers.where.held_back import OVERDUE, WAITING, HeldBack
+from rmqctl.store.answers.where.popped import Popping
 from rmqctl.store.answers.where.steps import GroupVerdict, Stage, Step, Verdict, place_of, step_at
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
@@ -22,6 +23,8 @@ _MODE_FILE = "messageRequestMode.json"
 _MODE_TABLE = "messageRequestModeMap"
 
 PASSED = "passed"
+POPPED = "popped"
+IN_FLIGHT = "in-flight"
 NOT_REACHED = "not-reached"
 BLOCKED = "blocked"
 BROADCAST = " (broadcasting)"
@@ -52,7 +55,8 @@ class Consumers:
                 self._offsets.setdefault(owner.topic, {})[group] = offsets_of(queues)
         groups = _table(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
         self.configured = {str(group) for group in groups}
-        self._modes = _table(config / _MODE_FILE, _MODE_TABLE, tell, on_damage) or {}
+        modes = _table(config / _MODE_FILE, _MODE_TABLE, tell, on_damage) or {}
+        self._popping = Popping(reader, modes, self.configured, self.offset, on_damage)
         self._filters = KnownFilters(config, groups, tell, on_damage, tags)
 
     def groups_of(self, topic: str) -> list[str]:
@@ -75,19 +79,16 @@ class Consumers:
         if offset > queue_offset:
             by = counted(offset - queue_offset, "message")
             detail = f"{group}: its offset {offset} is past it, by {by}"
-            if self._takes_by_pop(group, topic):
-                detail += "; it takes by POP: what it did not acknowledge comes again as a retry"
-            return step._replace(state=PASSED, detail=detail)
+            shown = self._popping.evidence(group, topic)
+            if shown is None:
+                return step._replace(state=PASSED, detail=detail)
+            is_done, why = self._popping.said(group, topic, queue_id, queue_offset)
+            detail += f"; but the group consumes by POP ({shown}): it was handed out, {why}"
+            return step._replace(state=PASSED if is_done else POPPED if is_done is None else IN_FLIGHT, detail=detail)
         ahead = f"{counted(queue_offset - offset, 'message')} come first" if queue_offset > offset else "it is the next"
         if queue_offset - offset == 1:
             ahead = "1 message comes first"
         return step._replace(state=NOT_REACHED, detail=f"{group}: its offset {offset} is not past it, {ahead}")
-
-    def _takes_by_pop(self, group: str, topic: str) -> bool:
-        """Whether the broker was told so (setConsumeMode): its offset is what was handed out, not what is done with."""
-        by_group = self._modes.get(topic)
-        mode = by_group.get(group) if isinstance(by_group, Mapping) else None
-        return isinstance(mode, Mapping) and mode.get("mode") == "POP"
 
     def filtered(self, group: str, message: StoredMessage) -> Step | None:
         """Whether the group's filter takes the message; None where no filter is known."""
@@ -164,6 +165,9 @@ def _judged(steps: list[Step]) -> tuple[Verdict, str]:
         return Verdict.FILTERED, f"{passes} by its filter"
     if reached.state == PASSED:
         return Verdict.READ, "has read past it"
+    if reached.state in (POPPED, IN_FLIGHT):
+        known = "its acknowledgement is not known" if reached.state == POPPED else "it is in flight"
+        return Verdict.UNKNOWN, f"was given it by POP, and {known}"
     if reached.state == BLOCKED:
         return Verdict.BLOCKED, f"stands before a damaged message, {counted(reached.distance or 0, 'slot')} before it"
     if reached.state == NOT_REACHED:

@@ -7,7 +7,16 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.hosts import is_message_id, parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import counted, format_time
-from rmqctl.store.answers.where.consumed import BLOCKED, NOT_REACHED, PASSED, Consumers, group_verdict, hop_steps
+from rmqctl.store.answers.where.consumed import (
+    BLOCKED,
+    IN_FLIGHT,
+    NOT_REACHED,
+    PASSED,
+    POPPED,
+    Consumers,
+    group_verdict,
+    hop_steps,
+)
 from rmqctl.store.answers.where.family import Family, group_of_hop
 from rmqctl.store.answers.where.held_back import HeldBack
 from rmqctl.store.answers.where.places import Named, Place
@@ -171,6 +180,8 @@ def _is_expired(named: Named, min_offset: int) -> bool:
 
 def _of_lost(group: str, step: Step, state: Verdict) -> GroupVerdict:
     """What a group has made of a message that is not there any more, or damaged."""
+    if step.state in (POPPED, IN_FLIGHT):
+        return GroupVerdict(group, Verdict.UNKNOWN, "was given it by POP")
     if step.state == PASSED:
         return GroupVerdict(group, Verdict.READ, "had read past it")
     if step.state not in (NOT_REACHED, BLOCKED):

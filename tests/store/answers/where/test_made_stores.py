@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.errors import CorruptError
 from rmqctl.store import Message, MessageStore, StoreConfig
 from rmqctl.store.answers.half_topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from rmqctl.store.answers.where.steps import Stage, Verdict, Whereabouts
@@ -93,3 +94,77 @@ def test_a_retry_that_waits(tmp_path: Path) -> None:
     given = _asked(tmp_path, Message("%RETRY%g", b"x", queue_id=0, properties=waits, reconsume_times=1))
     assert given.state is Verdict.RETRYING
     assert [(step.state, step.distance) for step in steps(given, Stage.RETRY, "g")] == [("unread", 0)]
+
+
+def _popped(store: Path, *revive: Message, more: dict[str, dict[str, int]] | None = None) -> Whereabouts:
+    """Message 1 of T, which the group has before its offset of 3."""
+    sent = [Message("T", b"x", queue_id=0, properties={"UNIQ_KEY": f"u{number}"}) for number in range(3)]
+    (store / "config").mkdir()
+    table = {"offsetTable": {"T@g": {"0": 3}, **(more or {})}}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps(table), encoding="utf-8")
+    return _asked(store, *sent, *revive)
+
+
+def _handed_out(start: int, steps: list[int], **properties: str) -> Message:
+    """A checkpoint (PopMessageProcessor#buildCkMsg)."""
+    body = {"bm": 0, "bn": "b", "c": "g", "d": steps, "it": 60_000, "n": len(steps), "pt": NOW, "q": 0, "so": start}
+    body |= {"t": "T", "rp": 0, "ro": 0}
+    topic = TIMER if properties else REVIVE
+    return Message(topic, json.dumps(body).encode(), queue_id=0, properties={"TAGS": "ck", **properties})
+
+
+REVIVE = "rmq_sys_REVIVE_LOG_c"
+_ACK = Message(
+    REVIVE,
+    json.dumps({"ao": 1, "so": 0, "c": "g", "t": "T", "q": 0, "pt": NOW, "bn": "b"}).encode(),
+    queue_id=0,
+    properties={"TAGS": "ack"},
+)
+
+
+@pytest.mark.parametrize("by_timer", [False, True])
+def test_in_flight_at_a_group_that_consumes_by_pop(tmp_path: Path, by_timer: bool) -> None:
+    timed = {"TIMER_OUT_MS": str(NOW + 59_000), "REAL_TOPIC": REVIVE, "REAL_QID": "0"} if by_timer else {}
+    # the revive topic is there, if only with what is settled
+    settled = Message(REVIVE, b"{}", queue_id=0, properties={"TAGS": "other"})
+    answer = _popped(tmp_path, settled, _handed_out(0, [0, 1], **timed))
+    assert answer.state is Verdict.UNKNOWN
+    (step,) = steps(answer, Stage.GROUP)
+    assert (step.state, step.group_offset, step.distance) == ("in-flight", 3, -2)
+    assert "consumes by POP" in step.detail
+    assert "in flight until" in step.detail
+    # offset 2 was not handed out with these
+    (other,) = steps(_asked(tmp_path, key="u2"), Stage.GROUP)
+    assert (other.state, "no checkpoint that is left names it" in other.detail) == ("popped", True)
+
+
+def test_acknowledged_by_a_group_that_consumes_by_pop(tmp_path: Path) -> None:
+    answer = _popped(tmp_path, _handed_out(0, [0, 1]), _ACK)
+    assert (answer.state, steps(answer, Stage.GROUP)[0].state) == (Verdict.READ, "passed")
+    # its neighbour is in flight all the same
+    assert steps(_asked(tmp_path, key="u0"), Stage.GROUP)[0].state == "in-flight"
+
+
+def test_a_settled_checkpoint_says_nothing_of_now(tmp_path: Path) -> None:
+    answer = _popped(tmp_path, _handed_out(0, [0, 1]), more={f"{REVIVE}@CID_RMQ_SYS_REVIVE_GROUP": {"0": 1}})
+    assert (answer.state, steps(answer, Stage.GROUP)[0].state) == (Verdict.READ, "passed")
+
+
+def test_its_retry_topic_tells_a_group_that_consumes_by_pop(tmp_path: Path) -> None:
+    answer = _popped(tmp_path, Message("%RETRY%g_T", b"x", queue_id=0, properties={"UNIQ_KEY": "other"}))
+    assert answer.state is Verdict.UNKNOWN
+    (step,) = steps(answer, Stage.GROUP)
+    assert (step.state, "%RETRY%g_T" in step.detail) == ("popped", True)
+
+
+def test_a_group_of_such_a_name_does_not(tmp_path: Path) -> None:
+    _popped(tmp_path, Message("%RETRY%g_T", b"x", queue_id=0, properties={"UNIQ_KEY": "other"}))
+    table = {"subscriptionGroupTable": {"g_T": {}, "g": {}}}
+    (tmp_path / "config" / "subscriptionGroup.json").write_text(json.dumps(table), encoding="utf-8")
+    assert steps(_asked(tmp_path), Stage.GROUP)[0].state == "passed"
+
+
+def test_what_is_no_checkpoint_is_damage(tmp_path: Path) -> None:
+    broken = Message(REVIVE, b"no JSON", queue_id=0, properties={"TAGS": "ck"})
+    with pytest.raises(CorruptError, match="no checkpoint and no acknowledgement of POP"):
+        _popped(tmp_path, broken)

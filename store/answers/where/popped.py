@@ -1,0 +1,142 @@
+"""Whether a group takes its messages by POP, and what the store says of one that was handed out to it.
+
+The offset of such a group is what was handed out, not what it is done with. A broker settles most of that in its
+memory; what it writes down are checkpoints (what was handed out) and acknowledgements, in rmq_sys_REVIVE_LOG_*, to
+which the checkpoints come by way of the timer (PopBufferMergeService, PopReviveService). Those behind the offset of
+the revive group are not settled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError, UsageError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.wording import format_time
+from rmqctl.store.answers.timed import waiting_for
+from rmqctl.store.answers.where.family import RETRY_PREFIX
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.selection import OnDamage
+
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+_CHECKPOINT, _ACK, _BATCH_ACK = "ck", "ack", "bAck"
+
+ReadsNext = Callable[[str, str, int], int | None]
+"""What a group (first) reads next in a topic's queue; None where that is not kept."""
+
+
+class _Popped(NamedTuple):
+    """What was handed out at once (PopCheckPoint): queue offsets of a topic's queue, for how long, and where that is
+    written."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offsets: frozenset[int]
+    visible_again: int
+    place: str
+
+
+class Popping:
+    """All that the store says of POP, read when it is first asked for."""
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        modes: Mapping[Any, Any],
+        groups: set[str],
+        reads_next: ReadsNext,
+        on_damage: OnDamage,
+    ) -> None:
+        """`modes`: of messageRequestMode.json; `groups`: known by name."""
+        self._reader = reader
+        self._modes = modes
+        self._groups = groups
+        self._reads_next = reads_next
+        self._on_damage = on_damage
+        self._popped: list[_Popped] | None = None
+        self._acknowledged: set[tuple[str, str, int, int]] = set()
+
+    def evidence(self, group: str, topic: str) -> str | None:
+        """What in the store shows that the group takes the topic by POP; None where nothing does."""
+        by_group = self._modes.get(topic)
+        mode = by_group.get(group) if isinstance(by_group, Mapping) else None
+        if isinstance(mode, Mapping):  # the broker was told so (setConsumeMode)
+            return "messageRequestMode.json says so" if mode.get("mode") == "POP" else None
+        for separator in ("_", "+"):
+            if topic.startswith(f"{RETRY_PREFIX}{group}{separator}"):
+                return "only POP has a retry topic for each topic"
+            both = f"{group}{separator}{topic}"
+            with contextlib.suppress(UsageError, UnsupportedError):
+                # a group may bear that name
+                if both not in self._groups and self._reader.files.queues.find(RETRY_PREFIX + both, 0) is not None:
+                    return f"it has the retry topic {RETRY_PREFIX}{both}"
+        for popped in self._all():
+            if (popped.group, popped.topic) == (group, topic):
+                return f"{popped.place} is a checkpoint of it"
+        return None
+
+    def said(self, group: str, topic: str, queue_id: int, queue_offset: int) -> tuple[bool | None, str]:
+        """Whether the group has acknowledged what was handed out to it, None where that is not known, and why."""
+        every = self._all()
+        if (group, topic, queue_id, queue_offset) in self._acknowledged:
+            return True, "and an acknowledgement of it is stored"
+        for popped in every:
+            is_queue = (popped.group, popped.topic, popped.queue_id) == (group, topic, queue_id)
+            if is_queue and queue_offset in popped.offsets:
+                until = f"in flight until {format_time(popped.visible_again)}"
+                return False, f"{popped.place} says that it is {until}, and no acknowledgement is stored"
+        return None, "and no checkpoint that is left names it: acknowledged, or to come again as a retry"
+
+    def _all(self) -> list[_Popped]:
+        if self._popped is None:
+            self._popped = []
+            with contextlib.suppress(UnsupportedError):  # queues in a RocksDB
+                for message in self._unsettled():
+                    try:
+                        self._take(message)
+                    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RmqctlError):
+                        where = f"{message.topic} {message.queue_id} {message.queue_offset}"
+                        said = f"{where} is no checkpoint and no acknowledgement of POP"
+                        self._on_damage(CorruptError(said, physical_offset=message.physical_offset))
+        return self._popped
+
+    def _unsettled(self) -> Iterator[StoredMessage]:
+        queues = self._reader.files.queues.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX))
+        if not queues:
+            return
+        for queue in queues:
+            begin = queue.min_offset(self._reader.files.log.min_offset)
+            reached = self._reads_next(REVIVE_GROUP, queue.topic, queue.queue_id) or 0
+            view = self._reader.view_without_ext(queue)
+            for unit in queue.units(max(begin, reached), queue.max_offset):
+                try:
+                    yield view.message_of(unit)
+                except NotFoundError:  # removed by a cleaner while we looked
+                    continue
+                except CorruptError as error:
+                    self._on_damage(error)
+        yield from waiting_for(self._reader, lambda topic: topic.startswith(REVIVE_PREFIX), self._on_damage)
+
+    def _take(self, message: StoredMessage) -> None:
+        kind = message.properties().get(names.TAGS)
+        if kind not in (_CHECKPOINT, _ACK, _BATCH_ACK):
+            return
+        body = json.loads(message.plain_body())
+        group, topic, queue_id = str(body["c"]), str(body["t"]), int(body["q"])
+        if kind != _CHECKPOINT:
+            offsets = body["aos"] if kind == _BATCH_ACK else [body["ao"]]
+            self._acknowledged.update((group, topic, queue_id, int(offset)) for offset in offsets)
+            return
+        start, count = int(body["so"]), int(body["n"])
+        steps = body.get("d") or range(count)
+        assert self._popped is not None
+        place = f"{message.topic} {message.queue_id} {message.queue_offset}"
+        again = int(body["pt"]) + int(body["it"])
+        handed = frozenset(start + int(step) for step in steps)
+        self._popped.append(_Popped(group, topic, queue_id, handed, again, place))
