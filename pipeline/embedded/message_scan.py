@@ -17,16 +17,20 @@ import pyarrow.compute as pc
 from rmqctl.pipeline.embedded.arrow_filters import understood
 from rmqctl.pipeline.source.fitting import fitted
 from rmqctl.pipeline.source.options import SourceOptions
-from rmqctl.pipeline.source.prune import kept_splits
+from rmqctl.pipeline.source.planning import LogTask, plan_tasks, spans_of
 from rmqctl.pipeline.source.wanted import Wanted, wanted_by
-from rmqctl.pipeline.splits.splits import WHOLE_FILES, first_record, plan_splits
-from rmqctl.store.columns.batch import Int64s, MessageColumns
+from rmqctl.pipeline.splits.named import span_columns
+from rmqctl.pipeline.splits.splits import first_record
+from rmqctl.store.columns.batch import Columns, Int64s, MessageColumns
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.scan.batches import BatchMaker
-from rmqctl.store.scan.scan import LogRange, scanned
+from rmqctl.store.scan.scan import LogRange, Maker, scanned
 from rmqctl.store.scan.schema import needed
 from rmqctl.store.store_files import StoreFiles
 
+# as rmqctl.store.scan reads
+_WINDOW = 4 * 1024 * 1024
+_ROWS = 16384
 _ROW = "row"
 _CHEAPEST = "physical_offset"
 _FEWEST_THREADS, _MOST_THREADS = 2, 8
@@ -47,22 +51,42 @@ def message_batches(
     maker = _FilteringMaker(schema, names, looked_at, expression)
     groups = needed([*names, *looked_at]) | wanted.needs
     threads = max(_FEWEST_THREADS, min(_MOST_THREADS, len(os.sched_getaffinity(0))))
-    for span in _ranges(files, options, wanted):
-        yield from scanned(files.log, span, groups, wanted, maker, lambda _: None, progress, threads=threads)
+    for part in _parts(files, options, wanted):
+        if isinstance(part, LogRange):
+            yield from scanned(files.log, part, groups, wanted, maker, lambda _: None, progress, threads=threads)
+            continue
+        yield from _spanned(files, part, groups, wanted, maker)
+        if progress is not None:
+            progress(part.split.end - part.split.begin)
 
 
-def _ranges(files: StoreFiles, options: SourceOptions, wanted: Wanted) -> Iterator[LogRange]:
-    """What of the log may hold wanted messages; neighbours as one."""
-    splits = plan_splits(files, options.split_size)
-    kept = kept_splits(files.log, splits, wanted, options.clock_tolerance, clips=options.split_size != WHOLE_FILES)
-    spans: list[list[int]] = []
-    for split in kept:
-        if spans and spans[-1][1] == split.begin:
-            spans[-1][1] = split.end
+def _spanned(
+    files: StoreFiles, task: LogTask, groups: Columns, wanted: Wanted, maker: Maker
+) -> Iterator[pa.RecordBatch]:
+    """What `maker` makes of wanted messages in the spans of a task."""
+    spans = task.spans or ()
+    for record in span_columns(files, task.split, spans, columns=groups or Columns.HEAD, window=_WINDOW, rows=_ROWS):
+        if isinstance(record, MessageColumns):
+            yield from maker.batches(record.take(wanted.rows(record)))
+
+
+def _parts(files: StoreFiles, options: SourceOptions, wanted: Wanted) -> Iterator[LogRange | LogTask]:
+    """What of the log may hold wanted messages: ranges to walk, neighbours as one, and splits with spans to read."""
+    walked: LogRange | None = None
+    for task in plan_tasks(files, options, wanted):
+        split, spans = task.split, spans_of(files, task, wanted)
+        if walked is not None and spans is None and walked.end == split.begin:
+            walked = walked._replace(end=split.end)
+            continue
+        if walked is not None:
+            yield walked
+        walked = None
+        if spans is None:
+            walked = LogRange(split.begin, split.end, first_record(files, split.begin))
         else:
-            spans.append([split.begin, split.end])
-    for begin, end in spans:
-        yield LogRange(begin, end, first_record(files, begin))
+            yield LogTask(split, tuple(spans))
+    if walked is not None:
+        yield walked
 
 
 class _FilteringMaker:

@@ -16,11 +16,11 @@ from pyspark.sql.types import StructType
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.pipeline.source.options import SourceOptions, parse_options
+from rmqctl.pipeline.source.planning import plan_tasks
 from rmqctl.pipeline.source.spark_filters import comparisons
 from rmqctl.pipeline.source.spark_types import view_schema
-from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, split_size, subscribed
+from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, subscribed
 from rmqctl.pipeline.source.wanted import wanted_by
-from rmqctl.pipeline.splits.splits import WHOLE_FILES, plan_splits
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.tail import end_of_messages
@@ -103,17 +103,11 @@ class MessageReader(DataSourceReader):
         self._wanted = subscribed(options)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A task for each split that may hold something wanted."""
-        from rmqctl.pipeline.source.prune import kept_splits
-
+        """A task for each part of the log that may hold something wanted."""
         options = self._options
         with StoreFiles(Path(options.path), options.store_config()) as files:
-            begin, end = _asked_for(options, files)
-            splits = plan_splits(files, split_size(options, files.log, begin, end), begin, end)
-            kept = kept_splits(
-                files.log, splits, self._wanted, options.clock_tolerance, clips=options.split_size != WHOLE_FILES
-            )
-        return [SplitPartition(split) for split in kept] or [InputPartition(None)]
+            tasks = plan_tasks(files, options, self._wanted, *_asked_for(options, files))
+        return [SplitPartition(task) for task in tasks] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Batches of the schema."""

@@ -1,4 +1,4 @@
-"""A task over a split of the log: how large splits are, what of them is wanted, and the batches that come of one."""
+"""A task over a split of the log: what of it is wanted, and the batches that come of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from rmqctl.pipeline.source.options import SourceOptions
+from rmqctl.pipeline.source.planning import LogTask, spans_of
 from rmqctl.pipeline.source.wanted import Range, Wanted
-from rmqctl.pipeline.splits.splits import WHOLE_FILES, Split, open_split
-from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.pipeline.splits.splits import Split, open_split
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 class SplitPartition(InputPartition):
     """A task over a split of the log."""
 
-    def __init__(self, split: Split) -> None:
-        super().__init__(split)
-        self.split = split
+    def __init__(self, task: LogTask) -> None:
+        super().__init__(task)
+        self.task = task
+
+    @property
+    def split(self) -> Split:
+        """What it is about."""
+        return self.task.split
 
 
 def subscribed(options: SourceOptions) -> Wanted:
@@ -31,15 +36,6 @@ def subscribed(options: SourceOptions) -> Wanted:
     since = options.starting_timestamp
     times = Range() if since is None else Range(low=since)
     return Wanted(store_times=times, topics=options.topics, topic_pattern=options.topic_pattern)
-
-
-def split_size(options: SourceOptions, log: MappedFileQueue, begin: int | None, end: int | None) -> int:
-    """Bytes of a split of [begin, end) of the log, None for its ends: few enough for as many tasks as are wanted."""
-    if options.min_partitions is None or options.split_size == WHOLE_FILES:
-        return options.split_size
-    first = max(log.min_offset, 0) if begin is None else begin
-    length = max((log.max_offset if end is None else end) - first, 1)
-    return max(min(options.split_size, -(-length // options.min_partitions)), 1)
 
 
 def read_split(
@@ -58,6 +54,7 @@ def read_split(
         return
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     with open_split(partition.split) as files:
-        for batch in split_batches(files, partition.split, schema.names, wanted):
+        spans = spans_of(files, partition.task, wanted)
+        for batch in split_batches(files, partition.split, schema.names, wanted, spans=spans):
             yield fitted(dict(zip(batch.schema.names, batch.columns, strict=True)), arrow_schema)
         check(files)

@@ -33,7 +33,8 @@ from rmqctl.pipeline.source.history import (
     stands,
 )
 from rmqctl.pipeline.source.options import SourceOptions
-from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, split_size, subscribed
+from rmqctl.pipeline.source.planning import LogTask, split_size
+from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, subscribed
 from rmqctl.pipeline.splits.splits import Split, files_between, plan_splits
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.store_files import StoreFiles
@@ -51,7 +52,7 @@ class StreamPartition(SplitPartition):
     """A task of a micro-batch; `mark` is the last frame before the end of that, None where it need not be there."""
 
     def __init__(self, split: Split, mark: Mark | None, *, requires_all: bool) -> None:
-        super().__init__(split)
+        super().__init__(LogTask(split))
         self.mark = mark
         self.requires_all = requires_all
 

@@ -47,11 +47,26 @@ class Wanted(NamedTuple):
     topics: frozenset[str] | None = None
     places: frozenset[int] | None = None
     topic_pattern: str | None = None
+    queue_offsets: Range = Range()
+
+    @property
+    def is_about_queues(self) -> bool:
+        """Whether consume queues know more of it than the log: topics, queues or offsets in them are asked for."""
+        asks_for_topics = self.topics is not None or self.topic_pattern is not None
+        return asks_for_topics or not self.queue_ids.is_all or not self.queue_offsets.is_all
+
+    def slots(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """The queue offsets [begin, end) that may be wanted of a queue; None for none."""
+        if not self.has_topic(topic) or not self.queue_ids.low <= queue_id <= self.queue_ids.high:
+            return None
+        begin, end = max(self.queue_offsets.low, 0), min(self.queue_offsets.high, _HIGHEST - 1) + 1
+        return (begin, end) if begin < end else None
 
     @property
     def needs(self) -> Columns:
         """What `rows` needs of the walk."""
-        needs = Columns.NONE if self.store_times.is_all and self.queue_ids.is_all else Columns.HEAD
+        is_of_head = not (self.store_times.is_all and self.queue_ids.is_all and self.queue_offsets.is_all)
+        needs = Columns.HEAD if is_of_head else Columns.NONE
         return needs if self.topics is None and self.topic_pattern is None else needs | Columns.TOPIC
 
     def has_topic(self, name: str) -> bool:
@@ -75,6 +90,7 @@ class Wanted(NamedTuple):
                 (lambda: batch.physical_offset, self.physical_offsets),
                 (lambda: batch.store_timestamp, self.store_times),
                 (lambda: batch.queue_id.astype(np.int64), self.queue_ids),
+                (lambda: batch.queue_offset, self.queue_offsets),
             )
             if not wanted.is_all
         ]
@@ -108,6 +124,14 @@ class Comparison(NamedTuple):
     values: tuple[Any, ...]
 
 
+_RANGES = {
+    "physical_offset": "physical_offsets",
+    "store_timestamp": "store_times",
+    "queue_id": "queue_ids",
+    "queue_offset": "queue_offsets",
+}
+
+
 def wanted_by(comparisons: Iterable[Comparison], wanted: Wanted = _ALL) -> Wanted:
     """What comparisons that all have to hold leave over of `wanted`. What is not understood narrows nothing."""
     for one in comparisons:
@@ -127,7 +151,7 @@ def _narrowed(wanted: Wanted, one: Comparison) -> Wanted:
         return wanted if texts is None else wanted.at(_id_offsets(texts))
     if name == "physical_offset" and one.sign == "in" and all(map(_number_bounds, one.values)):
         return wanted.at(one.values)
-    field = {"physical_offset": "physical_offsets", "store_timestamp": "store_times", "queue_id": "queue_ids"}.get(name)
+    field = _RANGES.get(name)
     bounds = _bounds(one, _time_bounds if name == "store_timestamp" else _number_bounds)
     if field is None or bounds is None:
         return wanted

@@ -8,8 +8,10 @@ import pyarrow as pa
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import FrameDamage
+from rmqctl.pipeline.splits.named import span_columns
 from rmqctl.pipeline.splits.splits import Split, split_columns
 from rmqctl.store.columns.batch import Columns, MessageColumns
+from rmqctl.store.columns.spans import ByteSpan
 from rmqctl.store.commitlog.walk import Damage
 from rmqctl.store.read.key_query import damage_error
 from rmqctl.store.read.selection import changed_error
@@ -31,16 +33,22 @@ def split_batches(
     on_damage: Callable[[CorruptError], None] = lambda _: None,
     *,
     views: bool = False,
+    spans: Sequence[ByteSpan] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of the split's messages that `chooser` means, none empty, in the log's order, with columns `names` of
     `rmqctl.store.scan.schema`.
 
-    Damaged spans are told to `on_damage` and passed. `views`: see `rmqctl.store.scan.scan.Scan`.
+    Damaged spans are told to `on_damage` and passed. `views`: see `rmqctl.store.scan.scan.Scan`. `spans`: the only
+    ones to read, see `named.span_columns`; None: all is walked.
     """
     maker = BatchMaker(names, views)
     # a walk without any columns has no row numbers to choose by
     groups = needed(names) | chooser.needs or Columns.HEAD
-    for record in split_columns(files, split, columns=groups, window=_WINDOW, rows=_ROWS):
+    if spans is None:
+        records = split_columns(files, split, columns=groups, window=_WINDOW, rows=_ROWS)
+    else:
+        records = span_columns(files, split, spans, columns=groups, window=_WINDOW, rows=_ROWS)
+    for record in records:
         if isinstance(record, Damage):
             on_damage(damage_error(record))
         if not isinstance(record, MessageColumns):

@@ -53,7 +53,7 @@ class SplitEdgeError(RefusedError):
     """A record of more than LOOK_BACK bytes holds what looks like messages, at the edges of splits: use WHOLE_FILES."""
 
 
-class _Part(NamedTuple):
+class LogPart(NamedTuple):
     """The bytes [begin, end), physical offsets, of a file, or damage between files."""
 
     begin: int
@@ -72,7 +72,7 @@ def plan_splits(
     """
     edges: list[int] = []
     last = 0
-    for part in _parts(files):
+    for part in log_parts(files):
         last = max(last, part.end)
         if part.file is None:
             if not edges:
@@ -118,14 +118,14 @@ def _without_empty(files: StoreFiles, edges: list[int], starts: set[int]) -> lis
     return []
 
 
-def _parts(files: StoreFiles) -> Iterator[_Part]:
+def log_parts(files: StoreFiles) -> Iterator[LogPart]:
     """What the log consists of, in its order."""
 
-    def one_file(file: MappedFile, start: int, end: int) -> Iterator[_Part]:
-        yield _Part(file.start_offset + start, file.start_offset + end, file)
+    def one_file(file: MappedFile, start: int, end: int) -> Iterator[LogPart]:
+        yield LogPart(file.start_offset + start, file.start_offset + end, file)
 
     for item in walk_files(files.log, 0, one_file):
-        yield _Part(item.physical_offset, item.end, None) if isinstance(item, Damage) else item
+        yield LogPart(item.physical_offset, item.end, None) if isinstance(item, Damage) else item
 
 
 def open_split(split: Split) -> StoreFiles:
@@ -138,7 +138,7 @@ def open_split(split: Split) -> StoreFiles:
 
 def first_record(files: StoreFiles, offset: int) -> int:
     """Physical offset of the first record of the serial walk that starts at or behind `offset`."""
-    part = next((part for part in _parts(files) if part.begin <= offset < part.end), None)
+    part = next((part for part in log_parts(files) if part.begin <= offset < part.end), None)
     if part is None or part.begin == offset:
         return offset
     if part.file is None:
@@ -200,7 +200,7 @@ def _check_edge(files: StoreFiles, split: Split, last: MessageColumns | Blank | 
     start = int(last.physical_offset[-1]) if isinstance(last, MessageColumns) else last.physical_offset
     if last.end - start <= LOOK_BACK:
         return
-    part = next((part for part in _parts(files) if part.begin <= split.end < part.end), None)
+    part = next((part for part in log_parts(files) if part.begin <= split.end < part.end), None)
     if part is None or part.file is None or part.begin > start:
         return
     file_start = part.file.start_offset

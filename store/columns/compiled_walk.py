@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -95,13 +96,18 @@ class _Windows:
         if self._keep or len(self.buffer) < length + PADDING:
             self.buffer = np.empty(length + PADDING, np.uint8)
             self.buffer[length:] = 0
+        self.read_into(self.buffer[:length], position)
+        return self.buffer
+
+    def read_into(self, buffer: Bytes, position: int) -> None:
+        """Fill a part of a buffer. UnreadableError likewise."""
+        length = len(buffer)
         try:
-            found = os.preadv(self._descriptor, [self.buffer.data[:length]], position)
+            found = os.preadv(self._descriptor, [buffer.data], position)
         except OSError:
             found = 0
         if found < length:
-            self.buffer[found:length] = np.frombuffer(self._search.read(position + found, length - found), np.uint8)
-        return self.buffer
+            buffer[found:] = np.frombuffer(self._search.read(position + found, length - found), np.uint8)
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -135,15 +141,16 @@ class FileWalk:
         self._key_row = np.empty(entries, np.int32)
         self._state[WalkState.ROW] = self._state[WalkState.KEYS] = self._state[WalkState.PLAIN_ROWS] = 0
 
-    def records(self, begin: int, end: int) -> Iterator[ColumnRecord]:
-        """Records of the bytes [begin, end) of the file."""
+    def records(self, begin: int, end: int, first_window: int | None = None) -> Iterator[ColumnRecord]:
+        """Records of the bytes [begin, end) of the file. `first_window`: bytes to read at first, where little is
+        likely to be there."""
         request, file = self._request, self._file
         search = request.search(file, end)
         stop = end if request.limit is None else min(end, request.limit - file.start_offset)
         keep = bool(request.asked & Columns.BYTES)
         windows = _Windows(file, search, keep)
         position = reported = begin
-        length = request.window
+        length = first_window or request.window
         try:
             while position < stop:
                 if request.stopped is not None:
@@ -175,13 +182,34 @@ class FileWalk:
         finally:
             windows.close()
 
-    def _window(self, buffer: Bytes, position: int, size: int, stop: int) -> Generator[MessageColumns, None, int]:
-        """Walks one window; returns the position in the file that was reached."""
+    def spans(self, spans: Sequence[tuple[int, int]]) -> Generator[ColumnRecord, None, int]:
+        """Messages of [begin, end) each, which lie within one window, are in order and begin with a frame.
+
+        Only the spans are read. Returns the position that was reached: the end of the last span, or the first place
+        where no good message starts that ends in its span.
+        """
+        first, size = spans[0][0], spans[-1][1] - spans[0][0]
+        buffer = np.empty(size + PADDING, np.uint8)
+        buffer[size:] = 0
+        reached = first
+        with contextlib.closing(_Windows(self._file, self._request.search(self._file, spans[-1][1]), True)) as windows:
+            for begin, end in spans:
+                windows.read_into(buffer[begin - first : end - first], begin)
+                reached = yield from self._window(buffer, first, end - first, end, begin - first)
+                if reached < end:
+                    break
+        yield from self._flush(buffer)
+        return reached
+
+    def _window(
+        self, buffer: Bytes, position: int, size: int, stop: int, first: int = 0
+    ) -> Generator[MessageColumns, None, int]:
+        """Walks one window from its byte `first` on; returns the position in the file that was reached."""
         state, topics, file = self._state, self._request.topics, self._file
         state[WalkState.WINDOW], state[WalkState.LENGTH] = buffer.ctypes.data, size
         state[WalkState.STOP] = min(stop - position, size)
         state[WalkState.PHYSICAL_OFFSET] = file.start_offset + position
-        state[WalkState.POSITION] = 0
+        state[WalkState.POSITION] = first
         state[WalkState.TOPIC_HINT] = -1
         while True:
             # another thread may replace these arrays by larger ones: each call works with those it was given

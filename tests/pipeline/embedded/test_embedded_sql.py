@@ -83,7 +83,15 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], list[i
         found[-1][1].append(span.end - span.start)
         return scan.scanned(log, span, groups, chooser, maker, *rest, **options)
 
+    def watched_spans(files: Any, task: Any, groups: Any, wanted: Any, maker: Any) -> Any:
+        if not found or found[-1][0] != maker._asked.names:
+            found.append((maker._asked.names, []))
+        found[-1][1].extend(end - begin for begin, end in task.spans)
+        return spanned(files, task, groups, wanted, maker)
+
+    spanned = message_scan._spanned
     monkeypatch.setattr(message_scan, "scanned", watched)
+    monkeypatch.setattr(message_scan, "_spanned", watched_spans)
     return found
 
 
@@ -96,7 +104,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], list[i
         ("select m.tags from messages m join consumequeue q using (physical_offset) where q.size > 1",
          {"tags", "physical_offset"}, None),
         ("select size from messages where physical_offset between 100000 and 110000", {"size"}, 30_000),
-        ("select size from messages where msg_id = '7F00000100002A9F00000000000000DF'", {"size"}, 2_000),
+        ("select size from messages where msg_id = '7F00000100002A9F00000000000000DF'", {"size"}, 300),
+        ("select size from messages where topic = 'a' and queue_id = 0", {"size"}, 800_000),
         ("select size from messages where store_timestamp > timestamp'2026-11-20 23:29:36.500'", {"size"}, 1_300_000),
     ],
 )  # fmt: skip

@@ -1,0 +1,316 @@
+"""What of the log need not be read, because a consume queue names it as a message that nobody wants.
+
+No queue is believed to be whole: a message may have no unit at all. So the units of all queues are put together, those
+of the queues that are wanted as well as of all others. Each says where a frame begins and ends. What is read is the
+rest: frames that wanted queues name, and every byte that no queue names, such as messages that are not dispatched yet,
+that lost their units, or never had any (prepared and rolled back ones). A unit counts if no other one names any byte of
+its frame, and if the first and the last unit of its queue in the range lead to messages of just this topic, queue and
+queue offset: a copy of a queue's folder, what was left from before a truncation, and queues that several topics
+share (LMQ) count for nothing. Neither does a unit whose frame touches no other one that a unit names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError
+from rmqctl.formats.layouts import (
+    CONSUMEQUEUE_UNIT,
+    FRAME_HEADS,
+    MESSAGE_MAGIC_V1,
+    MESSAGE_MAGIC_V2,
+    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH_V2,
+)
+from rmqctl.pipeline.splits.splits import Split, log_parts
+from rmqctl.store.columns.batch import ColumnRecord, Columns, Flags, Int64s, MessageColumns
+from rmqctl.store.columns.compiled_walk import Request
+from rmqctl.store.columns.engine import engine
+from rmqctl.store.columns.spans import ByteSpan, span_records
+from rmqctl.store.columns.topics import TopicIds
+from rmqctl.store.columns.walk import ROWS, WINDOW
+from rmqctl.store.commitlog.walk import Damage, walk_files
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
+from rmqctl.store.read.frames import frame_at, store_time_at
+from rmqctl.store.store_files import StoreFiles
+
+SlotsOf = Callable[[str, int], ByteSpan | None]
+"""The queue offsets [begin, end) that are wanted of a topic and queue; None for none."""
+
+_UNIT = CONSUMEQUEUE_UNIT.dtype()
+_CHUNK_UNITS = 65536
+# a disk reads whole pages: less than one is not left out between two spans
+_NEAR = 4096
+# what it takes to find a place in a queue, and to see whether a unit leads to its own message
+_BYTES_A_PLACE = 1024
+# reading here and there has to save this much of a walk to be worth it
+_WORTH = 0.5
+
+
+class _Units(NamedTuple):
+    """Frames as units name them: where they begin, their bytes, and whether they are wanted."""
+
+    begins: Int64s
+    sizes: Int64s
+    wanted: Flags
+
+
+def saves_reading(files: StoreFiles, slots_of: SlotsOf, begin: int, end: int, parts: int) -> bool:
+    """Whether it takes much less to read units and what they leave over of [begin, end) than to walk it.
+
+    By the sizes of the queues: nothing is read but a few units of each. `parts`: into how many the range is cut.
+    """
+    units = wanted = queues = 0
+    for queue in _queues(files) or ():
+        first, stop = _slots_between(queue, begin, end)
+        queues += 1
+        units += stop - first
+        asked = slots_of(queue.topic, queue.queue_id)
+        if asked is not None:
+            wanted += max(0, min(stop, asked[1]) - max(first, asked[0]))
+    if not units:
+        return False
+    frame = (end - begin) / units
+    cost = units * UNIT_SIZE + wanted * frame + queues * parts * 2 * _BYTES_A_PLACE
+    return cost < _WORTH * (end - begin)
+
+
+def spans_to_read(files: StoreFiles, begin: int, end: int, slots_of: SlotsOf) -> list[ByteSpan] | None:
+    """What has to be read of [begin, end) of the log, which begins with a file, in order; None for all of it.
+
+    Where a span begins, a file does, or a frame that a unit names ends.
+    """
+    queues = _queues(files)
+    found = None if queues is None else _joined(_units_of(files.log, queues, begin, end, slots_of))
+    if found is None:
+        return None
+    passed = found.begins[~found.wanted]
+    passed_ends = passed + found.sizes[~found.wanted]
+    spans: list[ByteSpan] = []
+    parts = [part for part in log_parts(files) if part.file is not None]
+    for part in parts:
+        first, stop = max(part.begin, begin), min(part.end, end)
+        inside = (passed >= first) & (passed_ends <= stop)
+        # from the end of each frame that is passed over to the beginning of the next one
+        lefts = np.concatenate([np.array([first], np.int64), passed_ends[inside]])
+        rights = np.concatenate([passed[inside], np.array([stop], np.int64)])
+        spans += _together(zip(lefts[lefts < rights].tolist(), rights[lefts < rights].tolist(), strict=True), first)
+    # what lies behind the last of these frames in its file, such as empty space, is walked in any case
+    tails = {part.end for part in parts}
+    between = sum(stop - first for first, stop in spans if stop not in tails)
+    return spans if between < _WORTH * (between + int(found.sizes[~found.wanted].sum())) else None
+
+
+def _together(spans: Iterator[ByteSpan], first: int) -> Iterator[ByteSpan]:
+    """Near ones as one."""
+    joined: ByteSpan | None = None
+    for begin, end in spans:
+        if joined is not None and begin - joined[1] >= _NEAR:
+            yield joined
+            joined = None
+        joined = (begin if joined is None else joined[0], end)
+    if joined is not None:
+        yield joined
+
+
+def span_columns(
+    files: StoreFiles,
+    split: Split,
+    spans: Sequence[ByteSpan],
+    *,
+    columns: Columns = Columns.DISPATCH,
+    topics: TopicIds | None = None,
+    window: int = WINDOW,
+    rows: int = ROWS,
+) -> Iterator[ColumnRecord]:
+    """The records of a split that start in `spans`, physical offsets, each of one file; see `spans.span_records`.
+
+    Damage between files is passed over.
+    """
+    request = Request(files.log, TopicIds() if topics is None else topics, columns, 0, split.end, None, window, rows)
+    used = engine()
+
+    def one_file(file: MappedFile, start: int, end: int) -> Iterator[ColumnRecord]:
+        first = file.start_offset
+        inside = [
+            (begin - first, min(stop - first, end))
+            for begin, stop in spans
+            if first <= begin < first + end and begin < split.end and stop > split.begin
+        ]
+        return span_records(used, request, file, inside, end)
+
+    if not spans:
+        return
+    for record in walk_files(files.log, spans[0][0], one_file):
+        if isinstance(record, MessageColumns):
+            # a span may reach over the split's edges
+            record = _between(record, split.begin, split.end)  # noqa: PLW2901
+            if not record.rows:
+                continue
+        elif record.physical_offset >= split.end:
+            return
+        elif isinstance(record, Damage) and record.end <= split.begin:
+            continue
+        yield record
+
+
+def _between(batch: MessageColumns, begin: int, end: int) -> MessageColumns:
+    first, stop = np.searchsorted(batch.physical_offset, np.array([begin, end], np.int64)).tolist()
+    return batch if (first, stop) == (0, batch.rows) else batch.take(slice(first, stop))
+
+
+def sure_places(files: StoreFiles, places: Sequence[int]) -> tuple[list[ByteSpan], list[int]]:
+    """Frames at some of the physical offsets that a queue's unit names as well, and the places that are in doubt.
+
+    Where no good message starts, there is none for a walk either: such places are among neither.
+    """
+    sure: list[ByteSpan] = []
+    doubtful: list[int] = []
+    for place in places:
+        if store_time_at(files.log, place) is None:
+            continue  # not even a head
+        try:
+            message = frame_at(files.log, place)[1]
+        except (CorruptError, NotFoundError):
+            continue
+        unit = None
+        try:
+            queue = files.queues.find(message.topic, message.queue_id) if message.queue_id >= 0 else None
+            unit = queue.unit(message.queue_offset) if queue is not None else None
+        except RmqctlError:
+            unit = None  # in a RocksDB, or not to be read
+        if unit is not None and (unit.physical_offset, unit.size) == (place, message.total_size):
+            sure.append((place, message.end))
+        else:
+            doubtful.append(place)
+    return sure, doubtful
+
+
+def _queues(files: StoreFiles) -> list[AnyConsumeQueue] | None:
+    """All queues; None where they cannot be looked at, whatever the reason: then they say nothing."""
+    try:
+        return files.queues.all()
+    except RmqctlError:
+        return None
+
+
+def _units_of(
+    log: MappedFileQueue, queues: Sequence[AnyConsumeQueue], begin: int, end: int, slots_of: SlotsOf
+) -> Iterator[_Units]:
+    """What each queue that counts names in [begin, end)."""
+    for queue in queues:
+        try:
+            slots, begins, sizes = _written(queue, begin, end)
+        except RmqctlError:
+            continue  # what cannot be read names nothing
+        if not len(slots):
+            continue
+        ends = {(int(slots[at]), int(begins[at]), int(sizes[at])) for at in (0, -1)}
+        if not all(_is_own(log, queue, *one) for one in ends):
+            continue
+        asked = slots_of(queue.topic, queue.queue_id) or (0, 0)
+        wanted: Flags = (slots < asked[1]) & (slots >= asked[0])
+        is_in_place = isinstance(queue, ConsumeQueue) and bool(
+            (np.diff(slots) == 1).all() and (np.diff(begins) > 0).all()
+        )
+        if asked[0] < asked[1] and not is_in_place:
+            # a unit of a batch has several queue offsets, and next to a hole one may stand in the wrong slot
+            wanted[:] = True
+        yield _Units(begins, sizes, wanted)
+
+
+def _written(queue: AnyConsumeQueue, begin: int, end: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Queue offsets of the units that lead into [begin, end), where they lead to, and their sizes."""
+    if not isinstance(queue, ConsumeQueue):
+        units = [unit for unit in queue.units(0) if begin <= unit.physical_offset < end]
+        table = np.array([(one.queue_offset, one.physical_offset, one.size) for one in units], np.int64).reshape(-1, 3)
+        return table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy()
+    slot, stop = _slots_between(queue, begin, end)
+    slots, begins, sizes = [], [], []
+    while slot < stop:
+        data = queue.files.read(slot * UNIT_SIZE, min(stop - slot, _CHUNK_UNITS) * UNIT_SIZE)
+        units_here = np.frombuffer(data[: len(data) - len(data) % UNIT_SIZE], _UNIT)
+        if not len(units_here):
+            break
+        offsets, lengths = units_here["physical_offset"].astype(np.int64), units_here["size"].astype(np.int64)
+        rows = np.flatnonzero((offsets >= begin) & (offsets < end) & (lengths > 0) & (lengths < PLACEHOLDER_SIZE))
+        slots.append(slot + rows)
+        begins.append(offsets[rows])
+        sizes.append(lengths[rows])
+        slot += len(units_here)
+    if not slots:
+        return (none := np.empty(0, np.int64)), none, none
+    return np.concatenate(slots), np.concatenate(begins), np.concatenate(sizes)
+
+
+def _slots_between(queue: AnyConsumeQueue, begin: int, end: int) -> tuple[int, int]:
+    """Queue offsets [first, stop) of units that lead into [begin, end), by a binary search: units rise. Where they do
+    not, some are not found, and what they lead to is read."""
+    if not isinstance(queue, ConsumeQueue):
+        units = [unit for unit in queue.units(0) if begin <= unit.physical_offset < end]
+        return (units[0].queue_offset, units[-1].next_queue_offset) if units else (0, 0)
+    files = queue.files.files
+    if not files:
+        return 0, 0
+    low, high = queue.first_slot, files[-1].end_offset // UNIT_SIZE
+    first = _first_slot(queue, low, high, begin)
+    return first, _first_slot(queue, first, high, end)
+
+
+def _first_slot(queue: ConsumeQueue, low: int, high: int, offset: int) -> int:
+    """The first slot in [low, high) whose unit leads to physical offset `offset` or behind it, or is not written."""
+    middle = low  # nothing of most queues has expired, and a range that is asked for begins with the log
+    while low < high:
+        unit = queue.unit(middle)
+        if unit is None or (unit.size == 0 and unit.physical_offset == 0) or unit.physical_offset >= offset:
+            high = middle
+        else:
+            low = middle + 1
+        middle = (low + high) // 2
+    return low
+
+
+def _is_own(log: MappedFileQueue, queue: AnyConsumeQueue, slot: int, begin: int, size: int) -> bool:
+    """Whether a unit leads to a message of just the queue, place and size that it says. Its body is not read."""
+    head = log.read(begin, FRAME_HEADS[3].size)
+    if len(head) < FRAME_HEADS[3].size:
+        return False
+    layout = FRAME_HEADS[FRAME_HEADS[0].unpack_from(head, 0)[7] >> 4 & 3]
+    fields = dict(zip((name for name, *_ in layout.fields), layout.unpack_from(head, 0), strict=True))
+    topic = queue.topic.encode("utf-8")
+    length = TOPIC_LENGTH_V2 if fields["magic_code"] == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
+    if fields["magic_code"] not in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) or not 0 <= fields["body_length"] < size:
+        return False
+    there = tuple(fields[name] for name in ("total_size", "physical_offset", "queue_id", "queue_offset"))
+    said = log.read(begin + layout.size + fields["body_length"], length.size + len(topic))
+    return there == (size, begin, queue.queue_id, slot) and said == length.struct.pack(len(topic)) + topic
+
+
+def _joined(parts: Iterator[_Units]) -> _Units | None:
+    """All units in the order of the log, without those whose frames have bytes in common; None if there are none."""
+    found = list(parts)
+    if not found:
+        return None
+    begins, sizes, wanted = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    order = np.argsort(begins, kind="stable")
+    begins, sizes, wanted = begins[order], sizes[order], wanted[order]
+    reach = np.maximum.accumulate(begins + sizes)
+    is_apart = np.ones(len(begins), np.bool_)
+    is_apart[1:] = begins[1:] >= reach[:-1]
+    # neither does it begin in others, nor the next one in it
+    alone = is_apart.copy()
+    alone[:-1] &= is_apart[1:]
+    begins, sizes, wanted = begins[alone], sizes[alone], wanted[alone]
+    meets = begins[1:] == begins[:-1] + sizes[:-1]
+    # what neither follows another frame nor is followed by one may as well be a number that means nothing
+    sure = np.zeros(len(begins), np.bool_)
+    sure[1:] |= meets
+    sure[:-1] |= meets
+    return _Units(begins[sure], sizes[sure], wanted[sure])
