@@ -125,7 +125,7 @@ def failures(names: list[str], count: int, folder: Path) -> Iterator[str]:
         folder.mkdir()
         try:
             work(folder)
-        except Exception as error:
+        except AssertionError as error:  # anything else is no finding of the proof
             yield f"{name}: {error}"
         finally:
             shutil.rmtree(folder)
@@ -196,7 +196,8 @@ def abort_goes_before_the_last_flush(patch: Patch) -> None:
     patch.setattr(StoreWriter, "_finish", early)
 
 
-def a_closed_index_is_not_flushed(patch: Patch) -> None:
+def the_index_is_not_flushed(patch: Patch) -> None:
+    without(patch, writer, "flush_file")
     without(patch, index_file, "flush_descriptor")
 
 
@@ -242,8 +243,8 @@ _MUTANTS: dict[Callable[[Patch], None], tuple[str, int]] = {
     what_is_replaced_is_not_flushed: ("recover", 60),
     the_pool_is_flushed_before_it_is_committed: ("append, pool", 60),
     abort_goes_before_the_last_flush: ("append, async", 60),
-    a_closed_index_is_not_flushed: ("append, sync", 60),
-    operations_are_undone_in_forward_order: ("undo, replaced", 60),
+    the_index_is_not_flushed: ("append, sync", 60),
+    operations_are_undone_in_forward_order: ("move and create", 60),
     an_undo_is_not_flushed: ("undo", 60),
     a_change_is_not_flushed: ("recover", 60),
     a_journal_is_not_flushed_with_its_folder: ("recover", 60),
