@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +27,7 @@ from rmqctl.store.write.writer import StoreWriter
 from tests import quick
 from tests.proof.crash.cases import cases_of
 from tests.proof.crash.cuts import Cut, History, cut_of, files_at, left_by, put_on_disk
-from tests.proof.crash.recording import Data, Names, Recording, recorded
+from tests.proof.crash.recording import Data, Names, recorded
 from tests.proof.crash.workloads import WORKLOADS
 from tests.proof.proving import assert_proved
 
@@ -51,11 +52,17 @@ def test_a_store_through_a_map_and_a_torn_write_are_seen(tmp_path: Path) -> None
         mapped.close()
         os.close(descriptor)
     history = History(recording)
-    number = next(at for at, event in enumerate(recording.events) if isinstance(event, Data) and 0 in event.sectors and 2 in event.sectors)
+    number = next(
+        at
+        for at, event in enumerate(recording.events)
+        if isinstance(event, Data) and 0 in event.sectors and 2 in event.sectors
+    )
     assert number in history.pending(len(recording.events))
     assert files_at(history, len(recording.events)) == {"f": bytes(500) + b"x" * 600 + bytes(948)}
     assert lost(history, number) == {"f": bytes(2048)}
-    assert lost(history, torn={number: frozenset((1,))}) == {"f": bytes(500) + b"x" * 12 + bytes(512) + b"x" * 76 + bytes(948)}
+    assert lost(history, torn={number: frozenset((1,))}) == {
+        "f": bytes(500) + b"x" * 12 + bytes(512) + b"x" * 76 + bytes(948)
+    }
 
 
 def test_a_name_is_safe_once_the_flush_of_its_folder_has_returned(tmp_path: Path) -> None:
@@ -68,7 +75,9 @@ def test_a_name_is_safe_once_the_flush_of_its_folder_has_returned(tmp_path: Path
         io.flush_directory(tmp_path / "b")
         io.flush_directory(tmp_path / "a")
     history = History(recording)
-    renamed = next(at for at, event in enumerate(recording.events) if isinstance(event, Names) and at >= recording.begun)
+    renamed = next(
+        at for at, event in enumerate(recording.events) if isinstance(event, Names) and at >= recording.begun
+    )
     in_new, in_both = safe_ends(history, renamed)
     assert renamed in history.pending(in_both)
     assert renamed not in history.pending(in_both + 1)
@@ -91,8 +100,6 @@ def safe_ends(history: History, number: int) -> list[int]:
 
 
 def test_few_events_are_lost_in_every_combination(tmp_path: Path) -> None:
-    from random import Random
-
     with recorded(tmp_path) as recording:
         for name in "ab":
             io.create_file(tmp_path / name, 0)

@@ -21,7 +21,6 @@ from rmqctl.store.store_files import StoreFiles
 from tests.store.journal.commands import CONFIG
 from tests.store.write.writing import stored_messages
 
-
 Files = dict[str, bytes | None]
 """Bytes by path below a folder, None for a directory."""
 
@@ -103,7 +102,9 @@ def check_checkpoint(root: Path, expected: list[Kept], config: StoreConfig = CON
         for one in expected:
             if one.store_timestamp <= named.logics_msg_timestamp:
                 got = reader.get(one.topic, one.queue_id, one.queue_offset, 1).messages
-                assert [kept(message) for message in got] == [one], "the checkpoint names a unit that is not in its queue"
+                assert [kept(message) for message in got] == [one], (
+                    "the checkpoint names a unit that is not in its queue"
+                )
 
 
 def check_closed(root: Path, config: StoreConfig = CONFIG) -> None:

@@ -1,4 +1,4 @@
-"""What is recorded and cut: each workload with the store that it finds, its steps, and what has to hold after each cut."""
+"""What is recorded and cut: each workload, the store that it finds, its steps, and what has to hold of every cut."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rmqctl.store.journal.plan import CreateFile, MoveAway, WriteRange
 from rmqctl.store.recover.bridge.bridge import recover_bridging
 from rmqctl.store.store_files import StoreFiles
 from tests.proof.crash import appending, copying
-from tests.proof.crash.changing import AFTER, BEFORE, UNKNOWN, check_changed, check_cleaned, check_mended
+from tests.proof.crash.changing import AFTER, UNKNOWN, check_changed, check_cleaned, check_mended
 from tests.proof.crash.state import State
 from tests.store.journal import verbs
 from tests.store.journal.commands import COMMANDS, CONFIG

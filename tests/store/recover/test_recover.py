@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from rmqctl.formats.errors import RefusedError, StoreInUseError, UnsupportedError
 from rmqctl.formats.hashing import key_hash
 from rmqctl.formats.sys_flag import has_queue_slot, transaction_type
-from rmqctl.store.check.check import check
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.lock import StoreLock
@@ -244,20 +242,6 @@ def test_lost_commitlog_needs_a_decision(golden_store: GoldenStore, name: str) -
     kept = {path.name for path in (Path(report.journal) / "moved").rglob("*") if path.is_file()}
     assert "00000000000000000000" in kept
     assert not [path for path in (store / "consumequeue").rglob("*") if path.is_file()]
-
-
-def test_an_index_that_cannot_be_one_goes_with_the_lost_commitlog(golden_store: GoldenStore) -> None:
-    """A power cut may take the log's first file and all units, and leave an index whose header is zeros."""
-    store = golden_store("clean")
-    for folder in ("commitlog", "consumequeue"):
-        shutil.rmtree(store / folder)
-        (store / folder).mkdir()
-    index = next((store / "index").iterdir())
-    index.write_bytes(bytes(1000))
-    run(store)
-    assert not index.exists()
-    with StoreFiles(store) as files:
-        assert not [one.code for one in check(files) if one.severity.is_alarm]
 
 
 def test_stray_file_is_named_and_nothing_changes(golden_store: GoldenStore) -> None:
