@@ -23,6 +23,7 @@ from rmqctl.store.outputs import publish
 from rmqctl.store.queues import flush as queue_flush
 from rmqctl.store.write import writer
 from rmqctl.store.write.dispatch.queue_flush_service import QueueFlushService
+from rmqctl.store.write.opening.open_for_writing import unmark
 from rmqctl.store.write.writer import StoreWriter
 from tests import quick
 from tests.proof.crash.cases import cases_of
@@ -193,7 +194,6 @@ def the_pool_is_flushed_before_it_is_committed(patch: Patch) -> None:
 
 def abort_goes_before_the_last_flush(patch: Patch) -> None:
     finish = StoreWriter._finish
-    unmark = writer.unmark
 
     def early(self: Any) -> None:
         unmark(self._opened.files.layout)

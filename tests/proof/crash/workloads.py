@@ -43,7 +43,8 @@ def _nothing(_root: Path) -> None:
 
 
 def _append(work: Callable[[Path, Tell, StoreConfig], None], config: StoreConfig) -> Workload:
-    return Workload(_nothing, (Step(partial(work, config=config), appending.check_appended),), config)
+    step = Step(lambda root, tell: work(root, tell, config), appending.check_appended)
+    return Workload(_nothing, (step,), config)
 
 
 def _command(name: str, check: Callable[[State], None] = check_changed) -> Step:
