@@ -16,7 +16,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.presence import exists, is_directory
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues
+from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, list_queues
 
 # any one of these makes a directory a store
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint")
@@ -104,8 +104,8 @@ class StoreFiles:
         """What to say where there is no commitlog file although something of the store points into one; else None."""
         if self.log.files or self.log.problems:
             return None
-        queues = self.layout.consumequeue
-        if not (is_directory(queues) and any(queues.iterdir())) and not self.index.files:
+        # the folder of a topic alone points nowhere: a power cut may have taken the queue that it was made for
+        if not list_queues(self.layout.consumequeue) and not self.index.files:
             return None
         return f"there is no commitlog file below {self.layout.commitlog[0]}, but queues or index point into one"
 

@@ -45,13 +45,13 @@ def copy_sparsely(source: Path, target: Path, length: int, sharing: Sharing) -> 
             io.truncate(target, length)
             if not shared:
                 _copy(reading, source, writing, target, length)
-            io.flush_descriptor(writing, target)
+            io.give_to(target, of_one(status))
+            io.set_modified(target, status.st_mtime_ns)
+            io.flush_descriptor(writing, target)  # last: it brings the time to disk, too
         finally:
             os.close(writing)
     finally:
         os.close(reading)
-    io.give_to(target, of_one(status))
-    io.set_modified(target, status.st_mtime_ns)
     return shared
 
 

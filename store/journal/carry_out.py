@@ -70,9 +70,9 @@ def make_single(folder: Path, path: Path) -> None:
         io.remove(copy)
     copy_sparsely(path, copy, path.stat().st_size, Sharing.AUTO)
     io.rename(copy, path)
+    io.set_modified(path.parent, directory_time)
     io.flush_directory(path.parent)
     io.flush_directory(folder)
-    io.set_modified(path.parent, directory_time)
 
 
 def _one(folder: Path, entry: Entry, keeps: bool) -> None:

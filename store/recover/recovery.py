@@ -243,8 +243,9 @@ class Recovery:
         # with their topic folders: a broker loads an empty folder as a queue and tidies it up itself
         for topic in dict.fromkeys(queue.directory.parent for queue in queues):
             self.operations.add(MoveAway(topic))
-        for index_file in self.files.index_to_mend.files:
-            self.operations.add(MoveAway(index_file.path))
+        index = self.files.index_to_mend
+        for path in (*(file.path for file in index.files), *(path for path, _ in index.problems)):
+            self.operations.add(MoveAway(path))
         report.queues_changed = sum(bool(queue.files.files) for queue in queues)
         report.units_removed = units
         self._move_abort()

@@ -172,9 +172,9 @@ class _Snapshot:
         )
         for directory in sorted(self._directories, reverse=True):
             status = self._directories[directory]
-            io.flush_directory(directory)
             io.give_to(directory, of_one(status))
             io.set_modified(directory, status.st_mtime_ns)
+            io.flush_directory(directory)
 
     # ---- the log
 
@@ -259,8 +259,8 @@ class _Snapshot:
         if length < size:
             modified = target.stat().st_mtime_ns
             io.truncate(target, size)
-            io.flush_file(target)
             io.set_modified(target, modified)
+            io.flush_file(target)
         self._note(target, how)
         if self._progress is not None:
             self._progress(size)

@@ -171,7 +171,9 @@ def _is_somewhere(folder: Path, entry: Entry, paths: set[Path], in_place: Collec
         return True
     if entry.staged is not None and is_kept and is_same(path, here, entry.staged_items):
         return True
-    return len(here) < len(found) and is_kept and is_staged and not here
+    # a folder that was taken out may be there again, made for what a later operation puts into it, and empty as yet
+    is_theirs = len(here) < len(found) or (is_directory(path) and any(path in one.parents for one in paths))
+    return is_theirs and is_kept and is_staged and not here
 
 
 def _changed(journal: Journalled, path: Path) -> RmqctlError:

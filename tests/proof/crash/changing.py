@@ -21,7 +21,7 @@ def check_changed(state: State, *, undone: str = BEFORE, resumed: str = AFTER, d
     assert not (found and state.is_done), "a change that has returned is not finished"
     if not found:
         _check_files(state, AFTER if state.is_done or UNKNOWN in (undone, resumed) else UNKNOWN)
-    elif found[0][1]["state"] not in TO_MEND:
+    if found and found[0][1]["state"] not in TO_MEND:
         if state.random.random() < 0.5:
             undo(layout)
             outcome = undone
@@ -31,6 +31,9 @@ def check_changed(state: State, *, undone: str = BEFORE, resumed: str = AFTER, d
         assert not unfinished(layout), "an interrupted change is not over"
         if outcome:
             _check_files(state, outcome)
+    elif state.random.random() < 0.5 and undone == BEFORE and state.is_done:
+        undo(layout)
+        _check_files(state, BEFORE)
     _check_messages(state, recovered(state.root, state.config, damaged=damaged))
 
 

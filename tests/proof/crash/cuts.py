@@ -257,7 +257,9 @@ def told(history: History, cut: Cut) -> str:
         if isinstance(event, Time):
             continue
         how = "lost" if number in cut.lost else "torn" if number in cut.torn else "half"
-        lines.append(f"{how} {number} {_said(event, paths)} [{recording.told[number]}] {sorted(cut.torn.get(number, ()))}")
+        lines.append(
+            f"{how} {number} {_said(event, paths)} [{recording.told[number]}] {sorted(cut.torn.get(number, ()))}"
+        )
     return "; ".join(lines)
 
 

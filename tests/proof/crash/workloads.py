@@ -1,4 +1,4 @@
-"""What is recorded and cut: each workload with the store that it finds, its steps, and what has to hold after each cut."""
+"""What is recorded and cut: each workload, the store that it finds, its steps, and what has to hold of every cut."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.journal.frame import Terms, changing
-from rmqctl.store.journal.plan import CreateFile, MoveAway, Plan, WriteRange
+from rmqctl.store.journal.plan import CreateFile, MoveAway, WriteRange
 from rmqctl.store.recover.bridge.bridge import recover_bridging
 from rmqctl.store.store_files import StoreFiles
 from tests.proof.crash import appending, copying
-from tests.proof.crash.changing import AFTER, BEFORE, UNKNOWN, check_changed, check_cleaned, check_mended
+from tests.proof.crash.changing import AFTER, UNKNOWN, check_changed, check_cleaned, check_mended
 from tests.proof.crash.state import State
 from tests.store.journal import verbs
 from tests.store.journal.commands import COMMANDS, CONFIG
@@ -43,7 +43,8 @@ def _nothing(_root: Path) -> None:
 
 
 def _append(work: Callable[[Path, Tell, StoreConfig], None], config: StoreConfig) -> Workload:
-    return Workload(_nothing, (Step(partial(work, config=config), appending.check_appended),), config)
+    step = Step(lambda root, tell: work(root, tell, config), appending.check_appended)
+    return Workload(_nothing, (step,), config)
 
 
 def _command(name: str, check: Callable[[State], None] = check_changed) -> Step:
@@ -69,14 +70,14 @@ def _unmade(root: Path) -> None:
 
 
 def _replaced(root: Path) -> None:
-    """A queue is moved away and made anew in its place: operations of which each needs the one before it."""
+    """The index is moved away and made anew in its place: operations of which each needs the one before it."""
     with StoreFiles(root, CONFIG) as files, changing(files, "rebuild", Terms()) as change:
-        plan, queue = Plan(), root / "consumequeue" / "T" / "0"
-        plan.add(MoveAway(queue))
-        for path in sorted(queue.iterdir()):
-            plan.add(CreateFile(path, path.stat().st_size))
-            plan.add(WriteRange(path, 0, path.read_bytes()))
-        change.plan = plan
+        index = root / "index"
+        change.plan.add(MoveAway(index))
+        for path in sorted(index.iterdir()):
+            renamed = index / f"{int(path.name) + 1}"
+            change.plan.add(CreateFile(renamed, path.stat().st_size))
+            change.plan.add(WriteRange(renamed, 0, path.read_bytes()))
 
 
 def _copy(work: Callable[[Path], object], check: Callable[[State], None]) -> Workload:
@@ -124,9 +125,7 @@ WORKLOADS: dict[str, Workload] = {
     "append, put_many": _append(appending.append_many, appending.ASYNC),
     "append, put_many sync": _append(appending.append_many, appending.SYNC),
     "append, put_columns": _append(appending.append_columns, appending.ASYNC),
-    "undo, replaced": Workload(
-        verbs.whole, (Step(lambda root, _tell: _replaced(root), check_changed), _command("undo", _UNDO))
-    ),
+    "move and create": Workload(verbs.whole, (Step(lambda root, _tell: _replaced(root), check_changed),)),
     "resume": _of_verb("resume", UNKNOWN, AFTER),
     "truncate": _change("truncate", verbs.whole),
     "clean": _change("clean", verbs.whole, check_cleaned),
@@ -142,7 +141,7 @@ WORKLOADS: dict[str, Workload] = {
     "undo of truncate": _of_verb("undo of truncate", AFTER, AFTER),
     "resume of an undo": _of_verb("resume of an undo", AFTER, AFTER),
     "resume of truncate": _of_verb("resume of truncate", UNKNOWN, AFTER),
-    "log --prune": _of_verb("log --prune", BEFORE, AFTER),
+    "log --prune": _of_verb("log --prune", UNKNOWN, UNKNOWN),
     "recover --no-journal": _change("recover --no-journal", verbs.broken, check_mended),
     "rebuild --no-journal": _change("rebuild --no-journal", _unmade, check_mended),
     "repair --no-journal": _change("repair --no-journal", verbs.broken, check_mended),

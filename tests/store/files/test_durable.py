@@ -14,6 +14,7 @@ from rmqctl.store.clean import CleanOptions, clean
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.journal.forget import forget
+from rmqctl.store.journal.kept.moving import move
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.message_store import MessageStore
@@ -25,6 +26,8 @@ from rmqctl.store.repair.repair import repair
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.snapshot.snapshot import take_snapshot
 from rmqctl.store.store_files import StoreFiles
+from tests.proof.crash.cuts import History
+from tests.proof.crash.recording import Names, recorded
 from tests.store.files.crashing import CrashError
 from tests.store.files.durable import Disk, recorded_disk
 from tests.store.write.writing import SMALL, message, small, stored_messages
@@ -263,6 +266,37 @@ def test_clean(whole: Path, tmp_path: Path) -> None:
         run(root, clean, CleanOptions(pause=0, at_once=True))
         assert_safe(disk)
     assert len(list((root / "commitlog").iterdir())) == 1
+
+
+def test_the_times_of_a_snapshot(whole: Path, tmp_path: Path) -> None:
+    """They stand in its manifest, and it is no good without them."""
+    with recorded(tmp_path) as recording:
+        run(whole, take_snapshot, tmp_path / "snapshot", "test")
+    history = History(recording)
+    assert not history.pending(len(recording.events))
+
+
+def test_folders_are_on_disk_before_anything_is_moved_into_them(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with recorded(tmp_path) as recording:
+        move(tmp_path / "file", tmp_path / "new" / "er" / "file")
+    history = History(recording)
+    made, made_below, moved = (at for at, event in enumerate(recording.events) if isinstance(event, Names) and at > 1)
+    assert max(history.safe[made], history.safe[made_below]) < moved
+
+
+def test_what_an_undo_moves_back_is_there_on_disk_before_it_leaves_the_journal(root: Path) -> None:
+    """A cut in between left the file in neither place, and the undo refused to go on."""
+    run(root, recover)
+    with recorded(root.parent) as recording, StoreFiles(root, SMALL) as files:
+        undo(files.layout)
+    history, seen = History(recording), 0
+    for number, event in enumerate(recording.events):
+        if isinstance(event, Names) and len({entry.directory for entry in event.entries}) == 2:
+            there, gone = (history.safe_in(number, entry.directory) for entry in event.entries)
+            assert there < gone
+            seen += 1
+    assert seen
 
 
 def test_copies_and_outputs(whole: Path, tmp_path: Path) -> None:

@@ -166,3 +166,35 @@ def test_rebuild_moves_empty_ext_files_of_its_topics_away(golden_store: GoldenSt
         rebuild(files, index=False)
     assert not [path for path in places if path.exists()]
     assert not alarms(store)
+
+
+# ---- what a power cut leaves where the first file of the log never reached the disk
+
+
+@pytest.fixture
+def without_log(golden_store: GoldenStore) -> Path:
+    store = golden_store("clean")
+    for folder in ("commitlog", "consumequeue"):
+        shutil.rmtree(store / folder)
+        (store / folder).mkdir()
+    return store
+
+
+def alarm_codes(store: Path) -> list[str]:
+    with opened(store) as files:
+        return [one.code for one in check(files) if one.severity.is_alarm]
+
+
+def test_an_index_whose_header_is_zeros_goes(without_log: Path) -> None:
+    index = next((without_log / "index").iterdir())
+    index.write_bytes(bytes(1000))
+    recovered(without_log)
+    assert not index.exists()
+    assert not alarm_codes(without_log)
+
+
+def test_the_folder_of_a_topic_without_a_queue_points_nowhere(without_log: Path) -> None:
+    shutil.rmtree(without_log / "index")
+    (without_log / "consumequeue" / "TopicA").mkdir()
+    recovered(without_log)
+    assert not alarm_codes(without_log)

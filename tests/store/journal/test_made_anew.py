@@ -1,0 +1,40 @@
+"""A folder that is moved away and made anew by one change, interrupted while it is empty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.store.files import lock
+from rmqctl.store.journal.frame import Terms, changing
+from rmqctl.store.journal.plan import CreateFile, MoveAway
+from rmqctl.store.store_files import StoreFiles
+from tests.goldens import tree_state
+from tests.store.files.crashing import crashed, recorded
+from tests.store.journal import verbs
+from tests.store.journal.commands import COMMANDS, CONFIG
+
+
+def index_made_anew(root: Path) -> None:
+    with StoreFiles(root, CONFIG) as files, changing(files, "rebuild", Terms()) as change:
+        change.plan.add(MoveAway(root / "index"))
+        change.plan.add(CreateFile(root / "index" / "20990101000000000", 400))
+
+
+@pytest.mark.parametrize("name", ["undo", "resume"])
+def test_an_empty_folder_is_the_change_s_own(name: str, tmp_path: Path) -> None:
+    first, root = tmp_path / "first" / "s", tmp_path / "s"
+    verbs.whole(first)
+    seen = recorded(lambda: index_made_anew(first))
+    made = next(at for at, (operation, path, *_) in enumerate(seen) if (operation, path) == ("mkdir", f"{first}/index"))
+    verbs.whole(root)
+    before = tree_state(root)
+    assert crashed(lambda: index_made_anew(root), made + 2)
+    assert not list((root / "index").iterdir())
+    lock._held.clear()
+    COMMANDS[name](root)
+    if name == "undo":
+        assert tree_state(root) == before
+    else:
+        assert [path.name for path in (root / "index").iterdir()] == ["20990101000000000"]
