@@ -56,7 +56,8 @@ def salvage(
     UnreadableError, WriteFailedError, NotFoundError where no message was found; then nothing is left behind.
     """
     config = config or StoreConfig()
-    sources = find_sources(paths, config)
+    with named(paths[0] if paths else target):
+        sources = find_sources(paths, config)
     check_target(target, paths, sources)
     rows_path = target.with_name(target.name + ".lost-and-found.jsonl")
     check_target(rows_path, [], sources)

@@ -16,6 +16,7 @@ from typing import Any
 from rmqctl.store.columns.frames import frame_writer
 from rmqctl.store.files import io
 from rmqctl.store.write.bulk.bulk_kernels import bulk_kernels
+from tests.proof.mutants import MUTANTS
 from tests.proof.works import WORKS, attempt
 
 _LONGEST = 300
@@ -24,7 +25,10 @@ _LONGEST = 300
 
 def main() -> None:
     """Fork a child for each order until there are no more."""
-    frame_writer(), bulk_kernels()
+    frame_writer()
+    bulk_kernels()
+    if sys.argv[1]:
+        MUTANTS[sys.argv[1]](setattr)
     for line in sys.stdin:
         print(json.dumps(_forked(json.loads(line))), flush=True)
 
@@ -39,7 +43,7 @@ def _forked(order: dict[str, Any]) -> dict[str, Any]:
             signal.alarm(_LONGEST)
             os.write(writing, json.dumps(_worked(order)).encode())
             code = 0
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - the child ends here, whatever it was
             traceback.print_exc()
         finally:
             os._exit(code)

@@ -10,6 +10,7 @@ import json
 import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,20 +18,19 @@ from typing import Any
 
 from tests import processes
 from tests.proof.proving import Case
-from tests.proof.works import WORKS, Bases, Told, Way, bases, go_on
+from tests.proof.works import WORKS, Bases, Told, Way, bases, go_on, required
 
 _ALL = 5_000
 KILLED = -9
-_IN_MEMORY = "append-pool"
-"""What is acknowledged there may be in memory alone (docs/durability.md)."""
 
 
 class Killer:
     """A process of one thread that forks another for every work, which is killed. A context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, mutant: str = "") -> None:
+        """`mutant`: one of tests/proof/mutants.py, of which the works suffer."""
         self._process: subprocess.Popen[str] = processes.start(
-            [sys.executable, "-m", "tests.proof.killed"],
+            [sys.executable, "-m", "tests.proof.killed", mutant],
             seconds=20_000,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -73,42 +73,28 @@ def _sample(stores: Bases, killer: Killer, seed: int, count: int) -> Iterator[Ca
         share, torn = chance.random(), chance.random() < 0.4
         way: Way = chance.choice(("undo", "resume"))
         label = f"{number} {name} killed at {share:.3f}{', torn' if torn else ''}, {way}"
-        yield label, partial(_killed_at_share, stores, killer, name, share, torn, way)
+        at = 1 + int(share * changes_of(stores, killer, name))
+        yield label, partial(killed, stores, killer, name, at, torn=torn, way=way)
 
 
 def _every(stores: Bases, killer: Killer, seed: int) -> Iterator[Case]:
     for name in WORKS:
-        reached = [True]
-        at = 1
-        while reached[0]:
-            chance = random.Random(f"{seed} {name} {at}")
-            way: Way = chance.choice(("undo", "resume"))
+        for at in range(1, changes_of(stores, killer, name) + 1):
+            way: Way = random.Random(f"{seed} {name} {at}").choice(("undo", "resume"))
             for torn in (False, True):
-
-                def work(place: Path, name: str = name, at: int = at, torn: bool = torn, way: Way = way) -> None:
-                    reached[0] = killed(stores, killer, name, at, place, torn=torn, way=way)
-
-                yield f"{name} killed at change {at}{', torn' if torn else ''}, {way}", work
-            at += 1
-
-
-def _killed_at_share(
-    stores: Bases, killer: Killer, name: str, share: float, torn: bool, way: Way, place: Path
-) -> None:
-    changes = changes_of(stores, killer, name, place / "counted")
-    (place / "killed").mkdir()
-    killed(stores, killer, name, 1 + int(share * changes), place / "killed", torn=torn, way=way)
+                label = f"{name} killed at change {at}{', torn' if torn else ''}, {way}"
+                yield label, partial(killed, stores, killer, name, at, torn=torn, way=way)
 
 
 _changes: dict[str, int] = {}
 
 
-def changes_of(stores: Bases, killer: Killer, name: str, place: Path) -> int:
+def changes_of(stores: Bases, killer: Killer, name: str) -> int:
     """How many changes of files a work makes."""
     if name not in _changes:
-        place.mkdir()
-        stores.copy(WORKS[name].base, place)
-        told, _changes[name], _ = killer.kill(name, place, 0, torn=False)
+        with tempfile.TemporaryDirectory(prefix="rmqctl-counted-") as folder:
+            stores.copy(WORKS[name].base, Path(folder))
+            told, _changes[name], _ = killer.kill(name, Path(folder), 0, torn=False)
         assert told.code == 0, told
     return _changes[name]
 
@@ -119,7 +105,6 @@ def killed(stores: Bases, killer: Killer, name: str, at: int, place: Path, *, to
     base = stores.copy(work.base, place)
     told, _, noted = killer.kill(name, place, at, torn=torn)
     assert told.code in (0, KILLED), told
-    expected = {*(noted if name != _IN_MEMORY else []), *(stores.held(work.base) if work.keeps else [])}
+    expected = {*required(name, place, noted), *(stores.held(work.base) if work.keeps else [])}
     go_on(name, place, base, told, way, expected)
     return told.code == KILLED
-

@@ -1,4 +1,4 @@
-"""A disk that fails: a call of a chosen kind ends with an error, once or from then on, every other one does its work."""
+"""A disk that fails: a call of a chosen kind ends with an error, once or for good, every other one does its work."""
 
 from __future__ import annotations
 
