@@ -42,6 +42,7 @@ PROOFS: dict[str, Proof] = {
     "flipped-bytes": Proof(
         "tests.proof.flipped_bytes", 10_000, 655_360, "check reports every changed byte that anything covers"
     ),
+    "model": Proof("tests.proof.model", 200, 5000, "a store driven at random holds what a list in memory holds"),
 }
 """By name, as docs/durability.md has them."""
 
