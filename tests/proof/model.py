@@ -85,6 +85,7 @@ def _try(named: str, examples: int, steps: int, folder: Path) -> None:
         deadline=None,
         database=None,
         print_blob=False,
+        report_multiple_bugs=False,
         verbosity=Verbosity.normal,
         phases=PHASES,
         suppress_health_check=list(HealthCheck),
