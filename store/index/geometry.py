@@ -70,7 +70,6 @@ def _search(path: Path, size: int, descriptors: Descriptors) -> Geometry | None:
     # the last entry stands at header + 4 * slots + 20 * (count - 1), its offset field 4 bytes further on
     lead = INDEX_HEADER.size + INDEX_ENTRY.size * (count - 1) + INDEX_ENTRY.offset("physical_offset")
     position = lead
-    fitting: Geometry | None = None
     while position < size:
         window = descriptors.read(path, position, _WINDOW)
         found = window.find(wanted)
@@ -78,15 +77,14 @@ def _search(path: Path, size: int, descriptors: Descriptors) -> Geometry | None:
             slots, rest = divmod(position + found - lead, INDEX_SLOT.size)
             entries, odd = divmod(size - INDEX_HEADER.size - INDEX_SLOT.size * slots, INDEX_ENTRY.size)
             geometry = Geometry(slots, entries)
-            if slots > 0 and rest == odd == 0 and fits(path, geometry, descriptors):
-                if _leads_to(count - 1, path, geometry, descriptors):
-                    return geometry
-                fitting = fitting or geometry
+            fitting = slots > 0 and rest == odd == 0 and fits(path, geometry, descriptors)
+            if fitting and _leads_to(count - 1, path, geometry, descriptors):
+                return geometry
             found = window.find(wanted, found + 1)
         if len(window) < _WINDOW:
-            break
+            return None
         position += _WINDOW - len(wanted) + 1
-    return fitting
+    return None
 
 
 def _leads_to(number: int, path: Path, geometry: Geometry, descriptors: Descriptors) -> bool:

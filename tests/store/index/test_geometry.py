@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.geometry import fits, infer_geometry
@@ -135,3 +136,8 @@ def test_a_message_with_many_keys_at_the_beginning_and_the_end_of_a_log(tmp_path
             file.put((number * 31 + key) * 7_919_317 % (1 << 31), number * 500, 1_700_000_000_000 + number * 400)
     file.close()
     assert _inferred(tmp_path / "file") == geometry
+    with (tmp_path / "file").open("r+b") as damaged:
+        damaged.seek(geometry.entry_position(60) + INDEX_ENTRY.offset("physical_offset"))
+        damaged.write(b"\x08")
+    # that of its neighbour, which has the same message, is no answer
+    assert _inferred(tmp_path / "file") is None

@@ -1,0 +1,52 @@
+"""Whatever is read, nothing but an error of ours comes out; and that this can fail."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from rmqctl.formats.errors import UsageError
+from rmqctl.messages.message_source import message_source
+from rmqctl.network.remoting import command
+from tests.proof.fuzz import READERS, cases
+from tests.proof.proving import assert_proved, prove
+
+
+def test_nothing_but_an_error_of_ours_comes_out(tmp_path: Path) -> None:
+    assert_proved("fuzz", tmp_path)
+
+
+def test_every_reader_has_its_turn() -> None:
+    assert {name.rpartition("-")[0] for name, _ in cases(1, 100)} == set(READERS)
+
+
+def test_it_fails_where_an_error_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trusting(header: bytes, position: int, length: int, _: str) -> tuple[str, int]:
+        return header[position : position + length].decode("ascii"), position + length
+
+    def careless(header: bytes, body: bytes) -> command.RemotingCommand:
+        return command.RemotingCommand(code=int(header[:1]), body=body)
+
+    monkeypatch.setattr(command, "_binary_text", trusting)
+    monkeypatch.setattr(command, "_from_json", careless)
+    outcome = prove("fuzz", 100, 1, tmp_path)
+    assert outcome.failures
+    assert all(failure.startswith("wire-") for failure in outcome.failures)
+    assert "python -m tests.proof fuzz --seed 1 --count 100 --only 'wire-" in outcome.failures[0]
+
+
+def test_an_arrow_file_with_wild_offsets_is_refused() -> None:
+    """Arrow believes the offsets of a file: it would end the process by reading far outside of it."""
+    table = pa.table({"topic": ["T"] * 3, "body": [b"body"] * 3})
+    written = io.BytesIO()
+    with pa.ipc.new_file(written, table.schema) as writer:
+        writer.write_table(table)
+    sound = b"".join(number.to_bytes(4, "little") for number in (0, 4, 8, 12))
+    data = written.getvalue()
+    assert sound in data
+    wild = data.replace(sound, sound[:8] + (0x7FFFFFF0).to_bytes(4, "little") + sound[12:])
+    with message_source(io.BytesIO(wild), once=False, unique_keys=False) as source, pytest.raises(UsageError):
+        list(source.pieces(as_stored=False))
