@@ -52,7 +52,8 @@ class Told:
         topics = (PLAIN, PAY, ORDERED, f"%RETRY%{GROUP}")
         client = Client(real.namesrv)
         for topic in topics:
-            queues = {"topic": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+            queues = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+            queues |= {"topic": topic, "defaultTopic": "TBW102", "topicSysFlag": 0, "order": False}
             client.ask(real.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, queues)
         _wait(lambda: all(client.route(topic, anew=True) is not None for topic in topics))
         client.close()
