@@ -16,7 +16,7 @@ NARROWEST_PATH = 46
 # A piped cell that is wider than this is printed whole, but the other rows are not padded to it.
 WIDEST_PIPED = 64
 _PATHS = ("path", "file")
-_WHOLE = ("id",)
+_WHOLE = ("id", "state", "effect")
 IDENTITY = frozenset(
     "topic queue_id queue_offset offset physical_offset group id code path file kind part level store".split()
 )
@@ -114,7 +114,7 @@ def leaving_order(names: Sequence[str], droppable: Sequence[str]) -> list[str]:
 
 
 def _may_cut(column: Column) -> bool:
-    """Numbers and times are no use in part, and an id is there to be copied."""
+    """Numbers, times and words for a state are no use in part, and an id is there to be copied."""
     return not column.right and not column.name.endswith("_timestamp") and column.name not in _WHOLE
 
 

@@ -90,7 +90,7 @@ def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int, on_damage: 
 
 def _due(reader: StoreReader, queue: AnyConsumeQueue, row: DelayLevel, first: int, on_damage: OnDamage) -> DelayLevel:
     """`row` with what is due first. The due time stands in the queue itself, in place of a tags code."""
-    unit, last = queue.unit(first), queue.unit(row.max_offset - 1)
+    unit, last = queue.unit(first), queue.unit(queue.max_offset - 1)
     if unit is not None and unit.is_written:
         row = row._replace(first_due_timestamp=unit.tags_code)
     if last is not None and last.is_written:

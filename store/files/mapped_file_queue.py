@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import stat
 import threading
 from bisect import bisect_right
@@ -103,16 +102,15 @@ class MappedFileQueue:
         is_whole = True
         for directory in self.directories:
             try:
-                listed = os.listdir(directory)
+                paths = list(directory.iterdir())
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
-            folder = str(directory)
-            for name in listed:
-                path = directory / name
+            for path in paths:
+                name = path.name
                 try:
-                    status = os.stat(f"{folder}/{name}")
+                    status = path.stat()
                 except OSError as error:
                     if is_link(path):
                         problems.append(FileProblem("unreadable", path, str(error.strerror)))
@@ -235,8 +233,6 @@ class MappedFileQueue:
 
     def _find(self, offset: int) -> MappedFile | None:
         files = self.files
-        if files and files[-1].start_offset <= offset < files[-1].end_offset:
-            return files[-1]  # most queues have no other
         position = bisect_right(files, offset, key=lambda file: file.start_offset) - 1
         if position < 0:
             return None

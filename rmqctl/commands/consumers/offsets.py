@@ -33,7 +33,7 @@ _SHOWN = (
 )
 _SHOWN_DROPPABLE = ("kind", "min_offset", "detail")
 _PROBLEMS = ("weight", "problem", "file", "group", "topic", "queue_id", "found", "expected", "detail")
-_PROBLEMS_DROPPABLE = ("file", "expected")
+_PROBLEMS_DROPPABLE = ("expected", "found", "queue_id")
 _CHANGES = "rmqctl.commands.consumers.offsets_change"
 _VERBS = {
     "show": Verb("rmqctl.commands.consumers.offsets:show", "look", "What is kept, beside its backup."),

@@ -159,7 +159,7 @@ def test_its_retry_topic_tells_a_group_that_consumes_by_pop(tmp_path: Path) -> N
 
 def test_a_group_of_such_a_name_does_not(tmp_path: Path) -> None:
     _popped(tmp_path, Message("%RETRY%g_T", b"x", queue_id=0, properties={"UNIQ_KEY": "other"}))
-    table = {"subscriptionGroupTable": {"g_T": {}, "g": {}}}
+    table: dict[str, dict[str, dict[str, object]]] = {"subscriptionGroupTable": {"g_T": {}, "g": {}}}
     (tmp_path / "config" / "subscriptionGroup.json").write_text(json.dumps(table), encoding="utf-8")
     assert steps(_asked(tmp_path), Stage.GROUP)[0].state == "passed"
 
