@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.pipeline.splits.splits import Split, open_split, split_columns
+from rmqctl.pipeline.splits.splits import Split, split_columns
 from rmqctl.store.check.index.compare import IndexTally
 from rmqctl.store.check.index.index import IndexCheck
 from rmqctl.store.check.index.index_files import FileSurvey, IndexSurvey, survey_file
@@ -25,6 +25,7 @@ from rmqctl.store.check.queues.tally import QueuesTally
 from rmqctl.store.columns.batch import Flags, Int64s
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry, IndexFile
+from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, RunRecord
 
 
@@ -97,21 +98,20 @@ def survey_one(item: IndexFileItem) -> FileSurvey:
         descriptors.close()
 
 
-def check_split(order: CheckOrder, split: Split) -> Checked:
-    """Walk a split with every checksum, and compare its messages."""
-    with open_split(split) as files:
-        digest = Digest(split.config.delay_levels(), queues=order.with_queues, keys=order.survey is not None)
-        columns = digest.columns | Look(order.is_full).columns
-        found = walked(digest, order.is_full, split_columns(files, split, columns=columns, topics=digest.topics))
-        records: list[RunRecord] = []
-        for record in found.records:
-            if isinstance(record, Run):
-                queues = QueueCheck(files) if order.with_queues else None
-                index = IndexCheck(files, order.survey) if order.survey is not None else None
-                records.append(_tallied(record, queues, index, found.look.jumps.first))
-            else:
-                records.append(record)
-        return Checked(records, found.look, list(digest.topics.names))
+def check_split(order: CheckOrder, files: StoreFiles, split: Split) -> Checked:
+    """Walk a split of a store with every checksum, and compare its messages."""
+    digest = Digest(split.config.delay_levels(), queues=order.with_queues, keys=order.survey is not None)
+    columns = digest.columns | Look(order.is_full).columns
+    found = walked(digest, order.is_full, split_columns(files, split, columns=columns, topics=digest.topics))
+    records: list[RunRecord] = []
+    for record in found.records:
+        if isinstance(record, Run):
+            queues = QueueCheck(files) if order.with_queues else None
+            index = IndexCheck(files, order.survey) if order.survey is not None else None
+            records.append(_tallied(record, queues, index, found.look.jumps.first))
+        else:
+            records.append(record)
+    return Checked(records, found.look, list(digest.topics.names))
 
 
 def _tallied(run: Run, queues: QueueCheck | None, index: IndexCheck | None, jumps: list[int]) -> TalliedRun:

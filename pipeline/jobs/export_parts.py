@@ -13,7 +13,7 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.pipeline.engine.scratch import attempt
 from rmqctl.pipeline.engine.shuffle import ShuffleReader, ShuffleWriter, bucket_of
 from rmqctl.pipeline.splits.split_scan import split_batches
-from rmqctl.pipeline.splits.splits import Split, open_split
+from rmqctl.pipeline.splits.splits import Split
 from rmqctl.store.export.partitions import Partition, partitioned
 from rmqctl.store.export.writers import Compression, InlineBlocks, IpcWriter, ParquetWriter, TableWriter, only
 from rmqctl.store.files.reading import Descriptors
@@ -21,6 +21,7 @@ from rmqctl.store.outputs.outputs import OutputFile
 from rmqctl.store.read.choose_rows import RowChooser
 from rmqctl.store.read.message_filter import Criteria
 from rmqctl.store.scan.schema import arrow_schema
+from rmqctl.store.store_files import StoreFiles
 
 # In memory: from this many bytes of one split on a partition gets a file of its own; smaller ones are put together
 # into files of about COMPACTED.
@@ -94,36 +95,34 @@ class _File:
         self._output.abandon()
 
 
-def export_split(order: ExportOrder, split: Split) -> SplitExport:
+def export_split(order: ExportOrder, files: StoreFiles, split: Split) -> SplitExport:
     """Task: the messages of a split as one file."""
     views = order.is_parquet and order.criteria.matches_all
     damages: list[CorruptError] = []
     file: _File | None = None
     chooser = RowChooser(order.criteria, split.begin)
-    with open_split(split) as files:
-        try:
-            for batch in split_batches(files, split, order.columns, chooser, damages.append, views=views):
-                file = file or _File(order, "split", order.schema(views))
-                file.write(batch)
-            if file is None:
-                return SplitExport(0, damages)
-            return SplitExport(file.rows, damages, file.finish(""))
-        finally:
-            if file is not None:
-                file.abandon()
+    try:
+        for batch in split_batches(files, split, order.columns, chooser, damages.append, views=views):
+            file = file or _File(order, "split", order.schema(views))
+            file.write(batch)
+        if file is None:
+            return SplitExport(0, damages)
+        return SplitExport(file.rows, damages, file.finish(""))
+    finally:
+        if file is not None:
+            file.abandon()
 
 
-def sort_split(order: ExportOrder, split: Split) -> SplitExport:
+def sort_split(order: ExportOrder, files: StoreFiles, split: Split) -> SplitExport:
     """Task: the messages of a split by topic and day, put aside for `compact`."""
     names = [*order.columns, *(name for name in _NEEDED if name not in order.columns)]
     damages: list[CorruptError] = []
     sorting = _Sorting(order)
     chooser = RowChooser(order.criteria, split.begin)
     try:
-        with open_split(split) as files:
-            for batch in split_batches(files, split, names, chooser, damages.append):
-                for partition, rows in partitioned(batch):
-                    sorting.add(partition, of_one_topic(only(rows, order.columns), partition.topic))
+        for batch in split_batches(files, split, names, chooser, damages.append):
+            for partition, rows in partitioned(batch):
+                sorting.add(partition, of_one_topic(only(rows, order.columns), partition.topic))
         return SplitExport(sorting.rows, damages, aside=sorting.finish())
     finally:
         sorting.close()

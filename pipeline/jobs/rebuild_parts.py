@@ -15,7 +15,7 @@ import numpy as np
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.pipeline.engine.scratch import attempt
 from rmqctl.pipeline.engine.shuffle import ShuffleReader, ShuffleWriter, bucket_of
-from rmqctl.pipeline.splits.splits import Split, open_split, split_runs
+from rmqctl.pipeline.splits.splits import Split, split_runs
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import topic_directory
@@ -27,6 +27,7 @@ from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.recover.mend.index_build import IndexBuilder
 from rmqctl.store.recover.mend.queue_writer import QueueWriter
+from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
 from rmqctl.store.survey.run_units import UNIT
 
@@ -97,28 +98,27 @@ class KeyRange(NamedTuple):
     end: int
 
 
-def imply(order: RebuildOrder, split: Split) -> Implied:
-    """Task: walk a split and put aside what its messages imply."""
+def imply(order: RebuildOrder, files: StoreFiles, split: Split) -> Implied:
+    """Task: walk a split of a store and put aside what its messages imply."""
     digest = Digest(order.delay_levels, queues=order.with_queues, keys=order.with_index)
     records: list[Passed | Blank | Empty | Damage] = []
     unplaceable = keys = 0
     runs: list[Run] = []
-    with open_split(split) as files:
-        aside = _Aside(order)
-        try:
-            for record in split_runs(files, split, digest):
-                if not isinstance(record, Run):
-                    records.append(record)
-                    continue
-                records.append(Passed(*(getattr(record, name) for name in Passed._fields)))
-                unplaceable += record.unplaceable
-                keys += len(record.key_hashes)
-                runs.append(record)
-                if order.with_queues:
-                    route(record, files.log, order.delay_levels, aside)
-            return Implied(records, unplaceable, keys, aside.finish(runs))
-        finally:
-            aside.close()
+    aside = _Aside(order)
+    try:
+        for record in split_runs(files, split, digest):
+            if not isinstance(record, Run):
+                records.append(record)
+                continue
+            records.append(Passed(*(getattr(record, name) for name in Passed._fields)))
+            unplaceable += record.unplaceable
+            keys += len(record.key_hashes)
+            runs.append(record)
+            if order.with_queues:
+                route(record, files.log, order.delay_levels, aside)
+        return Implied(records, unplaceable, keys, aside.finish(runs))
+    finally:
+        aside.close()
 
 
 class _Aside:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from rmqctl.pipeline.engine.engine import Engine
-from rmqctl.pipeline.splits.splits import SPLIT_SIZE, WHOLE_FILES, Split, SplitEdgeError, plan_splits
+from rmqctl.pipeline.splits.splits import (
+    SPLIT_SIZE,
+    WHOLE_FILES,
+    Split,
+    SplitEdgeError,
+    open_split,
+    plan_splits,
+    take_split,
+)
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.store_files import StoreFiles
 
@@ -16,7 +26,7 @@ Result = TypeVar("Result")
 def run_over_splits(
     engine: Engine,
     name: str,
-    task: Callable[[Split], Result],
+    task: Callable[[StoreFiles, Split], Result],
     files: StoreFiles,
     *,
     split_size: int = SPLIT_SIZE,
@@ -24,18 +34,60 @@ def run_over_splits(
     end: int | None = None,
     progress: Progress | None = None,
 ) -> list[Result]:
-    """`task` of each split of the log, or of [begin, end) of it; the results in the log's order.
+    """`task` of each split of the log, or of [begin, end) of it, with its store opened; the results in the log's order.
 
-    See Engine.run, plan_splits and `whole_files_at_need`. `progress` is told bytes of the log, as well as they are
+    See `run_bundles`, plan_splits and `whole_files_at_need`. `progress` is told bytes of the log, as well as they are
     known.
     """
 
     def work(size: int, told: Progress | None) -> list[Result]:
-        splits = plan_splits(files, size, begin, end)
-        total = sum(split.end - split.begin for split in splits)
-        return engine.run(name, task, splits, on_done_telling(told, total, len(splits)))
+        return run_bundles(engine, name, task, plan_splits(files, size, begin, end), size, told)
 
     return whole_files_at_need(split_size, work, progress)
+
+
+def run_bundles(
+    engine: Engine,
+    name: str,
+    task: Callable[[StoreFiles, Split], Result],
+    splits: Sequence[Split],
+    size: int,
+    progress: Progress | None = None,
+) -> list[Result]:
+    """`task` of each split; the results in the order of the splits, which is the log's.
+
+    Small files have small splits: neighbours of `size` bytes together are one item of the engine, for which the store
+    is opened once. See Engine.run.
+    """
+    bundles = list(bundled(splits, size))
+    total = sum(split.end - split.begin for split in splits)
+    told = on_done_telling(progress, total, len(bundles))
+    return list(chain.from_iterable(engine.run(name, partial(_each, task), bundles, told)))
+
+
+def bundled(splits: Sequence[Split], size: int) -> Iterator[tuple[Split, ...]]:
+    """Neighbours together, of at most `size` bytes unless one alone has more."""
+    bundle: list[Split] = []
+    held = 0
+    for split in splits:
+        length = split.end - split.begin
+        if bundle and held + length > size:
+            yield tuple(bundle)
+            bundle, held = [], 0
+        bundle.append(split)
+        held += length
+    if bundle:
+        yield tuple(bundle)
+
+
+def _each(task: Callable[[StoreFiles, Split], Result], bundle: Sequence[Split]) -> list[Result]:
+    """Task: `task` of some splits of one store. Queues and index are opened once, of the log what each split needs."""
+    with open_split(bundle[0]) as files:
+        results = []
+        for split in bundle:
+            take_split(files, split)
+            results.append(task(files, split))
+        return results
 
 
 def whole_files_at_need(

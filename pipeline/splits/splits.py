@@ -131,9 +131,14 @@ def log_parts(files: StoreFiles) -> Iterator[LogPart]:
 def open_split(split: Split) -> StoreFiles:
     """The store of a split, opened for reading; close it. NotAStoreError where this machine does not see it."""
     files = StoreFiles(Path(split.store), split.config)
+    take_split(files, split)
+    return files
+
+
+def take_split(files: StoreFiles, split: Split) -> None:
+    """Have of the log of an opened store what the split names, instead of what was had or would be listed."""
     if split.files:
         files.take_log([(Path(path), size) for path, size in split.files], split.file_size)
-    return files
 
 
 def first_record(files: StoreFiles, offset: int) -> int:

@@ -17,7 +17,7 @@ from rmqctl.pipeline.jobs.stats.clock import Clock, clock_of, joined_clocks, jum
 from rmqctl.pipeline.jobs.stats.duplicates import Duplicates, KeyCollector, find_duplicates
 from rmqctl.pipeline.jobs.stats.groups import DIMENSIONS, GroupCounter, GroupKey, GroupNumbers, add_groups
 from rmqctl.pipeline.jobs.stats.offsets import OffsetCollector, OffsetSet, merged
-from rmqctl.pipeline.splits.over_splits import on_done_telling, whole_files_at_need
+from rmqctl.pipeline.splits.over_splits import on_done_telling, run_bundles, whole_files_at_need
 from rmqctl.pipeline.splits.splits import SPLIT_SIZE, Split, open_split, plan_splits, split_columns
 from rmqctl.store.columns.batch import Columns, Int64s, MessageColumns, NeedsPlain
 from rmqctl.store.columns.topics import TopicIds
@@ -115,25 +115,28 @@ def stats(
             raise UsageError(f"nothing is counted by {name!r}", hint=f"choose from {', '.join(DIMENSIONS)}")
 
     def work(size: int, told: Progress | None) -> Stats:
-        return _over(engine, plan_splits(files, size), request, told)
+        return _over(engine, plan_splits(files, size), size, request, told)
 
     return whole_files_at_need(split_size, work, progress)
 
 
-def _over(engine: Engine, splits: Sequence[Split], request: StatsRequest, progress: Progress | None) -> Stats:
+def _over(
+    engine: Engine, splits: Sequence[Split], split_size: int, request: StatsRequest, progress: Progress | None
+) -> Stats:
     """The statistics of all splits, which are in the order of the log."""
     total = Stats()
     size = sum(split.end - split.begin for split in splits)
-    on_done = on_done_telling(progress, size, len(splits))
     if request.duplicates:
         partitions = max(1, -(-size // PARTITION_BYTES))
         task = functools.partial(split_stats, request, partitions)
+        on_done = on_done_telling(progress, size, len(splits))
         parts, found = exchange(engine, "stats", task, splits, partitions, find_duplicates, on_done)
         total.duplicates = Duplicates()
         for one in found:
             total.duplicates.add(one)
     else:
-        parts = [part for part, _ in engine.run("stats", functools.partial(split_stats, request, 0), splits, on_done)]
+        task_of_files = functools.partial(_stats_of, request)
+        parts = run_bundles(engine, "stats", task_of_files, splits, split_size, progress)
     for part in parts:
         total.add(part)
     return total
@@ -142,13 +145,22 @@ def _over(engine: Engine, splits: Sequence[Split], request: StatsRequest, progre
 def split_stats(request: StatsRequest, partitions: int, split: Split) -> tuple[Stats, list[bytes]]:
     """The statistics of one split, and its unique keys for each partition; without keys for no partitions."""
     with open_split(split) as files:
-        counter = _SplitCounter(request, split, bool(partitions))
-        for record in split_columns(files, split, columns=_COLUMNS, topics=counter.topics):
-            if isinstance(record, MessageColumns):
-                counter.add(record)
-            elif isinstance(record, Damage):
-                counter.damaged.append(record)
-    return counter.finish(partitions)
+        return _counted(request, files, split, bool(partitions)).finish(partitions)
+
+
+def _stats_of(request: StatsRequest, files: StoreFiles, split: Split) -> Stats:
+    """Task: the statistics of one split of a store."""
+    return _counted(request, files, split, False).finish(0)[0]
+
+
+def _counted(request: StatsRequest, files: StoreFiles, split: Split, with_keys: bool) -> _SplitCounter:
+    counter = _SplitCounter(request, split, with_keys)
+    for record in split_columns(files, split, columns=_COLUMNS, topics=counter.topics):
+        if isinstance(record, MessageColumns):
+            counter.add(record)
+        elif isinstance(record, Damage):
+            counter.damaged.append(record)
+    return counter
 
 
 class _SplitCounter:

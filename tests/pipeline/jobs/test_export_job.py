@@ -15,6 +15,7 @@ from rmqctl.pipeline.engine.engine import LocalEngine
 from rmqctl.pipeline.jobs import export_parts
 from rmqctl.pipeline.jobs.export import SUCCESS, export_with
 from rmqctl.pipeline.jobs.export_parts import export_split
+from rmqctl.pipeline.splits.over_splits import run_bundles
 from rmqctl.pipeline.splits.splits import SplitEdgeError, plan_splits
 from rmqctl.store.commitlog.resync import LOOK_BACK
 from rmqctl.store.export.partitions import DAY
@@ -182,10 +183,9 @@ def test_a_task_that_fails_names_file_and_offset_and_leaves_nothing(
     (tmp_path / "scratch").mkdir()
     with files:
         order = export_parts.ExportOrder(("topic",), Criteria(), True, "zstd", {}, str(tmp_path / "scratch"), buckets=1)
+        splits = plan_splits(files, SPLIT_IN_DECOY)
         with pytest.raises(SplitEdgeError) as caught:
-            engine_named(engine, request).run(
-                "export", partial(export_split, order), plan_splits(files, SPLIT_IN_DECOY)
-            )
+            run_bundles(engine_named(engine, request), "export", partial(export_split, order), splits, SPLIT_IN_DECOY)
         assert (caught.value.file, caught.value.physical_offset) == (str(files.log.files[0].path), offset)
         shutil.rmtree(tmp_path / "store")
         with pytest.raises(NotAStoreError, match=str(tmp_path / "store")):

@@ -1,0 +1,74 @@
+"""Many small files are few tasks, and each task opens the store once."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqctl.pipeline.engine.engine import LocalEngine
+from rmqctl.pipeline.jobs.check import check_with
+from rmqctl.pipeline.splits import over_splits
+from rmqctl.pipeline.splits.over_splits import bundled, run_bundles
+from rmqctl.pipeline.splits.splits import SPLIT_SIZE, WHOLE_FILES, Split, plan_splits, split_columns
+from rmqctl.store.columns.batch import MessageColumns
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.queues.queue_table import QueueTable
+from rmqctl.store.store_files import StoreFiles
+from tests.opened import store_path
+
+
+def _splits(*lengths: int) -> list[Split]:
+    ends = [sum(lengths[: number + 1]) for number in range(len(lengths))]
+    return [Split("/store", StoreConfig(), end - length, end) for length, end in zip(lengths, ends, strict=True)]
+
+
+def test_neighbours_of_the_size_asked_for() -> None:
+    splits = _splits(3, 3, 3, 3, 20, 5, 5, 1)
+    assert [[one.end - one.begin for one in bundle] for bundle in bundled(splits, 10)] == [
+        [3, 3, 3], [3], [20], [5, 5], [1],
+    ]  # fmt: skip
+    assert list(bundled(splits, WHOLE_FILES)) == [(split,) for split in splits]
+    assert list(bundled([], 10)) == []
+
+
+def _messages(files: StoreFiles, split: Split) -> tuple[int, int]:
+    found = split_columns(files, split)
+    return split.begin, sum(record.rows for record in found if isinstance(record, MessageColumns))
+
+
+def test_each_split_has_its_result_in_order() -> None:
+    with StoreFiles(store_path("clean")) as files:
+        splits = plan_splits(files, SPLIT_SIZE)
+        assert len(splits) > 5
+        told: list[int] = []
+        found = run_bundles(LocalEngine(1), "count", _messages, splits, 600_000, told.append)
+        apart = run_bundles(LocalEngine(1), "count", _messages, splits, 0)
+    assert found == apart
+    assert [begin for begin, _ in found] == [split.begin for split in splits]
+    assert sum(count for _, count in found) == 2500
+    assert len(told) == len(list(bundled(splits, 600_000)))
+    assert sum(told) == splits[-1].end
+
+
+@pytest.mark.parametrize(("size", "most"), [(SPLIT_SIZE, 1), (600_000, 5)])
+def test_a_check_by_tasks_opens_the_queues_once_a_task(monkeypatch: pytest.MonkeyPatch, size: int, most: int) -> None:
+    """On a store of small files; before, each of them was a task, and each task listed all queues."""
+    opened: list[StoreFiles] = []
+
+    def counted(split: Split) -> StoreFiles:
+        opened.append(over_splits_open(split))
+        return opened[-1]
+
+    over_splits_open = over_splits.open_split
+    monkeypatch.setattr(over_splits, "open_split", counted)
+    tables: list[QueueTable] = []
+    begun = QueueTable.__init__
+
+    def counted_tables(table: QueueTable, *given: object) -> None:
+        tables.append(table)
+        begun(table, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(QueueTable, "__init__", counted_tables)
+    with StoreFiles(store_path("clean")) as files:
+        assert list(check_with(LocalEngine(1), files, split_size=size)) == []
+    assert 1 <= len(opened) <= most
+    assert len(tables) <= most + 1
