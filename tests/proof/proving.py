@@ -38,7 +38,11 @@ class Outcome(NamedTuple):
 
 _QUICK_SHARE = 25
 
-PROOFS: dict[str, Proof] = {}
+PROOFS: dict[str, Proof] = {
+    "serve-kills": Proof(
+        "tests.proof.serve_kills", 10, 200, "serve killed in mid-load: nothing acknowledged is lost, delayed or half"
+    ),
+}
 """By name, as docs/durability.md has them."""
 
 
