@@ -134,7 +134,7 @@ def _require_delivered(namesrv: str, sent: dict[str, set[bytes]]) -> None:
         end = time.monotonic() + 2 * LIMIT
         wanted = sent["Later"] | sent["Timed"] | sent["Half"]
         topics = {"Pay": "Half", "Later": "Later", "Timed": "Timed"}
-        # a topic that nobody got to send to is not there; one that was killed as it was made is, once it is delivered to
+        # a topic that nobody got to send to is not there; one that a kill left no time to write is, once it is put to
         routes = clients.enter_context(contextlib.closing(Client(namesrv)))
         awaited = [topic for topic, kind in topics.items() if sent[kind]]
         while not all(routes.route(topic, anew=True) for topic in awaited) and time.monotonic() < end:

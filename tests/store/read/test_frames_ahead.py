@@ -28,7 +28,7 @@ def test_damage_is_told_as_of_each_by_itself(
         together = [get_messages(view, offset, frames=True) for view, offset in starts]
         monkeypatch.setattr(get, "frames_ahead", lambda log, places: itertools.repeat(None, len(places)))
         alone = [get_messages(view, offset, frames=True) for view, offset in starts]
-        assert starts
+        assert starts or not views
         for one, other in zip(together, alone, strict=True):
             assert [(unit.queue_offset, str(unit.error)) for unit in one.damaged] == [
                 (unit.queue_offset, str(unit.error)) for unit in other.damaged
