@@ -143,7 +143,7 @@ def test_many_that_wait_are_found_in_steps_that_hold_nobody(
     again = make(tmp_path / "store")
     again.now = writing.now
     assert again.master.timer is not None
-    waiting = []
+    waiting: list[int] = []
     while not waiting or again.master.is_behind:
         again.step(100)
         waiting.append(again.master.timer.waiting)

@@ -14,7 +14,8 @@ from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore
 from tests.quick import goldens_of
 
-WHOLE = [name for name in GOLDENS if not name.startswith("multi")]
+# without queues nothing is read through them
+WHOLE = [name for name in GOLDENS if not name.startswith("multi") and "cq-lost" not in name and name != "rocksdb"]
 
 
 @pytest.mark.parametrize("name", goldens_of(WHOLE, "torn-zero"))
@@ -28,7 +29,7 @@ def test_damage_is_told_as_of_each_by_itself(
         together = [get_messages(view, offset, frames=True) for view, offset in starts]
         monkeypatch.setattr(get, "frames_ahead", lambda log, places: itertools.repeat(None, len(places)))
         alone = [get_messages(view, offset, frames=True) for view, offset in starts]
-        assert starts or not views
+        assert starts
         for one, other in zip(together, alone, strict=True):
             assert [(unit.queue_offset, str(unit.error)) for unit in one.damaged] == [
                 (unit.queue_offset, str(unit.error)) for unit in other.damaged
@@ -40,7 +41,7 @@ def test_damage_is_told_as_of_each_by_itself(
 def test_few_reads_give_many_frames(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with StoreFiles(golden_store("clean")) as files:
         queue = max(files.queues.all(), key=lambda one: one.max_offset)
-        places = [(unit.physical_offset, unit.size) for unit in queue.units(0, 32)]  # type: ignore[call-arg]
+        places = [(unit.physical_offset, unit.size) for unit in queue.units(0, 32)]
         expected = [frame_at(files.log, *place) for place in places]
         counted = []
         read = files.descriptors.read
