@@ -1,4 +1,4 @@
-"""RocketMQ's own clients at both brokers, ours and the real one: pulls, waiting consumers, sends, idle ones, all at once.
+"""RocketMQ's own clients at both brokers, ours and the real one: pulls, waiting consumers, sends, idle ones, all of it.
 
 The clients are one JVM (bench/clients), which asks one broker and then the other; both run all the while, each over a
 store of its own that began with the same bytes.
@@ -103,9 +103,12 @@ def all_of_it(folder: Path, scale: float, with_rocketmq: bool) -> Iterator[Measu
         return
     with rocketmq.running_clients() as clients:
         for kind in ("small", "large"):
-            with _pulled_stores(folder, kind, int(_PULLED * GIGABYTE * scale)) as stores:
-                with _sides(clients, folder, stores, _SETTINGS, with_rocketmq) as sides:
-                    yield _pulls(sides, kind)
+            size = int(_PULLED * GIGABYTE * scale)
+            with (
+                _pulled_stores(folder, kind, size) as stores,
+                _sides(clients, folder, stores, _SETTINGS, with_rocketmq) as sides,
+            ):
+                yield _pulls(sides, kind)
         with _new_stores(folder) as stores, _sides(clients, folder, stores, _SETTINGS, with_rocketmq) as sides:
             yield _wakes(sides, max(_LEAST_WAKES, int(_WAKES * scale)))
             for threads in (8, 16):

@@ -33,6 +33,8 @@ from rmqctl.store.survey.tail import settled_end
 
 _TICK_SECONDS = 5.0
 _STEP_SECONDS = 0.1
+# between two steps clients have their turn
+_SOON_SECONDS = 0.005
 _LARGEST_PORT = 65535
 _VIP_PORTS_BELOW = 2
 
@@ -181,7 +183,8 @@ async def go_on(broker: Broker, name_server: NameServer) -> None:
     is_master = isinstance(broker, MasterBroker)
     ticked = time.monotonic()
     while True:
-        await asyncio.sleep(_STEP_SECONDS if is_master else _TICK_SECONDS)
+        is_behind = isinstance(broker, MasterBroker) and broker.is_behind
+        await asyncio.sleep(_SOON_SECONDS if is_behind else _STEP_SECONDS if is_master else _TICK_SECONDS)
         if isinstance(broker, MasterBroker):
             broker.step()
         if time.monotonic() - ticked >= _TICK_SECONDS or not is_master:

@@ -67,6 +67,8 @@ class Broker:
         self._views: dict[tuple[str, int], QueueView] = {}
         self._told: set[tuple[str, int]] = set()
         self._log_end = self._find_log_end()
+        # clients ask for queues without a file again and again, and delays ten times a second
+        files.queues.settle()
 
     @property
     def log_end(self) -> int:

@@ -32,6 +32,11 @@ class MasterBroker(WritableBroker):
         self.timer = TimerService(self) if store.files.config.timer_wheel_enable else None
         self.steps += [self.delays.step, self.transactions.step, *([] if self.timer is None else [self.timer.step])]
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the next step had better come soon: there is more to do than one may take."""
+        return self.timer is not None and self.timer.is_behind
+
     def close(self) -> None:
         """Write what is not written yet."""
         self.delays.save()

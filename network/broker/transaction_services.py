@@ -38,11 +38,14 @@ def end_transaction(broker: MasterBroker, request: RemotingCommand, caller: Call
     if topic is None or not queue_id.isdecimal():
         raise RequestError(ResponseCode.SYSTEM_ERROR, "the half message does not say which topic it is for")
 
+    committed = halves.committed(half, topic, int(queue_id))
+
     def end(_: Sequence[PutResult]) -> dict[str, str]:
+        broker.see_to_topic(committed)
         transactions.end(half.queue_offset)
         return {}
 
-    return put_and_answer(broker, [halves.committed(half, topic, int(queue_id))], end, always={})
+    return put_and_answer(broker, [committed], end, always={})
 
 
 def _half_message(broker: MasterBroker, request: RemotingCommand) -> StoredMessage:

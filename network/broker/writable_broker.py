@@ -142,6 +142,13 @@ class WritableBroker(Broker):
             self.save_topics()
         return found
 
+    def see_to_topic(self, message: Message) -> None:
+        """A message that waited has gone to its topic. A kill right after the first message to a topic may have come
+        before topics.json was written: nobody would see what is delivered, until the next start finds its queue."""
+        name = message.topic
+        if self.topics.find(name) is None and not self.topics.is_deleted(name):
+            self.create_topic(name, max(message.queue_id + 1, self.settings.default_topic_queue_nums))
+
     def save_topics(self) -> Future[None]:
         """Have the topics written."""
         return self.saver.save(self.topics.FILE, lambda: self.topics.content(self.clock()))

@@ -16,11 +16,11 @@ class EncryptedSocket:
     for.
     """
 
-    def __init__(self, plain: socket.socket, context: ssl.SSLContext) -> None:
-        """Shake hands, within the socket's timeout. OSError (ssl.SSLError) where that fails."""
+    def __init__(self, plain: socket.socket, context: ssl.SSLContext, host: str) -> None:
+        """Shake hands with `host`, within the socket's timeout. OSError (ssl.SSLError) where that fails."""
         self._plain = plain
         self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._came, self._goes)
+        self._tls = context.wrap_bio(self._came, self._goes, server_hostname=host if context.check_hostname else None)
         self._lock = threading.Lock()
         while True:
             try:

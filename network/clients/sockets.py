@@ -37,7 +37,7 @@ class SocketChannel:
             ) from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket = plain if tls is None else EncryptedSocket(plain, tls)
+            self._socket = plain if tls is None else EncryptedSocket(plain, tls, host.strip("[]"))
             plain.settimeout(None)
         except OSError as error:
             plain.close()

@@ -35,12 +35,16 @@ def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     return context
 
 
-def client_context(authorities: Path | None) -> ssl.SSLContext:
-    """What a client asks for: with `authorities` (PEM) a certificate that they have signed, whatever name it bears,
-    because brokers are known by their addresses; without, any (tls.client.authServer=false). UsageError for a file that
-    is none."""
+def client_context(authorities: Path | None, *, check_name: bool = False) -> ssl.SSLContext:
+    """What a client asks for: with `authorities` (PEM) a certificate that they have signed; without, any
+    (tls.client.authServer=false). UsageError for a file that is none.
+
+    Whose name it bears is asked with `check_name` only, because RocketMQ's own clients never ask
+    (TlsHelper#buildSslContext sets no endpoint identification), and brokers are known by addresses that name servers
+    tell: certificates made for RocketMQ seldom bear those. Then it must be that of the host or address that is dialled.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
+    context.check_hostname = check_name
     if authorities is None:
         context.verify_mode = ssl.CERT_NONE
         return context

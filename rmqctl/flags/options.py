@@ -175,22 +175,27 @@ def store_options(command: Command) -> Command:
 
 
 def tls_options(command: Command) -> Command:
-    """Add --tls and --tls-ca; the command gets `dial`, the way to reach servers (rmqctl.network.clients.channel)."""
+    """Add --tls, --tls-ca and --tls-check-name; the command gets `dial`, the way to reach servers
+    (rmqctl.network.clients.channel)."""
 
     @functools.wraps(command)
-    def dialling(*args: Any, tls: bool, tls_ca: Path | None, **options: Any) -> Any:
+    def dialling(*args: Any, tls: bool, tls_ca: Path | None, tls_check_name: bool, **options: Any) -> Any:
+        if tls_check_name and tls_ca is None:
+            raise click.UsageError("--tls-check-name goes with --tls-ca")
         if options.get("namesrv", "") is None:
             # nobody is to be reached
             return command(*args, dial=None, **options)
         from rmqctl.network.clients.sockets import SocketChannel, dial_encrypted
         from rmqctl.network.remoting.tls import client_context
 
-        encrypted = dial_encrypted(client_context(tls_ca)) if tls or tls_ca is not None else None
+        is_encrypted = tls or tls_ca is not None
+        encrypted = dial_encrypted(client_context(tls_ca, check_name=tls_check_name)) if is_encrypted else None
         return command(*args, dial=encrypted or SocketChannel, **options)
 
     flag = Flag("--tls", is_flag=True, help="Speak TLS, whatever certificate servers show.")
     signed = Flag("--tls-ca", type=PEM, metavar="FILE", help="The same, with servers that these authorities signed.")
-    return flag(signed(dialling))  # type: ignore[return-value]
+    name = Flag("--tls-check-name", is_flag=True, help="And made for the hosts that are dialled.")
+    return flag(signed(name(dialling)))  # type: ignore[return-value]
 
 
 def message_options(command: Command) -> Command:

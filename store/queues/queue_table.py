@@ -93,6 +93,7 @@ class QueueTable:
         self.descriptors = descriptors
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
         self._listed = False
+        self._is_settled = False
         self._file_size: int | None = None
         # readers and the follower that appends must agree on one object per queue
         self._lock = threading.RLock()
@@ -116,6 +117,13 @@ class QueueTable:
                         topic_directory(root, topic)  # says why
                     self._queues[topic, queue_id] = self._load(topic, queue_id, directory, is_batch)
 
+    def settle(self) -> None:
+        """From now on a queue that this table does not have is absent, without a look at the disk each time: nobody
+        else makes queues, or what others make is not to be seen. Until `look_again`. UnsupportedError for RocksDB
+        queues."""
+        self.all()
+        self._is_settled = True
+
     def of_topics(self, is_wanted: Callable[[str], bool]) -> list[AnyConsumeQueue]:
         """The queues with a directory whose topics are wanted, by topic and id; those of others are not looked for.
         UnsupportedError for RocksDB queues."""
@@ -131,6 +139,8 @@ class QueueTable:
         found = self._queues.get(key)
         if found is not None:
             return found
+        if self._is_settled and is_safe_topic(topic):
+            return None
         with self._lock:
             if key not in self._queues:
                 if has_rocksdb_queues(self.layout):
@@ -195,7 +205,7 @@ class QueueTable:
     def look_again(self) -> None:
         """Take in queues, files and units that another process added, and forget what it removed."""
         with self._lock:
-            self._listed = False
+            self._listed = self._is_settled = False
             for queue in self._queues.values():
                 queue.look_again()
 

@@ -222,16 +222,22 @@ def _read(
 def _units(
     view: QueueView, offset: int, reach: int, limit: int, tags: TagFilter
 ) -> Iterator[tuple[QueueUnit, tuple[bytes, StoredMessage] | None]]:
-    """The units from an offset on, as many as one read may look at, and what was read of their messages before each is
-    looked at by itself: of neighbours at once, where all of them are wanted."""
+    """The units from an offset on, as many as one read may look at, with what `frame_of` is given of each: what is read
+    of neighbours at once, where all of them are wanted."""
     if not isinstance(view.queue, ConsumeQueue):
         yield from ((unit, None) for unit in view.queue.units(offset))
-        return
-    units = view.queue.units(offset, offset + reach)
-    while some := list(islice(units, max(limit, 1))):
-        if not tags.is_all:
-            yield from ((unit, None) for unit in some)
-            continue
+    elif tags.is_all:
+        yield from units_ahead(view, offset, offset + reach, max(limit, 1))
+    else:
+        yield from ((unit, None) for unit in view.queue.units(offset, offset + reach))
+
+
+def units_ahead(
+    view: QueueView, begin: int, end: int, at_once: int = DEFAULT_LIMIT
+) -> Iterator[tuple[QueueUnit, tuple[bytes, StoredMessage] | None]]:
+    """Units of slots [begin, end) of a queue, each with what `frame_of` is given: neighbours are read together."""
+    units = view.queue.units(begin, end)
+    while some := list(islice(units, at_once)):
         places = [(unit.physical_offset, unit.size) if unit.is_written else (-1, 0) for unit in some]
         yield from zip(some, frames_ahead(view.log, places), strict=True)
 

@@ -18,11 +18,13 @@ class Certificate(NamedTuple):
     key: Path
 
 
-def certificate(folder: Path, name: str = "localhost") -> Certificate:
-    """A new one; the test is skipped where there is no openssl."""
+def certificate(folder: Path, name: str = "localhost", alternatives: str = "") -> Certificate:
+    """A new one, with `alternatives` as openssl has them (subjectAltName). The test is skipped where there is no
+    openssl."""
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make certificates with")
     made = Certificate(folder / f"{name}.pem", folder / f"{name}.key")
     options = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+    options += ["-addext", f"subjectAltName={alternatives}"] if alternatives else []
     run(["openssl", "req", *options, "-keyout", made.key, "-out", made.certificate], check=True)
     return made

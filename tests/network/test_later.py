@@ -14,6 +14,7 @@ from rmqctl.formats.message import StoredMessage, decode_message
 from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.codes import ResponseCode as Response
 from rmqctl.store.answers.half_topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.network.callers import Peer, Writing, heartbeat, pulling
 
@@ -295,3 +296,32 @@ def test_after_a_crash_everything_goes_on_where_it_was(writing: Writing, tmp_pat
     again.step(30_000)
     assert len(again.stored(HALF_TOPIC)) == 2
     again.close()
+
+
+def test_what_waited_is_seen_although_its_topic_was_not_written_before_a_kill(tmp_path: Path) -> None:
+    writing = Writing(tmp_path / "store", StoreConfig(mapped_file_size_commit_log=1 << 20))
+    writing.send("Level", b"x", _DELAY="1")
+    writing.send("Timed", b"x", _TIMER_DELAY_SEC="1")
+    writing.send("Pay", b"x", sysFlag=4, _TRAN_MSG="true", _PGROUP="P")
+    writing.close()
+    # what a kill leaves that comes before the file is written, and after the messages were acknowledged
+    (tmp_path / "store/config/topics.json").unlink()
+    (tmp_path / "store/config/topics.json.bak").unlink(missing_ok=True)
+    again = Writing(tmp_path / "store", writing.config)
+    try:
+        again.now = writing.now
+        assert again.ask(Request.GET_MAX_OFFSET, topic="Level", queueId=0).fields["offset"] == "0"
+        for _ in range(4):
+            again.step(1_000)
+        assert _end(again, again.stored(HALF_TOPIC)[0], COMMIT) == 0
+        again.step()
+        for topic in ("Level", "Timed", "Pay"):
+            assert again.ask(Request.PULL_MESSAGE, **pulling(topic, 0, 0)).code == 0, topic
+        assert {"Level", "Timed", "Pay"} <= set(_config(again, "topics.json")["topicConfigTable"])
+        # what nobody is to see any more is delivered, and not seen
+        again.send("Level", b"gone", _DELAY="1")
+        again.ask(Request.DELETE_TOPIC_IN_BROKER, topic="Level")
+        again.step(2_000)
+        assert again.ask(Request.PULL_MESSAGE, **pulling("Level", 0, 0)).code == Response.TOPIC_NOT_EXIST
+    finally:
+        again.close()

@@ -13,6 +13,7 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_LOG_UNIT
+from rmqctl.network.broker.delay import timer_service
 from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.codes import ResponseCode as Response
 from rmqctl.store.answers.timed import timed
@@ -129,6 +130,29 @@ def test_a_restart_loses_none_and_repeats_none_that_was_saved(make: Make, tmp_pa
     assert _bodies(again) == [b"short", b"soon", b"middle", b"after"]
     again.step(HOUR)
     assert _bodies(again) == [b"short", b"soon", b"middle", b"after", b"long"]
+
+
+def test_many_that_wait_are_found_in_steps_that_hold_nobody(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = make(tmp_path / "store")
+    for number in range(700):
+        writing.send("T", b"%d" % number, _TIMER_DELAY_SEC=str(60 + number % 7))
+    writing.close()
+    # each step ends as soon as it may, and says that there is more
+    monkeypatch.setattr(timer_service, "_STEP_SECONDS", 0.0)
+    again = make(tmp_path / "store")
+    again.now = writing.now
+    assert again.master.timer is not None
+    waiting: list[int] = []
+    while not waiting or again.master.is_behind:
+        again.step(100)
+        waiting.append(again.master.timer.waiting)
+    assert waiting == [200, 400, 600, 700]
+    again.step(100_000)
+    while len(_bodies(again)) < 700:
+        again.step(1_000)
+    assert Counter(_bodies(again)) == Counter(b"%d" % number for number in range(700))
 
 
 def test_a_broker_finds_a_log_of_what_waits(make: Make, tmp_path: Path) -> None:

@@ -91,6 +91,26 @@ def test_our_verbs(served: Served, shown: Certificate, tmp_path: Path) -> None:
     assert (code, "none.pem cannot be used for TLS" in err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("alternatives", "code", "said"),
+    [("IP:127.0.0.1", 0, ""), ("DNS:broker.example", 3, "IP address mismatch"), ("", 3, "IP address mismatch")],
+)
+def test_names_are_checked_when_asked(tmp_path: Path, alternatives: str, code: int, said: str) -> None:
+    shown = certificate(tmp_path, "somebody", alternatives)
+    options = ("--tls-cert", str(shown.certificate), "--tls-key", str(shown.key))
+    with serving(tmp_path / "store", "--writable", "--create", *options) as process:
+        ca = ("-n", process.namesrv, "--tls-ca", shown.certificate)
+        assert run("topics", *ca).code == 0
+        checked = run("topics", *ca, "--tls-check-name")
+        assert (checked.code, said in checked.err) == (code, True), checked.err
+        assert process.end() == 0
+
+
+def test_a_name_is_checked_against_authorities_only() -> None:
+    code, _, err = run("topics", "-n", "127.0.0.1:1", "--tls", "--tls-check-name")
+    assert (code, "--tls-check-name goes with --tls-ca" in err) == (2, True)
+
+
 def _require_that_peers_cost_nobody_anything(served: Served) -> None:
     """Those that say nothing, half of a handshake, or nonsense."""
     silent = [_connected(served.broker) for _ in range(20)]

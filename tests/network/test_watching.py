@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
 import socket
+import time
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from rmqctl.commands.wire.serve import _traffic_line
+from rmqctl.network.ha.protocol import encode_report
 from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
 from rmqctl.network.remoting.traffic import Seen, Traffic
 from rmqctl.network.watching import http_answer
@@ -58,8 +61,9 @@ def test_other_requests_get_no_page(head: bytes, status: bytes) -> None:
 def test_the_page_and_the_log_of_a_real_server(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", "rw", create=True):
         pass
-    with serving(tmp_path / "s", "--writable", "--metrics", ANY) as served:
+    with serving(tmp_path / "s", "--writable", "--metrics", ANY, "--ha-listen", ANY) as served:
         assert served.metrics is not None
+        assert served.slaves is not None
         host, _, port = served.metrics.rpartition(":")
         with socket.create_connection((host, int(port))) as silent:
             assert run("produce", "-n", served.namesrv, "-t", "T", "--body", "one").code == 0
@@ -71,6 +75,8 @@ def test_the_page_and_the_log_of_a_real_server(tmp_path: Path) -> None:
         assert re.search(r"^rmqctl_commitlog_end_offset [1-9]", page, re.MULTILINE)
         line = re.compile(r"# (HELP|TYPE) rmqctl_\w+ .+|rmqctl_\w+(\{[^}]*\})? \d+")
         assert [one for one in page.splitlines() if not line.fullmatch(one)] == []
+        assert {"rmqctl_slaves 0", "# TYPE rmqctl_slave_lag_bytes gauge"} <= set(page.splitlines())
+        _require_lag_of_slaves(served.metrics, served.slaves)
         connection = http.client.HTTPConnection(served.metrics, timeout=30)
         connection.request("HEAD", "/metrics")
         assert connection.getresponse().read() == b""
@@ -80,3 +86,29 @@ def test_the_page_and_the_log_of_a_real_server(tmp_path: Path) -> None:
         assert served.end() == 0
     assert set(told) == {"time", "seconds", "connections", "requests", "bytes_in", "bytes_out", "held"}
     assert told["requests"] > 0
+
+
+def _require_lag_of_slaves(metrics: str, master: str) -> None:
+    """One has nothing yet, one says nothing, one has all and 7 bytes less."""
+
+    def page() -> dict[str, int]:
+        text = urllib.request.urlopen(f"http://{metrics}/metrics", timeout=30).read().decode()
+        samples = (line.rpartition(" ") for line in text.splitlines() if line[0] != "#")
+        return {name: int(value) for name, _, value in samples}
+
+    end = page()["rmqctl_commitlog_end_offset"]
+    host, _, port = master.rpartition(":")
+    with contextlib.ExitStack() as slaves:
+        names = []
+        for report in (1, None, end - 7):
+            slave = slaves.enter_context(socket.create_connection((host, int(port))))
+            slave.sendall(b"" if report is None else encode_report(report))
+            names.append(f'{{slave="127.0.0.1:{slave.getsockname()[1]}"}}')
+        limit = time.monotonic() + 60
+        wanted = {"rmqctl_slaves": 3}
+        wanted |= {f"rmqctl_slave_lag_bytes{names[0]}": end - 1, f"rmqctl_slave_lag_bytes{names[2]}": 7}
+        wanted |= {f"rmqctl_slave_unsent_bytes{names[number]}": 0 for number in (0, 2)}
+        while not wanted.items() <= (found := page()).items():
+            assert time.monotonic() < limit, found
+            time.sleep(0.05)
+        assert not any(name.endswith(names[1]) for name in found)

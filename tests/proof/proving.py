@@ -54,6 +54,9 @@ PROOFS: dict[str, Proof] = {
     ),
     "model": Proof("tests.proof.model", 200, 5000, "a store driven at random holds what a list in memory holds"),
     "fuzz": Proof("tests.proof.fuzz", 3000, 300_000, "whatever is read, nothing but an error of ours comes out"),
+    "serve-kills": Proof(
+        "tests.proof.serve_kills", 10, 200, "serve killed in mid-load: nothing acknowledged is lost, delayed or half"
+    ),
 }
 """By name, as docs/durability.md has them."""
 

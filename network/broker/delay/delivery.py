@@ -40,6 +40,7 @@ def is_put(broker: WritableBroker, message: Message) -> bool:
         broker.tell_once((message.topic, -1), f"a delayed message for {message.topic} waits on: {error}")
         return False
     if result.status.is_stored:
+        broker.see_to_topic(message)
         return True
     text = f"a delayed message for {message.topic} waits on: {result.status}: {result.detail}"
     broker.tell_once((message.topic, -1), text)

@@ -27,13 +27,14 @@ from rmqctl.network.broker.delay.timer_files import (
 from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.unit import QueueUnit
-from rmqctl.store.read.get import QueueView
+from rmqctl.store.read.get import QueueView, units_ahead
 from rmqctl.store.timer.timer_state import CHECKPOINT_FILE, TimerCheckpoint, TimerUnit, read_timer_checkpoint
 from rmqctl.store.timer.waiting import WaitingMessages, first_to_read
 
 # in one step at least so many, and more for so long: clients must not wait for a timer that is far behind
 _AT_LEAST = 200
 _STEP_SECONDS = 0.02
+_LOOK_AFTER = 20
 _PRECISION_MS = 1000
 # timerFlushIntervalMs
 _SAVE_MS = 1000
@@ -55,6 +56,8 @@ class TimerService:
         self._messages = WaitingMessages(found, end)
         self._due: list[int] = []
         self._has_changed = False
+        self.is_behind = False
+        """Whether there is more to take than one step could."""
         self._saved_at = broker.clock()
         self._state = TimerState(found)
         if has_timer_log(layout):
@@ -88,15 +91,17 @@ class TimerService:
     # ---- what waits
 
     def _read(self, view: QueueView) -> None:
+        self.is_behind = False
         end = view.queue.max_offset
         if self._offset >= end:
             return
         until = time.monotonic() + _STEP_SECONDS
-        for count, unit in enumerate(view.queue.units(self._offset, end)):
-            if count >= _AT_LEAST and time.monotonic() >= until:
+        for count, (unit, ahead) in enumerate(units_ahead(view, self._offset, end, _AT_LEAST)):
+            if count >= _AT_LEAST and count % _LOOK_AFTER == 0 and time.monotonic() >= until:
+                self.is_behind = True
                 return
             try:
-                out = self._messages.take(unit.queue_offset, view.message_of(unit))
+                out = self._messages.take(unit.queue_offset, view.frame_of(unit, ahead)[1])
                 if out is not None:
                     heapq.heappush(self._due, out << _OFFSET_BITS | unit.queue_offset)
             except (CorruptError, NotFoundError) as error:

@@ -100,6 +100,10 @@ class TopicTable:
         self._deleted.discard(topic.name)
         return topic
 
+    def is_deleted(self, name: str) -> bool:
+        """Whether somebody wants nobody to see it, and not only nobody knows it."""
+        return name in self._deleted
+
     def remove(self, name: str) -> None:
         """Forget a topic, although there may be queues of it."""
         if self._topics.pop(name, None) is not None and len(self._deleted) < _MOST_TOPICS:
