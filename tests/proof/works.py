@@ -26,7 +26,7 @@ from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
 from tests.proof.stores import CONFIG, log_of, message
-from tests.rmqctl.looking import run
+from tests.rmqctl.looking import Done, run
 from tests.store.write.writing import stored_messages
 
 Note = Callable[[bytes], None]
@@ -60,7 +60,7 @@ def attempt(work: Work, place: Path, note: Note) -> Told:
         done = work.run(place, note)
     except RmqctlError as error:
         return Told(exit_code_of(error), f"{type(error).__name__}: {error} hint: {error.hint}")
-    if isinstance(done, tuple) and hasattr(done, "code"):
+    if isinstance(done, Done):
         return Told(done.code, f"{done.err}{done.out}")
     return Told(exit_codes.OK, "")
 
