@@ -22,8 +22,10 @@ from rmqctl import exit_codes
 from rmqctl.store.files import io
 from rmqctl.store.journal.log import unfinished_change
 from tests import processes
+from tests.proof.going_on import Way, content, go_on, required
 from tests.proof.proving import Case
-from tests.proof.works import CONFIG, KEEP_NOTHING, WORKS, Bases, Told, Way, attempt, bases, content, go_on, required
+from tests.proof.stores import CONFIG, Bases, bases
+from tests.proof.works import KEEP_NOTHING, WORKS, Told, attempt
 from tests.store.journal.failing import SHORT, SINGLE_KINDS, failing
 
 _READING = ("look", "open", "read")

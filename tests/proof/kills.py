@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from tests import processes
+from tests.proof.going_on import Way, go_on, required
 from tests.proof.proving import Case
-from tests.proof.works import WORKS, Bases, Told, Way, bases, go_on, required
+from tests.proof.stores import Bases, bases
+from tests.proof.works import WORKS, Told
 
 _ALL = 5_000
 KILLED = -9

@@ -13,6 +13,7 @@ from rmqctl.formats.errors import UnreadableError
 from rmqctl.store.commitlog.append import PooledSink
 from rmqctl.store.files import io, presence
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.trees import remove_any
 from rmqctl.store.journal import carry_out
 from rmqctl.store.write import open_writer, writer
 
@@ -81,7 +82,7 @@ def _not_kept(put: Set) -> None:
 
     def keep(folder: Path, path: Path, place: str) -> None:
         real(folder, path, place)
-        carry_out.remove_any(folder / place)
+        remove_any(folder / place)
 
     put(carry_out, "_keep", keep)
 

@@ -11,7 +11,7 @@ from rmqctl.formats.errors import RmqctlError
 from tests.proof.disk_errors import Fault, faulty, may_mount
 from tests.proof.mutants import MUTANTS
 from tests.proof.proving import assert_proved
-from tests.proof.works import bases
+from tests.proof.stores import bases
 from tests.quick import sample
 from tests.store.journal.failing import SHORT
 

@@ -9,7 +9,7 @@ import pytest
 from rmqctl.formats.errors import RmqctlError
 from tests.proof.kills import Killer, killed
 from tests.proof.proving import assert_proved
-from tests.proof.works import bases
+from tests.proof.stores import bases
 from tests.quick import sample
 
 

@@ -1,0 +1,163 @@
+"""Small stores that the proofs of kills and of failing disks begin with, as brokers, bad disks and kills leave them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rmqctl.formats.message import Message
+from rmqctl.network.ha.mirror_store import MirrorStore
+from rmqctl.store.files import io
+from rmqctl.store.journal.log import unfinished_change
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.store_files import StoreFiles
+from tests.store.files.crashing import CrashError
+from tests.store.write.writing import small, stored_messages
+
+CONFIG = small(
+    mapped_file_size_commit_log=16384, mapped_file_size_consume_queue=400, max_hash_slot_num=20, max_index_num=60
+)
+_DEAD = "%DLQ%g"
+
+
+def message(number: int, label: str = "old", size: int = 900, **properties: str) -> Message:
+    """A message with a body of its own."""
+    body = f"{label}-{number}-".encode().ljust(size, b"x")
+    given = {"KEYS": f"{label}{number}", "UNIQ_KEY": f"{label}-{number}", **properties}
+    return Message("TopicA", body, number % 2, properties=given)
+
+
+def _whole(place: Path) -> None:
+    with MessageStore.open(place / "s", "rw", CONFIG, create=True) as store:
+        for number in range(40):
+            store.put(message(number))
+        for number in range(3):
+            retried = message(number, "dead", RETRY_TOPIC="TopicA", ORIGIN_MESSAGE_ID=f"{number:032X}")
+            store.put(retried._replace(topic=_DEAD, queue_id=0)).raise_failure()
+    (place / "s.new").mkdir()
+    config = place / "s" / "config"
+    config.mkdir(exist_ok=True)
+    # as fastjson writes maps of numbers
+    (config / "consumerOffset.json").write_text('{"offsetTable":{"TopicA@g":{0:5,1:7}}}')
+    lines = [{"topic": "TopicA", "queue_id": 1, "body": f"line-{number}-" + "y" * 700} for number in range(30)]
+    (place / "lines").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _broken(place: Path) -> None:
+    """As a killed broker with a bad disk leaves it."""
+    _whole(place)
+    root = place / "s"
+    (root / "abort").write_text("1")
+    shutil.rmtree(root / "consumequeue" / "TopicA" / "0")
+    next((root / "consumequeue" / "TopicA" / "1").iterdir()).unlink()
+    for path in (root / "index").iterdir():
+        with path.open("r+b") as file:
+            file.seek(60)
+            file.write(b"\xee" * 40)
+    logs = sorted((root / "commitlog").iterdir())
+    (root / "commitlog" / f"{len(logs) * 16384:020}").write_bytes(bytes(16384))
+
+
+def _damaged(place: Path) -> None:
+    """Damage with good messages behind it."""
+    _whole(place)
+    third = stored_messages(place / "s", CONFIG)[20]
+    with (place / "s" / "commitlog" / f"{16384:020}").open("r+b") as file:
+        file.seek(third.physical_offset - 16384 + 100)
+        file.write(b"\xff" * 50)
+
+
+def _recovered(place: Path) -> None:
+    with StoreFiles(place / "s", CONFIG) as files:
+        recover(files)
+
+
+def _applied(place: Path) -> None:
+    _broken(place)
+    shutil.copytree(place / "s", place / "original")
+    _recovered(place)
+
+
+def _interrupted(place: Path) -> None:
+    """A recovery that was killed when it had begun to change the store."""
+    _broken(place)
+    shutil.copytree(place / "s", place / "original")
+    root = str(place / "s" / "index")
+
+    def kill(operation: str, path: str, *_: int) -> None:
+        if operation == "rename to" and path.startswith(root):
+            raise CrashError
+
+    io.observer = kill
+    try:
+        with contextlib.suppress(CrashError):
+            _recovered(place)
+    finally:
+        io.observer = None
+    assert unfinished_change(CONFIG.layout(place / "s"))
+
+
+def _mirrored(place: Path) -> None:
+    """The first file and a half of a master's log."""
+    _whole(place)
+    (place / "s").rename(place / "master")
+    with MirrorStore(place / "s", CONFIG) as mirror:
+        mirror.log.take(0, log_of(place / "master")[:20000])
+
+
+_BASES: dict[str, Callable[[Path], None]] = {
+    "whole": _whole,
+    "broken": _broken,
+    "damaged": _damaged,
+    "applied": _applied,
+    "interrupted": _interrupted,
+    "mirrored": _mirrored,
+}
+
+
+class Bases:
+    """The stores that works begin with, each made once; and what they hold."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: dict[str, list[bytes]] = {}
+
+    def copy(self, name: str, place: Path) -> Path:
+        """Make `place`, an empty folder, as the base of that name is, times included; where that is."""
+        base = self._folder / name
+        if name not in self._held:
+            base.mkdir()
+            _BASES[name](base)
+            self._held[name] = held(base)
+        shutil.copytree(base, place, symlinks=True, dirs_exist_ok=True)
+        # copying the files of a folder has changed its time
+        for path in base.rglob("*"):
+            status = path.stat()
+            os.utime(place / path.relative_to(base), ns=(status.st_atime_ns, status.st_mtime_ns))
+        return base
+
+    def held(self, name: str) -> list[bytes]:
+        """The bodies of all good messages of a base that was copied."""
+        return self._held[name]
+
+
+@contextlib.contextmanager
+def bases() -> Iterator[Bases]:
+    """Stores to copy, as long as this lasts."""
+    with tempfile.TemporaryDirectory(prefix="rmqctl-works-") as folder:
+        yield Bases(Path(folder))
+
+
+def held(place: Path) -> list[bytes]:
+    """The bodies of all good messages of the store's log, in their order."""
+    return [one.body for one in stored_messages(place / "s", CONFIG)]
+
+
+def log_of(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir())).rstrip(b"\0")
