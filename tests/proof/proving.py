@@ -44,6 +44,10 @@ PROOFS: dict[str, Proof] = {
     ),
     "model": Proof("tests.proof.model", 200, 5000, "a store driven at random holds what a list in memory holds"),
     "fuzz": Proof("tests.proof.fuzz", 3000, 300_000, "whatever is read, nothing but an error of ours comes out"),
+    "scale": Proof("tests.proof.scale", 300, 100_000, "looking costs what there is, not what files could hold"),
+    "load": Proof(
+        "tests.proof.load", 10, 600, "eight writers, four readers, a cleaner, a second process: no wrong byte"
+    ),
 }
 """By name, as docs/durability.md has them."""
 
