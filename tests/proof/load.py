@@ -27,7 +27,7 @@ _SECONDS_A_CASE = 5
 _WRITERS = 8
 _READERS = 4
 _PAUSE_S = 0.002
-_CONFIG = StoreConfig(
+CONFIG = StoreConfig(
     mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=20_000, timer_wheel_enable=False
 )
 _READ = "import sys; from tests.proof.load import read_on; read_on(sys.argv[1])"
@@ -91,7 +91,7 @@ class _Crew:
 
 def _try(flush: str, folder: Path) -> None:
     root = folder / "store"
-    config = _CONFIG._replace(flush_disk_type=flush)
+    config = CONFIG._replace(flush_disk_type=flush)
     acknowledged: list[tuple[int, str]] = []
     crew = _Crew()
     with MessageStore.open(root, "rw", config, create=True) as store:
@@ -141,7 +141,7 @@ def read_on(root: str) -> None:
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     while not ended.is_set():
-        with contextlib.suppress(RmqctlError), MessageStore.open(root, config=_CONFIG) as store:
+        with contextlib.suppress(RmqctlError), MessageStore.open(root, config=CONFIG) as store:
             for one in store.messages():
                 if one.topic == "load":
                     check_message(one)
@@ -150,7 +150,7 @@ def read_on(root: str) -> None:
 
 def read_back(root: Path, acknowledged: list[tuple[int, str]]) -> None:
     """Whatever the cleaner left is there, in the log and in its queue, and nothing else."""
-    with MessageStore.open(root, config=_CONFIG) as store:
+    with MessageStore.open(root, config=CONFIG) as store:
         begin = store.files.log.min_offset
         expected = sorted((offset, text) for offset, text in acknowledged if offset >= begin)
         there = []

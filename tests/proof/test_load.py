@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.formats.message import Message
 from rmqctl.store.message_store import MessageStore
-from tests.proof.load import read_back, signed
+from tests.proof.load import CONFIG, read_back, signed
 from tests.proof.proving import PROOFS, prove
 
 
@@ -20,7 +20,7 @@ def test_nothing_is_lost_and_no_byte_is_wrong(tmp_path: Path) -> None:
 
 
 def _stored(folder: Path, body: bytes) -> int:
-    with MessageStore.open(folder, "rw", create=True, allocate_ahead=False) as store:
+    with MessageStore.open(folder, "rw", CONFIG, create=True, allocate_ahead=False) as store:
         offset = store.put(Message(topic="load", body=body)).physical_offset
     assert offset is not None
     return offset
