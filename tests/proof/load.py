@@ -139,7 +139,12 @@ def _clean(store: MessageStore, _: int) -> None:
 def read_on(root: str) -> None:
     """In a second process: the whole store again and again, until nobody holds its standard input open."""
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+    def wait() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
     while not ended.is_set():
         with contextlib.suppress(RmqctlError), MessageStore.open(root, config=CONFIG) as store:
             for one in store.messages():
