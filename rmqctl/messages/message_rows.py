@@ -68,7 +68,7 @@ def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[MessagePiece
             number += batch.num_rows
             lacking = as_stored and _lacks_store_times(batch)
             yield plain() if lacking else MessagePiece(numbers, batch.nbytes, batch, {}, plain, new)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for names of columns
         first = str(error).partition("\n")[0]
         raise UsageError(f"the file cannot be read as Parquet or Arrow behind row {number - 1}: {first}") from error
 

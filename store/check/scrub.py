@@ -47,13 +47,21 @@ def load_state(path: Path, level: str, subset: str | None) -> ScrubState:
         if content.pop("version") != VERSION:
             raise ValueError
         state = ScrubState(**content)
+        if not _is_possible(state):
+            raise ValueError
     except FileNotFoundError:
         return new
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
             "is no state of a check", file=path, hint="name another file, or remove it to begin anew"
         ) from error
     return state if (state.level, state.subset) == (level, subset) else new
+
+
+def _is_possible(state: ScrubState) -> bool:
+    """Whether every number is one that a check writes; JSON of Python's may say Infinity."""
+    numbers = (state.next_offset or 0, state.pass_started, state.passes, state.alarms, state.updated)
+    return all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
 
 
 def save_state(path: Path, state: ScrubState) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import zlib
+from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.store.message_store import MessageStore
+from tests.processes import start
 
 
 class Seen(NamedTuple):
@@ -38,6 +41,34 @@ def rows_of(store: MessageStore) -> list[Seen]:
         assert found.messages == [one], f"{one.topic} {one.queue_id} {one.queue_offset}: {found.status} {found.damaged}"
         rows.append(Seen.made(one.physical_offset, one.topic, one.queue_id, one.queue_offset, one.body))
     return rows
+
+
+class SecondProcess:
+    """A second process that reads the store, started when it is first asked."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self, root: Path) -> list[Seen]:
+        """What it sees of a store."""
+        if self._process is None:
+            command = [sys.executable, "-m", "tests.proof.model_reader"]
+            self._process = start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, seconds=36_000)
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(f"{root}\n")
+        stdin.flush()
+        count = stdout.readline()
+        assert count, "the second process has ended"
+        return [Seen.of(stdout.readline()) for _ in range(int(count))]
+
+    def end(self) -> None:
+        """Let it go."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
 
 def main() -> None:

@@ -57,6 +57,10 @@ PROOFS: dict[str, Proof] = {
     "serve-kills": Proof(
         "tests.proof.serve_kills", 10, 200, "serve killed in mid-load: nothing acknowledged is lost, delayed or half"
     ),
+    "scale": Proof("tests.proof.scale", 300, 100_000, "looking costs what there is, not what files could hold"),
+    "load": Proof(
+        "tests.proof.load", 10, 600, "eight writers, four readers, a cleaner, a second process: no wrong byte"
+    ),
 }
 """By name, as docs/durability.md has them."""
 

@@ -95,7 +95,8 @@ def _add_ext(root: Path) -> None:
     """Let one queue keep its tags in ext units, as a broker with enableConsumeQueueExt writes them."""
     queue = root / "consumequeue/Events/0/00000000000000000000"
     with StoreFiles(root, CONFIG) as files:
-        times = [record.store_timestamp for record in walk(files.log) if _is_in_queue(record)]
+        stored = [record for record in walk(files.log) if isinstance(record, StoredMessage)]
+    times = [one.store_timestamp for one in stored if (one.topic, one.queue_id) == ("Events", 0)]
     data = bytearray(queue.read_bytes())
     ext = bytearray()
     for number, time in enumerate(times):
@@ -105,13 +106,9 @@ def _add_ext(root: Path) -> None:
         struct.pack_into(">q", data, place, len(ext) - (1 << 63))
         ext += unit
     queue.write_bytes(data)
-    place = root / "consumequeue_ext/Events/0"
-    place.mkdir(parents=True)
-    (place / queue.name).write_bytes(ext.ljust(1024, b"\0"))
-
-
-def _is_in_queue(record: object) -> bool:
-    return isinstance(record, StoredMessage) and (record.topic, record.queue_id) == ("Events", 0)
+    folder = root / "consumequeue_ext/Events/0"
+    folder.mkdir(parents=True)
+    (folder / queue.name).write_bytes(ext.ljust(1024, b"\0"))
 
 
 def _add_files_of_a_broker(folder: Path, root: Path) -> None:

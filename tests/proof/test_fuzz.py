@@ -50,3 +50,13 @@ def test_an_arrow_file_with_wild_offsets_is_refused() -> None:
     wild = data.replace(sound, sound[:8] + (0x7FFFFFF0).to_bytes(4, "little") + sound[12:])
     with message_source(io.BytesIO(wild), once=False, unique_keys=False) as source, pytest.raises(UsageError):
         list(source.pieces(as_stored=False))
+
+
+def test_a_table_whose_columns_have_no_utf8_names_is_refused() -> None:
+    written = io.BytesIO()
+    table = pa.table({"topic": ["T"], "body": [b"body"], "queue_id": [1]})
+    with pa.ipc.new_file(written, table.schema) as writer:
+        writer.write_table(table)
+    broken = written.getvalue().replace(b"queue_id", b"que\xff\xffe_id"[:8])
+    with message_source(io.BytesIO(broken), once=False, unique_keys=False) as source, pytest.raises(UsageError):
+        list(source.pieces(as_stored=False))

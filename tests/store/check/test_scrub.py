@@ -11,6 +11,7 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.check.ranges import Subset, parse_subset
+from rmqctl.store.check.scrub import ScrubState, load_state, save_state
 from rmqctl.store.check.summary import CheckSummary
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
@@ -188,3 +189,14 @@ def test_fail_fast_where_nothing_is_wrong(golden_store: GoldenStore) -> None:
     findings, summary = _checked(golden_store("prealloc-last"), fail_fast=True)
     assert codes(findings) == {"RMQ-FILE-011"}
     assert (summary.complete, summary.stopped_by) == (True, None)
+
+
+@pytest.mark.parametrize("value", ["Infinity", "-1", "1.5", '"5"', "true", "[1]", "1" + "0" * 30, "[" * 100_000])
+def test_a_state_that_no_check_wrote_is_refused(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "state"
+    save_state(path, ScrubState("full", None, 12345, 7))
+    text = path.read_text(encoding="utf-8")
+    assert "12345" in text
+    path.write_text(text.replace("12345", value), encoding="utf-8")
+    with pytest.raises(UsageError, match="is no state of a check"):
+        load_state(path, "full", None)
