@@ -84,7 +84,8 @@ def timer_log_units(layout: StoreLayout, descriptors: Descriptors, end: int) -> 
             return
         if path.name != file_name(position):
             raise CorruptError(f"the timer's log goes on with {path.name} after {file_name(position)}", file=folder)
-        size = path.stat().st_size
+        with named(path):
+            size = path.stat().st_size
         yield from _units_of(path, descriptors, min(size, end - position))
         position += size
     if position < end:

@@ -26,6 +26,9 @@ REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 _CHECKPOINT, _ACK, _BATCH_ACK = "ck", "ack", "bAck"
 
+# the number of messages in a PopCheckPoint is a byte of Java's
+_MOST_AT_ONCE = 127
+
 ReadsNext = Callable[[str, str, int], int | None]
 """What a group (first) reads next in a topic's queue; None where that is not kept."""
 
@@ -100,7 +103,7 @@ class Popping:
                 for message in self._unsettled():
                     try:
                         self._take(message)
-                    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RmqctlError):
+                    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, RmqctlError):
                         where = f"{message.topic} {message.queue_id} {message.queue_offset}"
                         said = f"{where} is no checkpoint and no acknowledgement of POP"
                         self._on_damage(CorruptError(said, physical_offset=message.physical_offset))
@@ -134,6 +137,8 @@ class Popping:
             self._acknowledged.update((group, topic, queue_id, int(offset)) for offset in offsets)
             return
         start, count = int(body["so"]), int(body["n"])
+        if not 0 <= count <= _MOST_AT_ONCE:
+            raise ValueError(count)
         steps = body.get("d") or range(count)
         assert self._popped is not None
         place = f"{message.topic} {message.queue_id} {message.queue_offset}"

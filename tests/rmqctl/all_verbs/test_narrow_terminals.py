@@ -16,8 +16,8 @@ TABLES: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     "du": ("clean", ["du", "-t", "*Topic*"], ("topic",)),
     "cat": ("clean", ["cat", "-n", "20"], ("topic", "queue_id", "physical_offset")),
     "query": ("clean", ["query", "-k", "hot"], ("queue_id", "physical_offset")),
-    "groups": ("broker-real", ["groups"], ("queue_id",)),
-    "delays": ("broker-real", ["delays"], ("level",)),
+    "groups": ("broker-real", ["groups"], ("queue_id", "state")),
+    "delays": ("broker-real", ["delays"], ("kind", "level", "state")),
     "halves": ("broker-real", ["halves"], ("queue_offset",)),
     "dlq": ("broker-real", ["dlq", "list"], ("group",)),
 }
@@ -32,9 +32,17 @@ def test_lines_fit_and_rows_can_be_told_apart(name: str, columns: int) -> None:
     rows = run(verb, "-s", store_path(store), *more, "--json").objects
     if verb == "du":
         rows = rows[0]["topics"]
-    told = [line for line in shown.screen if line and not line.startswith(("the timer wheel", "compiling"))]
+    told = [line for line in shown.screen if line and not line.startswith("compiling")]
     assert all(len(line) <= columns for line in told)
     for row in rows:
         values = ["-" if row[one] is None else str(row[one]) for one in identity]
         if all(len(value) <= 15 for value in values):
             assert any(all(value in line.split() for value in values) for line in told), (row, told)
+
+
+def test_what_is_wrong_with_the_offsets_is_said_of_which_file() -> None:
+    shown = rmqctl_on_a_terminal("offsets", "lint", "-s", store_path("crash"), columns=80)
+    rows = [line for line in shown.screen if line.startswith("notice")]
+    files = [row["file"] for row in run("offsets", "lint", "-s", store_path("crash"), "--json").objects]
+    assert len(files) == len(rows) == 4
+    assert all(file in line.split() for file, line in zip(files, rows, strict=True))

@@ -164,7 +164,11 @@ def test_a_group_of_such_a_name_does_not(tmp_path: Path) -> None:
     assert steps(_asked(tmp_path), Stage.GROUP)[0].state == "passed"
 
 
-def test_what_is_no_checkpoint_is_damage(tmp_path: Path) -> None:
-    broken = Message(REVIVE, b"no JSON", queue_id=0, properties={"TAGS": "ck"})
+_ENDLESS = {"bm": 0, "c": "g", "it": 1, "n": 10**12, "pt": NOW, "q": 0, "so": 0, "t": "T"}
+
+
+@pytest.mark.parametrize("body", [b"no JSON", b"[]", b'{"c": "g"}', json.dumps(_ENDLESS).encode()])
+def test_what_is_no_checkpoint_is_damage(tmp_path: Path, body: bytes) -> None:
+    broken = Message(REVIVE, body, queue_id=0, properties={"TAGS": "ck"})
     with pytest.raises(CorruptError, match="no checkpoint and no acknowledgement of POP"):
         _popped(tmp_path, broken)
