@@ -35,7 +35,7 @@ def plan_tasks(
     files: StoreFiles, options: SourceOptions, wanted: Wanted, begin: int | None = None, end: int | None = None
 ) -> list[LogTask]:
     """Tasks that together have every wanted message of [begin, end) of the log, None for its ends, in its order."""
-    found = _at_places(files, wanted, begin, end)
+    found = _at_places(files, wanted, begin, end) if options.split_size != WHOLE_FILES else None
     if found is None:
         found = _by_queues(files, options, wanted, begin, end)
     if found is None:
@@ -66,12 +66,13 @@ def split_size(options: SourceOptions, log: MappedFileQueue, begin: int | None, 
 
 def _at_places(files: StoreFiles, wanted: Wanted, begin: int | None, end: int | None) -> list[LogTask] | None:
     """A task for each file with wanted places; None where one is in doubt, or there are too many."""
-    if wanted.places is None or len(wanted.places) > _MOST_PLACES:
-        return None
     low, high = wanted.physical_offsets
+    places = frozenset((low,)) if low == high else wanted.places
+    if places is None or len(places) > _MOST_PLACES:
+        return None
     asked = sorted(
         place
-        for place in wanted.places
+        for place in places
         if max(low, 0 if begin is None else begin) <= place <= high and (end is None or place < end)
     )
     sure, doubtful = sure_places(files, asked)

@@ -8,7 +8,7 @@ from rmqctl.pipeline.engine.engine import LocalEngine
 from rmqctl.pipeline.jobs.check import check_with
 from rmqctl.pipeline.splits import over_splits
 from rmqctl.pipeline.splits.over_splits import bundled, run_bundles
-from rmqctl.pipeline.splits.splits import SPLIT_SIZE, WHOLE_FILES, Split, plan_splits, split_columns
+from rmqctl.pipeline.splits.splits import SPLIT_SIZE, WHOLE_FILES, Split, open_split, plan_splits, split_columns
 from rmqctl.store.columns.batch import MessageColumns
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.queues.queue_table import QueueTable
@@ -55,10 +55,9 @@ def test_a_check_by_tasks_opens_the_queues_once_a_task(monkeypatch: pytest.Monke
     opened: list[StoreFiles] = []
 
     def counted(split: Split) -> StoreFiles:
-        opened.append(over_splits_open(split))
+        opened.append(open_split(split))
         return opened[-1]
 
-    over_splits_open = over_splits.open_split
     monkeypatch.setattr(over_splits, "open_split", counted)
     tables: list[QueueTable] = []
     begun = QueueTable.__init__

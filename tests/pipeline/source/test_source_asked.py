@@ -65,9 +65,10 @@ def test_about_so_many_tasks() -> None:
 def test_a_task_walks_no_further_than_what_is_wanted() -> None:
     """Whole files stay whole where somebody wants no task to begin in the middle of one."""
     first = STORED[3][0]
-    for size, wanted in (("128m", (first, first + 1)), ("0", (0, FILE_SIZE))):
+    for size, wanted in (("128m", (first, first + 2)), ("0", (0, FILE_SIZE))):
         reader = PushingMessageReader(*_given(split_size=size))
-        reader.pushFilters([spark.EqualTo(("physical_offset",), first)])
+        bounds = (spark.GreaterThanOrEqual, first), (spark.LessThanOrEqual, first + 1)
+        reader.pushFilters([kind(("physical_offset",), bound) for kind, bound in bounds])
         (partition,) = reader.partitions()
         assert isinstance(partition, SplitPartition)
         assert (partition.split.begin, partition.split.end) == wanted

@@ -8,6 +8,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,14 @@ def _all(path: Path, config: StoreConfig) -> list[Row]:
     return rows
 
 
+def _is_of(topic: str, row: Row) -> bool:
+    return row[1] == topic
+
+
 def _asked(rows: list[Row]) -> Iterator[tuple[list[Comparison], Callable[[Row], bool]]]:
     """Conditions, and what each means."""
     for topic in sorted({row[1] for row in rows} | {"none of these"}):
-        yield [Comparison("topic", "=", (topic,))], lambda row, topic=topic: row[1] == topic
+        yield [Comparison("topic", "=", (topic,))], partial(_is_of, topic)
     topic = max({row[1] for row in rows}, key=[row[1] for row in rows].count)
     several = ("OrderTopic", topic)
     yield [Comparison("topic", "in", several)], lambda row: row[1] in several
@@ -245,6 +250,10 @@ def test_a_message_by_its_place_is_read_alone(hundred_topics: Path, monkeypatch:
     found, _ = _found(SourceOptions(str(hundred_topics)), asked)
     assert [row[0] for row in found] == places
     assert read.bytes < 30_000
+    read.bytes = 0
+    found, _ = _found(SourceOptions(str(hundred_topics)), wanted_by([Comparison("physical_offset", "=", (places[1],))]))
+    assert [row[0] for row in found] == places[1:2]
+    assert read.bytes < 10_000
 
 
 @pytest.mark.parametrize(

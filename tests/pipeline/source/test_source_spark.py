@@ -88,6 +88,11 @@ CONDITIONS: dict[str, Any] = {
     "physical_offset in (0, 223, 1000000)": lambda row: row["phyOffset"] in (0, 223, 1_000_000),
     "msg_id = '7F00000100002A9F00000000000000DF'": lambda row: row["phyOffset"] == 0xDF,
     "topic = 'OrderTopic' and queue_id > 3": lambda row: row["topic"] == "OrderTopic" and row["queueId"] > 3,
+    "topic = 'OrderTopic' and queue_offset between 3 and 9": lambda row: (
+        row["topic"] == "OrderTopic" and 3 <= row["queueOffset"] <= 9
+    ),
+    "queue_offset in (2, 30) and queue_id < 3": lambda row: row["queueOffset"] in (2, 30) and row["queueId"] < 3,
+    "physical_offset = 223 and topic is not null": lambda row: row["phyOffset"] == 223,
     "topic in ('a', 'TBW102') or queue_id = 15": lambda row: row["topic"] in ("a", "TBW102") or row["queueId"] == 15,
     "store_timestamp >= timestamp'2026-11-20 23:29:36.500'": lambda row: row["storeTimestamp"] >= 1_795_217_376_500,
     "store_timestamp < timestamp'2026-11-20 23:29:34.500Z'": lambda row: row["storeTimestamp"] < 1_795_217_374_500,
@@ -112,6 +117,8 @@ def test_filters_leave_out_splits(spark: SparkSession) -> None:
     assert spark.conf.get(PUSHDOWN) == "true"
     tasks = frame.rdd.getNumPartitions()
     assert tasks > 30
+    # whole files, through the queues
+    assert frame.where("topic = 'a' and queue_id = 0").rdd.getNumPartitions() == len(reader("clean").files.log.files)
     assert frame.where("physical_offset between 100000 and 110000").rdd.getNumPartitions() == 1
     assert frame.where("msg_id = '7F00000100002A9F00000000000000DF'").rdd.getNumPartitions() == 1
     late = frame.where("store_timestamp > timestamp'2026-11-20 23:29:36.500'")
