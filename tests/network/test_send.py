@@ -17,6 +17,7 @@ from rmqctl.network.remoting.codes import ResponseCode as Response
 from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rmqctl.network.remoting.services import Promised
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.message_store import MessageStore
 from tests.network.callers import Writing, heartbeat, pulling
 
 
@@ -120,6 +121,9 @@ def test_a_deleted_topic_is_not_seen_and_costs_no_restart(writing: Writing) -> N
     assert writing.ask(Request.DELETE_TOPIC_IN_BROKER, topic="Gone").code == 0
     assert "Gone" not in writing.master.topics.routes()
     writing.close()
+    with MessageStore.open(writing.store.files.root) as deleted:
+        # a topic that nobody is to see is no topic that somebody forgot
+        assert "RMQ-CFG-006" not in {finding.code for finding in deleted.check()}
     again = Writing(writing.store.files.root)
     assert "Gone" not in again.master.topics.routes()
     assert again.ask(Request.PULL_MESSAGE, **pulling("Gone", 0, 0)).code == Response.TOPIC_NOT_EXIST

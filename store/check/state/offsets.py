@@ -18,6 +18,7 @@ from rmqctl.store.store_files import StoreFiles
 _SEPARATOR = "@"
 _LMQ = "%LMQ%"
 _CONSUMER, _DELAY, _TOPICS = "consumerOffset.json", "delayOffset.json", "topics.json"
+_DELETED_TOPICS = "rmqctlDeletedTopics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,15 @@ class OffsetCheck:
         configured = self._configs.table(_TOPICS)
         if not configured:
             return
+        value = self._configs.value(_TOPICS)
+        # what was deleted while its messages stay (network/broker/tables/topics.py)
+        deleted = value.get(_DELETED_TOPICS) if isinstance(value, dict) else None
+        known = {
+            *configured,
+            *([name for name in deleted if isinstance(name, str)] if isinstance(deleted, list) else []),
+        }
         for topic in sorted({topic for topic, _ in queues}):
-            if topic not in configured and not topic.startswith(_LMQ) and is_safe_topic(topic):
+            if topic not in known and not topic.startswith(_LMQ) and is_safe_topic(topic):
                 text = "the topic has queues but is not in topics.json"
                 yield Finding("RMQ-CFG-006", text, self._files.layout.consumequeue / topic, topic=topic)
 
