@@ -45,7 +45,7 @@ PROOFS: dict[str, Proof] = {
         50_000,
         "after a power cut at any moment what was acknowledged is there, and a change is wholly done or undone",
     ),
-    "disk_errors": Proof(
+    "disk-errors": Proof(
         "tests.proof.disk_errors", 300, 10_000, "an error of the disk is told, loses nothing, and leaves a way out"
     ),
     "kills": Proof("tests.proof.kills", 200, 5_000, "a kill at any change of a file loses nothing acknowledged"),

@@ -18,7 +18,7 @@ from tests.store.journal.failing import SHORT
 
 @pytest.mark.timeout(1800)
 def test_errors_of_the_disk_are_told_and_lose_nothing(tmp_path: Path) -> None:
-    assert_proved("disk_errors", tmp_path)
+    assert_proved("disk-errors", tmp_path)
 
 
 def test_a_file_system_can_be_mounted(tmp_path: Path) -> None:
