@@ -279,8 +279,10 @@ class StoreMachine(RuleBasedStateMachine):
             store.clean(CleanOptions(at_once=True, pause=0))
         with MessageStore.open(self.root, config=CONFIG) as store:
             begin = store.files.log.min_offset
-        self.messages = [one for one in self.messages if one.physical_offset >= begin]
-        self.undoable, self.is_used = [], True
+        left = [one for one in self.messages if one.physical_offset >= begin]
+        if len(left) < len(self.messages):  # else nothing was changed
+            self.undoable, self.is_used = [], True
+        self.messages = left
         self.look()
 
     @precondition(lambda self: self.store is None)

@@ -153,7 +153,10 @@ class UnitLook:
         if last is not None and last.is_written:
             units = np.array([(last.physical_offset, last.size, last.tags_code)], UNIT)
             nothing = Slots(np.empty(0, np.int64), np.empty(0, np.int64))
+            # one read a queue is no more than what was asked for: it does not count
+            left, self._left, self._left_of_queue = self._left, 1, 1
             self._judge(result, queue, np.array([last.queue_offset], np.int64), units, _EVERYTHING, nothing)
+            self._left = left
         return result
 
     def _judge(
