@@ -141,7 +141,11 @@ def test_an_address_that_is_taken_ends_with_5(golden_store: GoldenStore) -> None
         (["--listen", "127.0.0.1:65536"], 2, "is no address"),
         (["--listen", "127.0.0.1:x"], 2, "is no address"),
         (["--create"], 2, "go with --writable"),
-        (["-s", "/nowhere/at/all"], 3, "there is no such directory"),
+        (
+            ["-s", "/nowhere/at/all", "--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0"],
+            3,
+            "there is no such directory",
+        ),
     ],
 )
 def test_wrong_calls_end_with_their_codes(arguments: list[str], code: int, said: str) -> None:
