@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import NotFoundError, RefusedError
+from rmqctl.formats.errors import NotFoundError, RefusedError, WriteFailedError
 from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.forget import forget
@@ -207,11 +207,11 @@ def test_forgetting_may_end_within_a_removal(tmp_path: Path, monkeypatch: pytest
 
     def in_part(path: Path) -> None:
         (path / "state.json").unlink()
-        raise OSError(5, "Input/output error")
+        raise WriteFailedError("Input/output error", file=path)
 
     with monkeypatch.context() as patched:
         patched.setattr(io, "remove_tree", in_part)
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(WriteFailedError, match="Input/output"):
             forget(layout, changes(layout))
     assert [change.state for change in changes(layout)] == ["forgotten"]
     _forgotten_or_not(layout, after)
