@@ -49,7 +49,7 @@ STOPPED: dict[str, list[tuple[str, str]]] = {
         ("truncate", r"fsync .*-truncate$"),
         ("truncate --no-journal", r"remove .*commitlog"),
         ("truncate --no-journal", r"remove .*consumequeue"),
-        ("recover --journal", r"move .*abort"),
+        ("recover --journal", r"fsync .*/moved/"),  # abort is about to be moved into it
         ("resume of truncate", r"write .*checkpoint"),
         ("undo of a mend", r"write .*consumequeue"),
     ],
