@@ -110,9 +110,12 @@ def files_with_data(log: MappedFileQueue) -> list[MappedFile]:
 
 
 def start_after_clean_stop(log: MappedFileQueue) -> int:
-    """Start of the third file from the end: the files whose bodies are checked after a clean stop."""
-    files = files_with_data(log)
-    return files[-_CHECKED_FILES:][0].start_offset if files else 0
+    """Start of the third file from the end: the files whose bodies are checked after a clean stop.
+
+    Of a log without messages it is where the log begins, which is not 0 once files have expired.
+    """
+    files = files_with_data(log)[-_CHECKED_FILES:] or log.files
+    return files[0].start_offset if files else 0
 
 
 def start_after_crash(log: MappedFileQueue, checkpoint: Checkpoint | None) -> int:

@@ -147,6 +147,11 @@ def test_start_after_a_clean_stop() -> None:
     assert start_after_clean_stop(reader("log-gone").files.log) == 0
 
 
+def test_start_after_a_clean_stop_of_a_log_without_messages(tmp_path: Path) -> None:
+    # everything before it has expired
+    assert start_after_clean_stop(log_of(tmp_path, bytes(500), first=1000)) == 1000
+
+
 # notes of RocketMQ's own start files on these stores
 @pytest.mark.parametrize(
     ("name", "start"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,17 @@ def test_a_queue_of_messages_that_the_log_never_had(tmp_path: Path) -> None:
     ghost.mkdir(parents=True)
     (ghost / f"{0:020}").write_bytes((50).to_bytes(8, "big") + (120).to_bytes(4, "big") + bytes(1988))
     assert "points at no message" in refused(store)
+
+
+def test_queues_whose_messages_have_expired_before_a_log_without_messages(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    (store / "commitlog" / f"{0:020}").rename(tmp_path / "expired")
+    (store / "commitlog" / f"{65536:020}").write_bytes(bytes(65536))
+    (store / "checkpoint").unlink()
+    shutil.rmtree(store / "index")
+    with MessageStore.open(store, "rw", SMALL) as opened:
+        result = opened.put(message())
+    assert (result.physical_offset, result.queue_offset) == (65536, 3)
 
 
 def test_an_index_that_lags(tmp_path: Path) -> None:
