@@ -24,13 +24,10 @@ from rmqctl.pipeline.splits.splits import first_record
 from rmqctl.store.columns.batch import Columns, Int64s, MessageColumns
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.scan.batches import BatchMaker
-from rmqctl.store.scan.scan import LogRange, Maker, scanned
+from rmqctl.store.scan.scan import SCAN_ROWS, SCAN_WINDOW, LogRange, Maker, scanned
 from rmqctl.store.scan.schema import needed
 from rmqctl.store.store_files import StoreFiles
 
-# as rmqctl.store.scan reads
-_WINDOW = 4 * 1024 * 1024
-_ROWS = 16384
 _ROW = "row"
 _CHEAPEST = "physical_offset"
 _FEWEST_THREADS, _MOST_THREADS = 2, 8
@@ -65,7 +62,9 @@ def _spanned(
 ) -> Iterator[pa.RecordBatch]:
     """What `maker` makes of wanted messages in the spans of a task."""
     spans = task.spans or ()
-    for record in span_columns(files, task.split, spans, columns=groups or Columns.HEAD, window=_WINDOW, rows=_ROWS):
+    for record in span_columns(
+        files, task.split, spans, columns=groups or Columns.HEAD, window=SCAN_WINDOW, rows=SCAN_ROWS
+    ):
         if isinstance(record, MessageColumns):
             yield from maker.batches(record.take(wanted.rows(record)))
 

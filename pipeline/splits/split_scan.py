@@ -16,13 +16,9 @@ from rmqctl.store.commitlog.walk import Damage
 from rmqctl.store.read.key_query import damage_error
 from rmqctl.store.read.selection import changed_error
 from rmqctl.store.scan.batches import BatchMaker
-from rmqctl.store.scan.scan import Chooser
+from rmqctl.store.scan.scan import SCAN_ROWS, SCAN_WINDOW, Chooser
 from rmqctl.store.scan.schema import needed
 from rmqctl.store.store_files import StoreFiles
-
-# as rmqctl.store.scan reads: bodies stay in the window that they were read into until a batch is made of them
-_WINDOW = 4 * 1024 * 1024
-_ROWS = 16384
 
 
 def split_batches(
@@ -45,9 +41,9 @@ def split_batches(
     # a walk without any columns has no row numbers to choose by
     groups = needed(names) | chooser.needs or Columns.HEAD
     if spans is None:
-        records = split_columns(files, split, columns=groups, window=_WINDOW, rows=_ROWS)
+        records = split_columns(files, split, columns=groups, window=SCAN_WINDOW, rows=SCAN_ROWS)
     else:
-        records = span_columns(files, split, spans, columns=groups, window=_WINDOW, rows=_ROWS)
+        records = span_columns(files, split, spans, columns=groups, window=SCAN_WINDOW, rows=SCAN_ROWS)
     for record in records:
         if isinstance(record, Damage):
             on_damage(damage_error(record))

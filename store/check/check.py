@@ -113,7 +113,7 @@ class CheckRun:
             try:
                 yield from one.findings()
             except UnreadableError as error:
-                if attempt + 1 == _RESTARTS or error.file is None or exists(Path(error.file)):
+                if attempt + 1 == _RESTARTS or error.file is None or exists(error.file):
                     raise
                 self._files = StoreFiles(self._files.root, self._files.config)
                 continue

@@ -206,7 +206,7 @@ class Pass:
 
     def _unreadable(self, error: UnreadableError) -> Finding:
         """Raises `error` itself where the file is gone: the pass is begun anew then."""
-        if error.file is None or not exists(Path(error.file)):
+        if error.file is None or not exists(error.file):
             raise error
         self._is_complete = False
         return Finding("RMQ-FILE-006", error.message, Path(error.file), error.physical_offset, data_lost=None)

@@ -11,6 +11,8 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import read_small_file
 
+DELETED_TOPICS = "rmqctlDeletedTopics"
+"""Topics that were deleted and have queues all the same: a key of ours in topics.json, which a broker ignores."""
 _TYPE_ATTRIBUTE = "queue.type"
 
 

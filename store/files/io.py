@@ -17,7 +17,15 @@ from pathlib import Path
 
 from rmqctl.formats.errors import DiskFullError, WriteFailedError
 from rmqctl.store.files.ownership import Ownership, inherited, of_one
-from rmqctl.store.files.presence import exists, is_directory, is_file, is_link, is_there
+from rmqctl.store.files.presence import (
+    exists,
+    is_directory,
+    is_file,
+    is_link,
+    is_real_directory,
+    is_real_file,
+    is_there,
+)
 
 PAGE_SIZE = 4096
 
@@ -213,7 +221,7 @@ def copy_file(source: Path, target: Path, copy_bytes: Callable[[Path, Path], obj
     import shutil
 
     def copy(one: str | Path, other: str | Path) -> None:
-        if is_link(Path(one)) or not is_file(Path(one)):
+        if not is_real_file(one):
             shutil.copy2(one, other, follow_symlinks=False)
             return
         copy_bytes(Path(one), Path(other))
@@ -221,7 +229,7 @@ def copy_file(source: Path, target: Path, copy_bytes: Callable[[Path, Path], obj
 
     with _changing("copy", target):
         make_directories(target.parent)
-        if is_directory(source) and not is_link(source):
+        if is_real_directory(source):
             shutil.copytree(source, target, symlinks=True, copy_function=copy)
         else:
             copy(source, target)

@@ -16,7 +16,7 @@ from rmqctl.formats.wording import counted
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import LARGEST_OFFSET, file_name, is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.presence import is_link
+from rmqctl.store.files.presence import is_link, no_answer
 from rmqctl.store.files.reading import Descriptors, end_of_nonzero
 
 # a cleaner removes files one after the other: how often a directory is listed until it held still
@@ -117,8 +117,7 @@ class MappedFileQueue:
                     elif isinstance(error, FileNotFoundError):
                         is_whole = False
                     else:  # without it the queue would seem to end, or to begin, where it does not
-                        hint = "check the permissions and the disk (dmesg)"
-                        raise UnreadableError(f"cannot be looked at: {error.strerror}", file=path, hint=hint) from error
+                        raise no_answer(error, path) from error
                     continue
                 if stat.S_ISDIR(status.st_mode):
                     continue

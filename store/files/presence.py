@@ -36,10 +36,33 @@ def is_directory(path: str | os.PathLike[str]) -> bool:
     return found is not None and stat.S_ISDIR(found.st_mode)
 
 
+def is_real_file(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a regular file itself, no link to one. UnreadableError as above."""
+    found = _status(path, follow_links=False)
+    return found is not None and stat.S_ISREG(found.st_mode)
+
+
+def is_real_directory(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a directory itself, no link to one. UnreadableError as above."""
+    found = _status(path, follow_links=False)
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
 def is_link(path: str | os.PathLike[str]) -> bool:
     """Whether it is a symbolic link. UnreadableError as above."""
     found = _status(path, follow_links=False)
     return found is not None and stat.S_ISLNK(found.st_mode)
+
+
+def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
+    """What the system says of it, links followed; None if nothing is there. UnreadableError as above."""
+    return _status(path, follow_links=True)
+
+
+def no_answer(error: OSError, path: str | os.PathLike[str]) -> UnreadableError:
+    """What is raised where the system does not say what lies at `path`."""
+    hint = "check the permissions and the disk (dmesg)"
+    return UnreadableError(f"cannot be looked at: {error.strerror}", file=path, hint=hint)
 
 
 def _status(path: str | os.PathLike[str], *, follow_links: bool) -> os.stat_result | None:
@@ -50,5 +73,4 @@ def _status(path: str | os.PathLike[str], *, follow_links: bool) -> os.stat_resu
     except OSError as error:
         if error.errno in _ABSENT:
             return None
-        hint = "check the permissions and the disk (dmesg)"
-        raise UnreadableError(f"cannot be looked at: {error.strerror}", file=path, hint=hint) from error
+        raise no_answer(error, path) from error

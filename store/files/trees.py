@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmqctl.store.files import io
 from rmqctl.store.files.ownership import Ownership
-from rmqctl.store.files.presence import is_directory, is_link
+from rmqctl.store.files.presence import is_directory, is_link, is_real_directory
 
 
 def flush_tree(path: Path) -> None:
@@ -37,13 +37,13 @@ def on_disk_bytes(status: os.stat_result) -> int:
 
 def tree_on_disk_bytes(path: Path) -> int:
     """The same of all files below a folder, or of a file. What folders take is left out: each file system differs."""
-    every = path.rglob("*") if is_directory(path) and not is_link(path) else [path]
+    every = path.rglob("*") if is_real_directory(path) else [path]
     return sum(on_disk_bytes(found) for found in (one.lstat() for one in every) if not stat.S_ISDIR(found.st_mode))
 
 
 def remove_any(path: Path) -> None:
     """Remove a file, a link, or a directory with everything in it."""
-    if is_directory(path) and not is_link(path):
+    if is_real_directory(path):
         io.remove_tree(path)
     else:
         io.remove(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import is_directory, is_file, is_link
+from rmqctl.store.files.presence import is_directory, is_file, is_link, is_real_directory
 from rmqctl.store.files.reading import named
 from rmqctl.store.journal.kept.elsewhere import no_longer_point_to
 from rmqctl.store.journal.kept.folder import (
@@ -70,5 +70,5 @@ def _remove_leftovers(layout: StoreLayout) -> None:
     """What is left of changes that were being forgotten when the process was killed."""
     for name in os.listdir(layout.kept) if is_directory(layout.kept) else ():
         path = layout.kept / name
-        if name.endswith(GONE) and is_id(name.removesuffix(GONE)) and is_directory(path) and not is_link(path):
+        if name.endswith(GONE) and is_id(name.removesuffix(GONE)) and is_real_directory(path):
             io.remove_tree(path)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import exists, is_directory, is_link
+from rmqctl.store.files.presence import exists, is_real_directory
 from rmqctl.store.files.trees import tree_on_disk_bytes
 from rmqctl.store.journal.begun import joined_hints
 from rmqctl.store.journal.kept.elsewhere import folder_of, is_known_complete, is_pointer
@@ -36,7 +36,7 @@ from rmqctl.store.journal.kept.folder import (
 )
 from rmqctl.store.journal.kept.history import history, note_permanent
 
-_ID = re.compile(r"\d{8}T\d{9}Z-[a-z]+")
+_ID = re.compile(r"\d{8}T\d{9}Z-[a-z]+")  # time-verb
 DAMAGED = "damaged"
 
 
@@ -242,7 +242,7 @@ def folders(layout: StoreLayout) -> list[Path]:
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.kept) from error
     # nothing else is ever looked at, let alone removed
     found = [layout.kept / name for name in names if is_id(name)]
-    return [folder_of(path) for path in found if is_pointer(path) or (is_directory(path) and not is_link(path))]
+    return [folder_of(path) for path in found if is_pointer(path) or is_real_directory(path)]
 
 
 def known_folders(layout: StoreLayout) -> list[Path]:
@@ -256,7 +256,7 @@ def change_in(folder: Path) -> Change:
         return read_change(folder)
     except (RmqctlError, TypeError, ValueError):
         kept = tree_on_disk_bytes(folder)
-        return Change(folder.name, folder.name.partition("-")[2], DAMAGED, 0, 0, 0, kept, [], "", str(folder))
+        return Change(folder.name, _verb_of(folder), DAMAGED, 0, 0, 0, kept, [], "", str(folder))
 
 
 def read_change(folder: Path) -> Change:
@@ -264,7 +264,11 @@ def read_change(folder: Path) -> Change:
     found = read_state(folder)
     state = found["state"]
     head = found if state in (*TO_MEND, MENDED) else read_head(folder) if state != ABANDONED else {}
-    return _named(folder.name, folder.name.partition("-")[2], state, head, tree_on_disk_bytes(folder), folder)
+    return _named(folder.name, _verb_of(folder), state, head, tree_on_disk_bytes(folder), folder)
+
+
+def _verb_of(folder: Path) -> str:
+    return folder.name.partition("-")[2]
 
 
 def _named(name: str, verb: str, state: str, head: dict[str, Any], kept: int, folder: Path | None) -> Change:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.store.files import io
 from rmqctl.store.files.blob import Spilled
-from rmqctl.store.files.presence import is_directory, is_link, is_there
+from rmqctl.store.files.presence import is_real_directory, is_there
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def _size_at(path: Path) -> int:
 
 def _files_at(path: Path) -> Iterator[Path]:
     """The file, or all files of a directory; none where there is nothing."""
-    if is_directory(path) and not is_link(path):
+    if is_real_directory(path):
         for below in path.iterdir():
             yield from _files_at(below)
     elif is_there(path):

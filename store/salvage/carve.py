@@ -6,26 +6,24 @@ offset less its position); each further frame must stand right behind the one be
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
 from rmqctl.formats.message import FrameDamage, Reason, decode_message
 from rmqctl.store.columns.batch import Columns, MessageColumns
 from rmqctl.store.columns.compiled_walk import Request
 from rmqctl.store.columns.engine import WalkEngine
 from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.columns.walk import ROWS, WINDOW, file_records
-from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE, FrameSearch
+from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE, MESSAGE_MAGICS, FrameSearch, frames_by_magic
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.presence import is_file
 from rmqctl.store.files.reading import data_extents
 
-_MAGICS = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)))
 _MAGIC_AT = FRAME_HEADS[0].offset("magic_code")
 _PLACE_AT = FRAME_HEADS[0].offset("physical_offset")
 _SEARCHED = 4 * 1024 * 1024
@@ -170,10 +168,9 @@ class Carver:
             step = _SEARCHED - _MAGIC_AT - 4
             for start in range(begin, max(begin, end - _MAGIC_AT), step):
                 window = self._file.read(start, min(_SEARCHED, end - start))
-                for match in _MAGICS.finditer(window, _MAGIC_AT):
-                    at = start + match.start() - _MAGIC_AT
-                    if self._damage(at) is None:
-                        return at
+                for at in frames_by_magic(window, MESSAGE_MAGICS):
+                    if self._damage(start + at) is None:
+                        return start + at
                 self._tell(start)
         return size
 

@@ -18,7 +18,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name, looks_like_store
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.ownership import Ownership, ownership_of
-from rmqctl.store.files.presence import is_directory, is_file, is_link, is_there
+from rmqctl.store.files.presence import is_directory, is_real_file, is_there
 from rmqctl.store.files.reading import Descriptors, named
 from rmqctl.store.files.trees import give_tree
 from rmqctl.store.outputs.publish import publish
@@ -250,7 +250,7 @@ def _begin_with_blank(root: Path, file_size: int) -> None:
 
 
 def _copy_config(source: Path, target: Path) -> bool:
-    if is_link(source) or not is_file(source):
+    if not is_real_file(source):
         return False
     try:
         loaded = load_config(source)

@@ -12,7 +12,7 @@ from rmqctl.formats.errors import NotAStoreError, RefusedError, UnreadableError,
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import LARGEST_OFFSET, is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.presence import is_directory, is_link, is_there
+from rmqctl.store.files.presence import is_directory, is_real_directory, is_there
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.outputs.output_place import check_output_place
 
@@ -110,5 +110,5 @@ def check_target(target: Path, sources: Sequence[Path], files: Sequence[Source])
                 file=target,
                 hint="name another directory",
             )
-    if is_there(target) and (not is_directory(target) or is_link(target) or any(target.iterdir())):
+    if is_there(target) and (not is_real_directory(target) or any(target.iterdir())):
         raise RefusedError("exists already", file=target, hint="name a new directory")

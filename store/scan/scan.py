@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
     from rmqctl.store.scan.batches import BatchMaker
 
-# Bytes of the log in a batch, and in what one thread works on: some of these are in memory at a time.
-_WINDOW = 4 * 1024 * 1024
+# Bytes of the log in a batch, and in what one thread works on: some of these are in memory at a time. Bodies stay in
+# the window that they were read into until a batch is made of them.
+SCAN_WINDOW = 4 * 1024 * 1024
 _PIECE = 8 * 1024 * 1024
-_ROWS = 16384
+SCAN_ROWS = 16384
 _THREADS = 2
 # criteria that need these are held against the properties themselves in the end
 _CONTENT = Columns.TAGS | Columns.KEYS
@@ -141,8 +142,8 @@ def scanned(
         columns=groups or Columns.HEAD,  # a walk without any columns has no row numbers to choose by
         topics=TopicIds(),
         progress=progress,
-        window=_WINDOW,
-        rows=_ROWS,
+        window=SCAN_WINDOW,
+        rows=SCAN_ROWS,
         piece=_PIECE,
     )
     for piece in pieces:

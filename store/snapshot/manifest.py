@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError
 from rmqctl.store.files import io
-from rmqctl.store.files.presence import is_directory, is_link, is_there
+from rmqctl.store.files.presence import is_link, is_real_directory, is_there
 from rmqctl.store.files.reading import data_extents
 
 MANIFEST_NAME = "rmqctl-snapshot.json"
@@ -138,7 +138,7 @@ def _check_directory(root: Path, name: str) -> Problem | None:
     path = root / name
     if not is_there(path):
         return Problem(name, "missing")
-    return None if is_directory(path) and not is_link(path) else Problem(name, "kind", "a directory", "none")
+    return None if is_real_directory(path) else Problem(name, "kind", "a directory", "none")
 
 
 def _check(root: Path, copied: CopiedFile) -> Problem | None:

@@ -12,14 +12,12 @@ from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import RequestError, Tell
 from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, TopicConfig, retry_topic, topic_from_bean
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
-from rmqctl.store.config.config_files import next_version
+from rmqctl.store.config.config_files import DELETED_TOPICS, next_version
 from rmqctl.store.read.topic_filter import is_brokers_own
 from rmqctl.store.store_files import StoreFiles
 
 DEFAULT_TOPIC = "TBW102"
 """A topic that lends its settings to new ones; where nothing can be created it must not be seen."""
-# topics that were deleted and have queues all the same: a key of ours in topics.json, which a broker ignores
-_DELETED = "rmqctlDeletedTopics"
 # what clients may make us remember
 _MOST_TOPICS = 100_000
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -45,7 +43,7 @@ class TopicTable:
         )
         table, self.data_version, self._content = found
         self._is_written = is_written
-        deleted = self._content.get(_DELETED) if is_written else None
+        deleted = self._content.get(DELETED_TOPICS) if is_written else None
         self._deleted = {name for name in deleted if isinstance(name, str)} if isinstance(deleted, list) else set()
         self._topics: dict[str, TopicConfig] = {
             name: topic_from_bean(name, one)
@@ -113,9 +111,9 @@ class TopicTable:
         """What topics.json is to hold, as a new version of `now` (ms)."""
         self.data_version = next_version(self.data_version, now)
         table = {topic.name: topic.as_bean() for topic in self.all()}
-        content = {name: value for name, value in self._content.items() if name != _DELETED}
+        content = {name: value for name, value in self._content.items() if name != DELETED_TOPICS}
         content |= {"dataVersion": self.data_version, "topicConfigTable": table}
-        return {**content, _DELETED: sorted(self._deleted)} if self._deleted else content
+        return {**content, DELETED_TOPICS: sorted(self._deleted)} if self._deleted else content
 
 
 def topic_problem(name: str) -> str | None:

@@ -10,7 +10,7 @@ from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.log.log_files import entry_findings
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
-from rmqctl.store.files.presence import exists, is_directory, is_link
+from rmqctl.store.files.presence import is_directory, is_link, status_of
 from rmqctl.store.journal.kept.folder import TO_MEND
 from rmqctl.store.journal.log import DAMAGED, changes
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, list_queues
@@ -59,7 +59,8 @@ def _problem(topic: str, queue_id: int, files: MappedFileQueue, problem: FilePro
     expected: int | None = None
     found: int | None = None
     if problem.kind in ("size", "empty"):
-        expected, found = files.file_size, problem.path.stat().st_size if exists(problem.path) else 0
+        status = status_of(problem.path)
+        expected, found = files.file_size, 0 if status is None else status.st_size
     return Finding(
         _CODES[problem.kind],
         problem.detail,
@@ -74,12 +75,17 @@ def _problem(topic: str, queue_id: int, files: MappedFileQueue, problem: FilePro
 def _names(root: Path) -> Iterator[Finding]:
     """Directories below a topic that are no queues, and files where topics should be."""
     for topic in _entries(root):
-        if is_link(topic) or is_directory(topic):
-            for queue in _entries(Path(topic.path)) if is_directory(topic) else ():
-                if not (queue.name.isascii() and queue.name.isdigit() and is_directory(queue)):
+        if _is_directory(topic):
+            for queue in _entries(Path(topic.path)):
+                if not (queue.name.isascii() and queue.name.isdigit() and _is_directory(queue)):
                     yield Finding("RMQ-FILE-016", "no queue by its name", Path(queue.path), topic=topic.name)
-        else:
+        elif not is_link(topic):
             yield Finding("RMQ-FILE-016", "no directory of a topic", Path(topic.path))
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """The listing has said what it is, of a link only that it is one."""
+    return is_directory(entry) if entry.is_symlink() else entry.is_dir()
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:

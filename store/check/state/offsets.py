@@ -10,6 +10,7 @@ from rmqctl.formats.errors import UnsupportedError
 from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.state.config_files import ConfigFiles
+from rmqctl.store.config.config_files import DELETED_TOPICS
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -18,7 +19,6 @@ from rmqctl.store.store_files import StoreFiles
 _SEPARATOR = "@"
 _LMQ = "%LMQ%"
 _CONSUMER, _DELAY, _TOPICS = "consumerOffset.json", "delayOffset.json", "topics.json"
-_DELETED_TOPICS = "rmqctlDeletedTopics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class OffsetCheck:
             return
         value = self._configs.value(_TOPICS)
         # what was deleted while its messages stay (network/broker/tables/topics.py)
-        deleted = value.get(_DELETED_TOPICS) if isinstance(value, dict) else None
+        deleted = value.get(DELETED_TOPICS) if isinstance(value, dict) else None
         known = {
             *configured,
             *([name for name in deleted if isinstance(name, str)] if isinstance(deleted, list) else []),

@@ -16,7 +16,7 @@ from typing import Any
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import KEPT, StoreLayout
-from rmqctl.store.files.presence import is_directory, is_file, is_link, is_there
+from rmqctl.store.files.presence import is_directory, is_file, is_real_file, is_there
 
 # beyond any of ours: what is larger was put there by somebody else
 _LARGEST = 1 << 20
@@ -72,14 +72,14 @@ def tell_begun(layout: StoreLayout, folder: Path, has_begun: bool) -> None:
 def no_longer_point_to(layout: StoreLayout, folder: Path) -> None:
     """The journal is gone, and what says where it is goes too."""
     pointer = layout.kept / folder.name
-    if folder != pointer and is_file(pointer) and not is_link(pointer):
+    if folder != pointer and is_real_file(pointer):
         io.remove(pointer)
         io.flush_directory(layout.kept)
 
 
 def is_pointer(path: Path) -> bool:
     """Whether a journal is elsewhere: what stands in its place is a file."""
-    return is_file(path) and not is_link(path)
+    return is_real_file(path)
 
 
 def folder_of(path: Path) -> Path:

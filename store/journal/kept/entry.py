@@ -12,7 +12,7 @@ from typing import Any
 
 from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
 from rmqctl.store.files.blob import Blob, Spilled
-from rmqctl.store.files.presence import exists, is_directory, is_link, is_there
+from rmqctl.store.files.presence import exists, is_directory, is_real_directory, is_there
 from rmqctl.store.files.reading import data_extents, pieces_of
 from rmqctl.store.journal.kept.reach import Reach
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Resize, WriteRange
@@ -146,7 +146,7 @@ def _images(path: Path, offset: int, length: int, blob: Blob | None) -> list[Pie
 
 def tree_items(top: Path, *, with_hashes: bool = False) -> Iterator[TreeItem]:
     """`top` and everything below it, in order of their names; links are not followed."""
-    paths = [top, *sorted(top.rglob("*"))] if is_directory(top) and not is_link(top) else [top]
+    paths = [top, *sorted(top.rglob("*"))] if is_real_directory(top) else [top]
     for path in paths:
         status = path.lstat()
         is_file = stat.S_ISREG(status.st_mode)

@@ -10,7 +10,7 @@ from pathlib import Path
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import exists, is_directory, is_file
+from rmqctl.store.files.presence import is_directory, is_file, status_of
 from rmqctl.store.files.reading import Descriptors, end_of_nonzero
 
 _TAIL = 1 << 16
@@ -57,9 +57,9 @@ def _marked(layout: StoreLayout) -> list[Path]:
 
 
 def _mark(path: Path, descriptors: Descriptors) -> list[int] | None:
-    if not exists(path):
+    status = status_of(path)
+    if status is None:
         return None
-    status = path.stat()
     mark = [status.st_size, status.st_mtime_ns]
     if not stat.S_ISREG(status.st_mode):
         return mark

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, RmqctlError, UnreadableError
-from rmqctl.store.files.presence import exists, is_directory, is_file, is_there
+from rmqctl.store.files.presence import exists, is_directory, is_file, is_there, status_of
 from rmqctl.store.journal.kept.entry import (
     CREATE,
     IN_PLACE,
@@ -85,7 +85,7 @@ def _refuse_changed(journal: Journalled) -> None:
             if is_there(path):
                 raise _changed(journal, path)
         else:
-            status = path.stat() if exists(path) else None
+            status = status_of(path)
             time_ns = journal.times.get(path, journal.moment_ns)
             if status is None or (status.st_size, status.st_mtime_ns) != (expected, time_ns):
                 raise _changed(journal, path)
