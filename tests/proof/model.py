@@ -123,6 +123,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.durable: tuple[Path, list[Stored], dict[Queue, int]] | None = None
         self.undoable: list[Was] = []
         self.is_used = True
+        self.has_stored = False
         self.is_crashed = False
         self.store: MessageStore | None = None
         self.open()
@@ -152,6 +153,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert result.status.is_stored, result
         assert result.queue_offset is not None
         assert result.physical_offset is not None
+        self.has_stored = True
         queue = message.topic, message.queue_id
         assert result.queue_offset == self.next_offset.get(queue, 0), queue
         self.next_offset[queue] = result.queue_offset + 1
@@ -256,7 +258,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.undoable = []
         if is_new:
             self.undoable.append(was)
-            self.is_used = False
+            self.is_used = self.has_stored = False
 
     @is_closed
     @rule()
@@ -293,17 +295,16 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.store is None)
     @rule()
     def undo(self) -> None:
-        """It leads back to what was; where anybody used the store since, it refuses and changes nothing."""
+        """It leads back to what was. Where the store was opened for writing since it may refuse, and where a message
+        was stored it must; then nothing is changed."""
         with MessageStore.open(self.root, config=CONFIG) as store:
             try:
                 store.undo()
             except (RefusedError, NotFoundError):
                 assert self.is_used or not self.undoable, "an undo is refused"
                 return
-        if self.is_used:  # to open a store that has no messages leaves no trace
-            assert not self.messages, "a store that was used since is taken back"
-            self.undoable.clear()
-            return
+        assert self.undoable, "what nobody did is taken back"
+        assert not self.has_stored, "messages that were stored since are taken back"
         was = self.undoable.pop()
         self.messages, self.next_offset, self.is_crashed = was
         if not self.is_crashed:
