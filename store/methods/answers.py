@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,10 @@ from rmqctl.store.methods.messages import ReadableMessages, raised
 
 if TYPE_CHECKING:
     from rmqctl.store.answers.config_offsets import Say
+    from rmqctl.store.answers.dead_letters import DeadLetter
+    from rmqctl.store.answers.delays import DelayLevel
     from rmqctl.store.answers.groups import GroupQueue
+    from rmqctl.store.answers.halves import HalfMessage
     from rmqctl.store.answers.where.steps import Whereabouts
     from rmqctl.store.commitlog.walk import Progress
     from rmqctl.store.read.selection import OnDamage
@@ -38,8 +42,6 @@ class AnsweringStore(ReadableMessages):
         that cannot be found or read is an answer too; damage is told to `on_damage`, and without it the first is
         raised. UsageError for words that name nothing, NotFoundError and UnsupportedError for a queue.
         """
-        import time
-
         from rmqctl.store.answers.where.where import WhereQuestion, where
 
         moment = time.time_ns() // 1_000_000 if now is None else now
@@ -60,6 +62,29 @@ class AnsweringStore(ReadableMessages):
         from rmqctl.store.answers.groups import group_queues
 
         return group_queues(self.reader, group, topic, tell or _ignored, on_damage or raised, tags)
+
+    def delays(self, *, tell: Say | None = None, on_damage: OnDamage | None = None) -> Iterator[DelayLevel]:
+        """What waits for its time, by delay level and in the timer: the rows of `rmqctl delays --json`."""
+        from rmqctl.store.answers.timed import delays
+
+        return delays(self.reader, tell or _ignored, on_damage or raised)
+
+    def halves(
+        self, *, now: int | None = None, tell: Say | None = None, on_damage: OnDamage | None = None
+    ) -> Iterator[HalfMessage]:
+        """Transactions without an end: the rows of `rmqctl halves --json`. `now` (ms): what ages are held against."""
+        from rmqctl.store.answers.halves import unresolved_halves
+
+        moment = time.time_ns() // 1_000_000 if now is None else now
+        return unresolved_halves(self.reader, moment, tell or _ignored, on_damage or raised)
+
+    def dead_letters(
+        self, group: str | None = None, topic: str | None = None, *, on_damage: OnDamage | None = None
+    ) -> Iterator[DeadLetter]:
+        """What groups gave up, or `group` alone, of messages once sent to `topic`: `rmqctl dlq list --json`."""
+        from rmqctl.store.answers.dead_letters import dead_letters
+
+        return dead_letters(self.reader, group, topic, on_damage or raised)
 
 
 def _ignored(_sentence: str) -> None:

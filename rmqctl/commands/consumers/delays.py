@@ -55,13 +55,12 @@ def delays(store: StoreLocation, output: Output) -> int:
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
-    from rmqctl.store.answers.timed import delays as delayed
 
     with open_store(store) as opened:
         return tell_answer(
             output,
             _COLUMNS,
-            lambda tell, on_damage: delayed(opened.reader, tell, on_damage),
+            lambda tell, on_damage: opened.delays(tell=tell, on_damage=on_damage),
             NotFoundError("no message was ever delayed", hint="`rmqctl ls` lists the topics"),
             _DROPPABLE,
         )

@@ -50,14 +50,13 @@ def list_letters(store: StoreLocation, output: Output, group: str | None, topic:
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
-    from rmqctl.store.answers.dead_letters import dead_letters
 
     with open_store(store) as opened:
         otherwise = NotFoundError("no dead letter matched" if group or topic else "no group has given up a message")
         return tell_answer(
             output,
             _COLUMNS,
-            lambda tell, on_damage: dead_letters(opened.reader, group, topic, on_damage),
+            lambda _, on_damage: opened.dead_letters(group, topic, on_damage=on_damage),
             otherwise,
             _DROPPABLE,
         )

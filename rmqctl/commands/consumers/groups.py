@@ -85,7 +85,6 @@ def groups(
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
-    from rmqctl.store.answers.groups import group_queues
 
     if tag is not None and group is None:
         raise click.UsageError("--tag says what a group takes: name the group with -g")
@@ -96,7 +95,7 @@ def groups(
         return tell_answer(
             output,
             _COLUMNS,
-            lambda tell, on_damage: group_queues(opened.reader, group, topic, tell, on_damage, tag),
+            lambda tell, on_damage: opened.groups(group, topic, tags=tag, tell=tell, on_damage=on_damage),
             otherwise,
             _DROPPABLE,
         )

@@ -54,13 +54,12 @@ def halves(store: StoreLocation, output: Output) -> int:
     from rmqctl.opening import open_store
     from rmqctl.output.times import now_ms
     from rmqctl.reports.answer import tell_answer
-    from rmqctl.store.answers.halves import unresolved_halves
 
     with open_store(store) as opened:
         return tell_answer(
             output,
             _COLUMNS,
-            lambda tell, on_damage: unresolved_halves(opened.reader, now_ms(), tell, on_damage),
+            lambda tell, on_damage: opened.halves(now=now_ms(), tell=tell, on_damage=on_damage),
             NotFoundError("no transaction is without its end"),
             _DROPPABLE,
         )
