@@ -69,7 +69,7 @@ lint: install
 	$(BIN)/python -m rmqctl.documents.document --check
 
 interop: install
-	$(PYTEST) --dist loadgroup -m interop $(ARGS)
+	$(PYTEST) --dist loadfile -m interop $(ARGS)
 
 bench: install
 	$(BIN)/python -m bench $(ARGS)

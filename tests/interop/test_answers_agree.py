@@ -20,7 +20,7 @@ from rmqctl.network.remoting.codes import RequestCode
 from tests.interop.brokers import RealBroker, java, mqadmin, real_broker
 from tests.rmqctl.looking import run
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("served")]
+pytestmark = pytest.mark.interop
 
 VERSION = "5.3.3"
 SUFFIX = "-real"

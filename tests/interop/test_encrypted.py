@@ -15,7 +15,7 @@ from tests.interop.toolchain import BROKERS
 from tests.network.certificates import certificate
 from tests.network.serving import serving
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("served")]
+pytestmark = pytest.mark.interop
 
 BODIES = [f"häl-lo {number}" for number in range(6)] + ["j" * 20_000, "delayed", "COMMIT_MESSAGE"]
 BODIES += [f"batch {number}" for number in range(3)]

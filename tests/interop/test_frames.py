@@ -28,7 +28,7 @@ from tests.interop.frame_requests import BROKER, NAMESRV, Ask, session
 from tests.network.serving import serving
 from tests.processes import ROOT
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("served")]
+pytestmark = pytest.mark.interop
 
 GOLDEN = "broker-real"
 SECONDS = 60

@@ -19,7 +19,7 @@ from tests.interop import harness
 from tests.interop.brokers import RealBroker, java, mqadmin, real_broker
 from tests.rmqctl.looking import run
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq"), pytest.mark.xdist_group("brokers")]
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 
 NAME, GROUP, TOPIC = "broker-real", "g-retry", "Events"
 FILE = "config/consumerOffset.json"

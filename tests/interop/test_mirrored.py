@@ -30,7 +30,7 @@ from tests.interop.toolchain import Unavailable, clients, run, servers
 from tests.network.serving import ANY, Served, serving
 from tests.processes import start
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq"), pytest.mark.xdist_group("served")]
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 
 SECONDS = 120
 SIZES = {key.removeprefix("store."): value for key, value in replicas.SETTINGS.items()}

@@ -13,7 +13,7 @@ import pytest
 from tests.interop.brokers import RealBroker, java, mqadmin, real_broker, rmqctl
 from tests.interop.toolchain import BROKERS
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("served")]
+pytestmark = pytest.mark.interop
 
 LIMIT = 60
 # without the timer wheel's 37 MB

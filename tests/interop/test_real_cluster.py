@@ -14,7 +14,7 @@ from tests.interop.brokers import java, mqadmin, real_broker, rmqctl
 from tests.interop.toolchain import BROKERS
 from tests.network.serving import serving
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("served")]
+pytestmark = pytest.mark.interop
 
 LIMIT = 60
 SETTINGS = {"timerWheelEnable": "false"}

@@ -16,7 +16,7 @@ from tests.interop.toolchain import Toolchain, Unavailable, clients, run
 from tests.network.serving import Served, serving
 
 # clients ask for messages by id at the address inside of it, which one server at a time can take
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("served")]
+pytestmark = pytest.mark.interop
 
 SECONDS = 240
 Row = tuple[int, int, int, str]

@@ -20,7 +20,7 @@ from tests.interop.harness import VERSIONS
 from tests.interop.toolchain import Unavailable, clients, run
 from tests.network.serving import Served, serving
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq"), pytest.mark.xdist_group("served")]
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 
 SECONDS = 120
 CONF = {

@@ -14,7 +14,7 @@ from rmqctl.network.remoting.codes import RequestCode
 from tests.interop.brokers import java, real_broker, rmqctl
 from tests.network.serving import serving
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("served")]
+pytestmark = pytest.mark.interop
 
 VERSION = "5.3.3"
 LIMIT = 90

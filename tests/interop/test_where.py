@@ -16,7 +16,7 @@ from tests.interop.test_served_writable import CONF, OWN, _create, _java
 from tests.network.serving import serving
 from tests.rmqctl.looking import run
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq"), pytest.mark.xdist_group("served")]
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 
 VERSION = "5.3.3"
 SUFFIX = "-where"
