@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest import mock
 
 from bench.measure import Measurement, in_turns, say, times
 from bench.stores import GIGABYTE, BenchStore, write_store
 from rmqctl.pipeline.engine.engine import Engine, LocalEngine, SparkEngine
 from rmqctl.pipeline.jobs.export import export_with
 from rmqctl.pipeline.jobs.rebuild import rebuild_with
-from rmqctl.pipeline.spark.class_archive import SWITCH
 from rmqctl.pipeline.spark.session import spark_session
 from rmqctl.pipeline.splits.splits import Split, open_split, plan_splits, split_columns
 from rmqctl.store.columns.batch import Columns, MessageColumns
@@ -38,7 +34,7 @@ def all_of_it(folder: Path, scale: float) -> Iterator[Measurement]:
     """Start, fixed cost of a job, check, export and rebuild, on a store of small messages of 2.1 GB times `scale`."""
     store = write_store(folder, "small", int(_SIZE * GIGABYTE * scale), "spark")
     say(f"store {store.name}: {store.messages} messages, {store.bytes} bytes")
-    yield from _starts()
+    yield _start()
     with spark_session(_MASTER) as session:
         spark, local = SparkEngine(session), LocalEngine(_PROCESSES)
         _check(spark, store)  # workers start, kernels are loaded
@@ -55,26 +51,16 @@ def all_of_it(folder: Path, scale: float) -> Iterator[Measurement]:
     shutil.rmtree(store.path)
 
 
-def _starts() -> Iterator[Measurement]:
-    """Seconds until a session is ready: the first one of a machine, and all from the third one on."""
+def _start() -> Measurement:
+    """Seconds until a session is ready."""
 
     def start() -> float:
         begin = time.perf_counter()
         with spark_session(_MASTER):
             return time.perf_counter() - begin
 
-    with mock.patch.dict(os.environ, {SWITCH: "0"}):
-        alone = [start() for _ in range(_STARTS)]
-    with (
-        tempfile.TemporaryDirectory(prefix="rmqctl-bench-") as cache,
-        mock.patch.dict(os.environ, {SWITCH: "", "XDG_CACHE_HOME": cache}),
-    ):
-        for _ in range(2):
-            start()  # leaves a mark, then the archive
-        ready = [start() for _ in range(_STARTS)]
-    for name, seconds in (("first-", alone), ("", ready)):
-        median = statistics.median(seconds)
-        yield Measurement(f"spark-{name}session-ready", median, None, None, "s", _STARTS, _MASTER, _SLOWEST_START)
+    median = statistics.median(start() for _ in range(_STARTS))
+    return Measurement("spark-session-ready", median, None, None, "s", _STARTS, _MASTER, _SLOWEST_START)
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rmqctl.pipeline.spark.class_archive import SWITCH
 from tests import goldens, processes, quick
 from tests.goldens import GoldenStore
 
@@ -23,7 +22,7 @@ from tests.goldens import GoldenStore
 settings.register_profile("rmqctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rmqctl")
 
-LONG = ("tests/pipeline/test_cluster.py", "tests/test_package.py", "tests/pipeline/spark/test_class_archive.py")
+LONG = ("tests/pipeline/test_cluster.py", "tests/test_package.py")
 """Files that take minutes, because all of their tests share what they start."""
 
 MEMORY = Path("/dev/shm")
@@ -40,8 +39,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # a shell that starts us in the background ignores Ctrl-C for us; the tests of Ctrl-C need it
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # the second session of all would take longer than others, and say why
-    os.environ.setdefault(SWITCH, "0")
     if not config.getoption("basetemp") and config.getoption("markexpr") != "interop":
         _write_to_memory()
     quick.is_quick = config.getoption("quick")

@@ -136,7 +136,7 @@ def held(session: Session, folder: Path) -> Iterator[str]:
         ended = run(
             ["bash", "-c", command.replace(STORE, str(store))],
             cwd=folder,
-            env={**os.environ, "PATH": path, "COLUMNS": "120", "LC_ALL": "C.UTF-8", "RMQCTL_CLASS_ARCHIVE": "0"},
+            env={**os.environ, "PATH": path, "COLUMNS": "120", "LC_ALL": "C.UTF-8"},
             stderr=subprocess.STDOUT,
         )
         lines = ended.stdout.replace(str(store), STORE).splitlines()

@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.formats.errors import EngineError, UnsupportedError, UsageError
 from rmqctl.pipeline.engine.scratch import remove_for_good
 from rmqctl.pipeline.engine.spark_job import unanswered, uninterrupted
-from rmqctl.pipeline.spark.class_archive import ClassArchive, class_archive
 from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
-from rmqctl.store.compiled.notices import notice
 from rmqctl.store.files import io
 from rmqctl.store.installed import SPARK
 
@@ -30,11 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_MASTER = "local[*]"
 APPLICATION = "rmqctl"
 
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-
-_NO_ARCHIVE = ClassArchive()
 _PATIENCE = 10.0
-_ARCHIVE_PATIENCE = 60.0
 _LISTENER_PATIENCE = 5.0
 _LONGEST_REASON = 300
 # what a JVM says that is no reason for anything
@@ -83,16 +77,11 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     folder = io.make_temporary_directory("rmqctl-spark-")
     logging.getLogger().addFilter(_is_not_of_py4j)
     try:
-        archive = _class_archive(conf or {})
-        try:
-            session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder, archive)
-        except BaseException:
-            archive.put_off()
-            raise
+        session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder)
         try:
             yield session
         finally:
-            stop_session(session, archive)
+            stop_session(session)
     finally:
         logging.getLogger().removeFilter(_is_not_of_py4j)
         remove_for_good(folder)
@@ -103,16 +92,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in record.pathname
 
 
-def _class_archive(conf: Mapping[str, str]) -> ClassArchive:
-    """None where spark-submit has started the JVM already, or where the user says what it is started with."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ or _JAVA_OPTIONS in conf:
-        return ClassArchive()
-    import pyspark
-
-    return class_archive(find_java(), Path(pyspark.__file__).parent)
-
-
-def settings(master: str, conf: Mapping[str, str], folder: Path, java_options: str = "") -> dict[str, str]:
+def settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, str]:
     """All settings of a session: what `conf` leaves open, with `folder` for what is temporary."""
     ours = {
         "spark.master": master,
@@ -123,7 +103,7 @@ def settings(master: str, conf: Mapping[str, str], folder: Path, java_options: s
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         # what a JVM that is killed leaves goes with the folder
-        _JAVA_OPTIONS: f'"-Djava.io.tmpdir={folder}" {java_options}'.strip(),
+        "spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={folder}"',
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.python.task.killTimeout": "500ms",
     }
@@ -142,9 +122,7 @@ def _is_on_this_machine(master: str) -> bool:
     return master.startswith("local") or bool(re.match(r"spark://(localhost|127\.[0-9.]+):", master))
 
 
-def start_session(
-    master: str, conf: Mapping[str, str], folder: Path, archive: ClassArchive = _NO_ARCHIVE
-) -> SparkSession:
+def start_session(master: str, conf: Mapping[str, str], folder: Path) -> SparkSession:
     """Start the JVM and the session; errors as in `spark_session`. `folder` has to stay until it is stopped."""
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
@@ -152,7 +130,7 @@ def start_session(
     from pyspark.sql import SparkSession
 
     _require_listener(master)
-    chosen = settings(master, conf, folder, archive.options)
+    chosen = settings(master, conf, folder)
     log = folder / "jvm.log"
     with _environment(environment(chosen, folder)), _opened(log) as descriptor:
         spark_conf = SparkConf(loadDefaults=False)
@@ -191,9 +169,8 @@ def environment(chosen: Mapping[str, str], folder: Path) -> dict[str, str]:
     return added
 
 
-def stop_session(session: SparkSession, archive: ClassArchive = _NO_ARCHIVE) -> None:
-    """Stop the session and its JVM, and wait until it is gone. Ctrl-C waits until then, unless the JVM is making its
-    archive: then it is killed."""
+def stop_session(session: SparkSession) -> None:
+    """Stop the session and its JVM, and wait until it is gone. Ctrl-C waits until then."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -201,24 +178,7 @@ def stop_session(session: SparkSession, archive: ClassArchive = _NO_ARCHIVE) -> 
         # a JVM that was interrupted or killed may not answer any more; it is ended in any case
         with unanswered():
             session.stop()
-        if archive.made is None:
-            _end_jvm(gateway)
-    if archive.made is not None:
-        _end_making(gateway, archive)
-
-
-def _end_making(gateway: Any, archive: ClassArchive) -> None:
-    notice("Spark's classes are kept for faster starts from now on: this takes some seconds, once")
-    try:
-        has_ended = _end_jvm(gateway, _ARCHIVE_PATIENCE)
-    except BaseException:
-        _end_jvm(gateway, 0)
-        archive.put_off()
-        raise
-    if has_ended:
-        archive.keep()
-    else:
-        archive.discard()
+        _end_jvm(gateway)
 
 
 @contextlib.contextmanager
@@ -232,8 +192,8 @@ def _own_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _end_jvm(gateway: Any, patience: float = _PATIENCE) -> bool:
-    """End the JVM behind a gateway, so that the process could start another one; whether it ended by itself."""
+def _end_jvm(gateway: Any) -> None:
+    """End the JVM behind a gateway, so that the process could start another one."""
     from pyspark import SparkContext
 
     SparkContext._gateway = SparkContext._jvm = None
@@ -241,16 +201,15 @@ def _end_jvm(gateway: Any, patience: float = _PATIENCE) -> bool:
     if gateway is not None:
         gateway.shutdown()
     if process is None:
-        return False
+        return
     if process.stdin is not None:
         process.stdin.close()
     process.terminate()
     try:
-        process.wait(patience)
+        process.wait(_PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    return process.returncode != -signal.SIGKILL
 
 
 def _require_listener(master: str) -> None:
