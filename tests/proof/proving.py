@@ -52,7 +52,7 @@ PROOFS: dict[str, Proof] = {
     "flipped-bytes": Proof(
         "tests.proof.flipped_bytes", 10_000, 655_360, "check reports every changed byte that anything covers"
     ),
-    "model": Proof("tests.proof.model", 20, 5_000, "a store driven at random holds what a list in memory holds"),
+    "model": Proof("tests.proof.model", 200, 5_000, "a store driven at random holds what a list in memory holds"),
     "fuzz": Proof("tests.proof.fuzz", 3_000, 300_000, "whatever is read, nothing but an error of ours comes out"),
     "serve-kills": Proof(
         "tests.proof.serve_kills", 10, 200, "serve killed in mid-load: nothing acknowledged is lost, delayed or half"

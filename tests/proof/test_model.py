@@ -9,15 +9,12 @@ from hypothesis import Phase
 
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.report import RecoverReport
-from tests import quick
 from tests.proof import model
-from tests.proof.proving import PROOFS, prove
+from tests.proof.proving import assert_proved, prove
 
 
 def test_the_store_holds_what_the_list_holds(tmp_path: Path) -> None:
-    outcome = prove("model", 3 if quick.is_quick else PROOFS["model"].in_ci, 1 if quick.is_quick else 2, tmp_path)
-    assert outcome.tried
-    assert not outcome.failures, "\n".join(outcome.failures)
+    assert_proved("model", tmp_path)
 
 
 @pytest.mark.thorough
