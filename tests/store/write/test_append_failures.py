@@ -11,6 +11,7 @@ from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
+from rmqctl.store.write.headroom import Headroom
 from tests.store.write.writing import FILE_SIZE, SMALL, body_that_leaves, files_below, message, records, wait_until
 
 OVERHEAD = 91 + len("TopicA")
@@ -49,6 +50,29 @@ def test_a_write_that_fails_is_not_counted(tmp_path: Path, monkeypatch: pytest.M
                 store.put(message())
         again = store.put(message())
         assert (again.queue_offset, again.physical_offset) == (1, OVERHEAD + 100)
+
+
+def test_a_roll_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where the file before cannot be closed, nor where the message is refused once its room is there."""
+
+    def broken(operation: str, path: str, _offset: int, _length: int) -> None:
+        if operation == "write" and "commitlog" in path:
+            raise OSError(errno.EIO, "Input/output error")
+
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, allocate_ahead=False) as store:
+        store.put(message(FULL - 1000))
+        store.wait_for_dispatch()
+        before = files_below(tmp_path / "s")
+        with monkeypatch.context() as patch:
+            patch.setattr(io, "observer", broken)
+            with pytest.raises(WriteFailedError, match="Input/output"):
+                store.put(message(2000))
+        assert files_below(tmp_path / "s") == before
+        with monkeypatch.context() as patch:
+            patch.setattr(Headroom, "admit", lambda *_: False)
+            assert not store.put(message(2000)).status.is_stored
+        assert files_below(tmp_path / "s") == before
+        assert store.put(message(2000)).physical_offset == FILE_SIZE
 
 
 @pytest.mark.parametrize("ahead", [True, False])

@@ -151,6 +151,27 @@ def test_a_full_pool_commits_by_itself(tmp_path: Path) -> None:
     assert log.files.max_offset == 1000
 
 
+def test_what_a_pool_could_not_write_is_written_by_the_next_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(operation: str, _path: str, _offset: int, _length: int) -> None:
+        if operation == "write":
+            raise OSError(errno.EIO, "Input/output error")
+
+    log = Log(tmp_path, PooledSink(1 << 20))
+    log.append(100)
+    log.append(200)
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "observer", broken)
+        with pytest.raises(WriteFailedError, match="Input/output"):
+            log.sink.commit()
+    assert log.files.max_offset == 0
+    log.append(50)
+    log.sink.commit()
+    assert log.files.max_offset == 350
+    assert log.files.read(0, 400) == b"x" * 350
+
+
 # ---- through the store
 
 SYNC = small(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=500)
