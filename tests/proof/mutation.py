@@ -1,0 +1,190 @@
+"""The tests are tested: small changes of the product, one at a time, each of which some test must notice.
+
+What is changed is a copy, beside links to everything else, so that several may run at a time. A change that no test
+notices is a test that is missing, unless it is among `HARMLESS`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests import processes
+from tests.proof.proving import Case
+
+ROOT = Path(__file__).parents[2]
+_LINKED = ("formats", "store", "network", "pipeline")
+"""Folders that are names below rmqctl/ as well, by links."""
+
+ROOMS: dict[str, tuple[str, ...]] = {
+    "formats": ("tests/formats",),
+    "store/commitlog": ("tests/store/commitlog", "tests/store/write"),
+    "store/survey": ("tests/store/survey", "tests/store/recover"),
+    "store/write": ("tests/store/write",),
+    "store/journal": ("tests/store/journal",),
+    "store/recover": ("tests/store/recover",),
+    "store/repair": ("tests/store/repair",),
+    "store/clean": ("tests/store/clean", "tests/rmqctl/change/test_clean.py"),
+    "store/queues": ("tests/store/queues", "tests/store/write"),
+    "store/index": ("tests/store/index", "tests/store/write"),
+}
+"""Where changes are made, and where they have to be noticed: the tests nearest to them first."""
+
+HARMLESS: dict[str, str] = {}
+"""Name of a change -> why it costs nobody anything."""
+
+_OTHER = {
+    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"),
+    ast.NotIn: ("not in", "in"), ast.And: ("and", "or"), ast.Or: ("or", "and"), ast.Add: ("+", "-"), ast.Sub: ("-", "+"),
+}  # fmt: skip
+# what a test that hangs is ended by: a change that makes one hang has been noticed
+_SECONDS = 900
+_NOTICED, _UNNOTICED = 1, 0
+
+
+class Mutant(NamedTuple):
+    """A change of one file: the bytes [begin, end) become `new`."""
+
+    path: str
+    name: str
+    begin: int
+    end: int
+    new: bytes
+
+
+def cases(seed: int, count: int) -> Iterator[Case]:
+    """`count` of all changes of functions in `ROOMS`, by lot."""
+    found = [(mutant, tests) for room, tests in ROOMS.items() for mutant in mutants_of(room)]
+    for mutant, tests in random.Random(seed).sample(found, min(count, len(found))):
+        yield mutant.name, functools.partial(_try, mutant, tests)
+
+
+def mutants_of(room: str) -> Iterator[Mutant]:
+    """Every change of the modules in a folder and those below it."""
+    for path in sorted((ROOT / room).rglob("*.py")):
+        yield from mutants_in(path.relative_to(ROOT).as_posix(), path.read_bytes())
+
+
+def mutants_in(path: str, source: bytes) -> Iterator[Mutant]:
+    """Every change of one module, named by function, what becomes what, and which one it is there."""
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    seen: Counter[str] = Counter()
+    for where, node in _in_functions(ast.parse(source), ""):
+        for (begin_line, begin), (end_line, end), old, new in _changes(node):
+            first, last = starts[begin_line - 1] + begin, starts[end_line - 1] + end
+            if old:
+                at = source.find(old.encode(), first, last)
+                # a bracket or a comment between the operands may hold it too
+                if at < 0 or source[first:last].strip() != old.encode():
+                    continue
+                first, last = at, at + len(old)
+            shown = source[first:last].split(b"\n")[0].decode()
+            name = f"{path} {where}: {shown!r} -> {new!r}"
+            seen[name] += 1
+            yield Mutant(path, f"{name} #{seen[name]}", first, last, new.encode())
+
+
+def _in_functions(tree: ast.AST, where: str) -> Iterator[tuple[str, ast.AST]]:
+    """What is done in functions, each with their names; no annotations, defaults and decorators."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.FunctionDef | ast.ClassDef):
+            name = f"{where}.{child.name}".lstrip(".")
+            for statement in child.body:
+                yield from _in_functions(ast.Module([statement], []), name)
+        elif isinstance(child, ast.stmt | ast.expr) and not isinstance(child, ast.JoinedStr):
+            if where:
+                yield where, child
+            if isinstance(child, ast.AnnAssign):
+                child = ast.Expr(child.value) if child.value is not None else ast.Pass()  # noqa: PLW2901
+            yield from _in_functions(child, where)
+
+
+_Place = tuple[int, int]
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[_Place, _Place, str, str]]:
+    """Places from and to, what must stand there alone ("": whatever does), and what is put there."""
+    if isinstance(node, ast.Compare):
+        for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
+            yield _behind(left), _before(right), *_OTHER[type(operator)]
+    elif isinstance(node, ast.BoolOp):
+        for left, right in zip(node.values, node.values[1:], strict=False):
+            yield _behind(left), _before(right), *_OTHER[type(node.op)]
+    elif isinstance(node, ast.BinOp) and type(node.op) in _OTHER:
+        yield _behind(node.left), _before(node.right), *_OTHER[type(node.op)]
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield _before(node), _before(node.operand), "not", ""
+    elif isinstance(node, ast.Constant) and type(node.value) in (bool, int):
+        yield _before(node), _behind(node), "", str(not node.value if isinstance(node.value, bool) else node.value + 1)
+    elif isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+        yield _before(node), _behind(node), "", "pass"
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reversed":
+        yield _before(node.func), _behind(node.func), "reversed", "list"
+
+
+def _before(node: ast.expr | ast.stmt) -> _Place:
+    return node.lineno, node.col_offset
+
+
+def _behind(node: ast.expr | ast.stmt) -> _Place:
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return node.end_lineno, node.end_col_offset
+
+
+def _try(mutant: Mutant, tests: tuple[str, ...], folder: Path) -> None:
+    is_noticed = noticed(mutant, tests, folder)
+    assert is_noticed or mutant.name in HARMLESS, "no test notices it"
+    assert not is_noticed or mutant.name not in HARMLESS, "it is called harmless, and a test notices it"
+
+
+def noticed(mutant: Mutant, tests: tuple[str, ...], folder: Path) -> bool:
+    """Whether any of `tests` fails once the product is changed so, below the empty `folder`."""
+    build(mutant, folder)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    environment["PYTHONPATH"] = str(folder)
+    for one in tests:
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--quick", one]
+        try:
+            done = processes.run(command, cwd=folder, env=environment, seconds=_SECONDS)
+        except subprocess.TimeoutExpired:
+            return True
+        if done.returncode == _NOTICED:
+            return True
+        assert done.returncode == _UNNOTICED, done.stdout[-2000:]
+    return False
+
+
+def build(mutant: Mutant, folder: Path) -> None:
+    """The whole project below `folder`, changed: links to it, but for the file and the folders above it."""
+    _link_all(ROOT, folder, {mutant.path.partition("/")[0], "rmqctl", ".venv"})
+    above = ROOT
+    for name in Path(mutant.path).parent.parts:
+        above = above / name
+        inside = folder / above.relative_to(ROOT)
+        inside.mkdir()
+        following = Path(mutant.path).relative_to(above.relative_to(ROOT)).parts[0]
+        _link_all(above, inside, {following})
+    (folder / "rmqctl").mkdir()
+    _link_all(ROOT / "rmqctl", folder / "rmqctl", set(_LINKED))
+    for name in _LINKED:
+        (folder / "rmqctl" / name).symlink_to(f"../{name}")
+    source = (ROOT / mutant.path).read_bytes()
+    (folder / mutant.path).write_bytes(source[: mutant.begin] + mutant.new + source[mutant.end :])
+
+
+def _link_all(source: Path, target: Path, but: set[str]) -> None:
+    for path in source.iterdir():
+        if path.name not in {*but, "__pycache__"}:
+            (target / path.name).symlink_to(path)
