@@ -6,6 +6,7 @@ import random
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,7 +172,8 @@ def test_rows_of_the_option_are_exact() -> None:
 def test_texts_that_are_no_keys_narrow_nothing() -> None:
     for text in ("", "a\ufffd"):
         assert wanted_by([Comparison("unique_key", "=", (text,))]) == Wanted()
-    for values in (([],), (["a"], []), ("a",), ([1],), (None,)):
+    not_lists: list[tuple[Any, ...]] = [([],), (["a"], []), ("a",), ([1],), (None,)]
+    for values in not_lists:
         assert wanted_by([Comparison("keys", "in", values)]) == Wanted()
 
 
