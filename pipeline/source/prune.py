@@ -29,6 +29,7 @@ _OFFSET_AT = FRAME_HEADS[0].offset("physical_offset")
 _HEAD = FRAME_HEADS[3].size
 _FIRST_WINDOW = 4096
 _SHARE_STEP = 1024 * 1024
+_SHARE_WINDOW = 32 * 1024
 _MOST_SHARES = 1000
 _LARGEST_WINDOW = 8 * 1024 * 1024
 
@@ -86,7 +87,7 @@ def share_in_time(log: MappedFileQueue, splits: Sequence[Split], wanted: Range) 
         for split in splits
         for begin in range(split.begin, split.end, step)
     ]
-    times = _last_known([first_store_time(log, part) for part in parts])
+    times = _last_known([first_store_time(log, part, _SHARE_WINDOW) for part in parts])
     inside = [
         lower is None or upper is None or (lower <= wanted.high and upper >= wanted.low)
         for lower, upper in zip(times, [*times[1:], None], strict=True)
@@ -122,8 +123,9 @@ def _last_known(times: Sequence[int | None]) -> list[int | None]:
     return found
 
 
-def first_store_time(log: MappedFileQueue, split: Split) -> int | None:
-    """Store time in ms of the first place in the split that looks like a message; None if there is none near."""
+def first_store_time(log: MappedFileQueue, split: Split, most: int = _LARGEST_WINDOW) -> int | None:
+    """Store time in ms of the first place in the split that looks like a message; None if there is none within about
+    `most` bytes."""
     window = _FIRST_WINDOW
     while True:
         data = log.read(split.begin, min(window, split.end - split.begin + _HEAD))
@@ -137,6 +139,6 @@ def first_store_time(log: MappedFileQueue, split: Split) -> int | None:
             if split.begin + start < split.end and int.from_bytes(stored, "big") == split.begin + start:
                 return store_time_at(log, split.begin + start)
             at = start + _MAGIC_AT + 1
-        if len(data) < window or window >= _LARGEST_WINDOW:
+        if len(data) < window or window >= most:
             return None
         window *= 8

@@ -9,8 +9,8 @@ The entries of a file count for a part of the log if they rise with it, and if s
 pauses among them, are what the messages say. For keys the chains of all that are asked for have to be in order and lead
 to nothing but messages with these keys: then a wrong hash is noticed, because its chain still leads to it, and a wrong
 chain does no harm, because hashes are looked through. The first and the last message of a file may have more keys than
-the file holds. For times an entry does not count that is the first of its file's second, where Java puts what is older
-than the file as well, or that lies next to one that is older than the one before it.
+the file holds. For times an entry does not count that is of its file's first second, where Java puts what is older
+than the file as well, and each is taken together with the entries on both sides of it: then a wrong time does no harm.
 """
 
 from __future__ import annotations
@@ -135,21 +135,27 @@ def by_keys(files: StoreFiles, lookup: KeyLookup, begin: int, end: int) -> Index
     return Indexed(np.concatenate(known), np.concatenate(found))
 
 
-def by_time(files: StoreFiles, times: tuple[int, int], begin: int, end: int) -> Indexed:
-    """What the index says about the store times of messages in [begin, end) of the log: which lie between `times`, in
+def by_time(files: StoreFiles, times: tuple[int, int], first: int, end: int) -> Indexed:
+    """What the index says about the store times of messages in [first, end) of the log: which lie between `times`, in
     ms, both included."""
     known, found = [_NONE], [_NONE]
-    for run in _runs(files, begin, end):
-        seconds = run.seconds
-        falls = np.diff(seconds) < 0
-        is_sure = seconds > 0
-        is_sure[1:] &= ~falls
-        is_sure[:-1] &= ~falls
-        # an entry has whole seconds from the begin of its file on, the rest is cut off
-        first = run.file.header.begin_timestamp + seconds * _SECOND
+    for run in _runs(files, first, end):
+        begin = run.file.header.begin_timestamp
+        # seconds are whole ones, the rest is cut off
+        least, most = (begin + seconds * _SECOND for seconds in _with_neighbours(run.seconds))
+        is_sure = run.seconds > 0
         known.append(run.offsets[is_sure])
-        found.append(run.offsets[~is_sure | ((first + _SECOND > times[0]) & (first <= times[1]))])
+        found.append(run.offsets[~is_sure | ((most + _SECOND > times[0]) & (least <= times[1]))])
     return Indexed(np.concatenate(known), np.concatenate(found))
+
+
+def _with_neighbours(seconds: Int64s) -> tuple[Int64s, Int64s]:
+    """The least and the most of each of three that follow one another: between these a time lies that is wrong."""
+    least, most = seconds.copy(), seconds.copy()
+    for to, other in ((slice(1, None), seconds[:-1]), (slice(None, -1), seconds[1:])):
+        least[to] = np.minimum(least[to], other)
+        most[to] = np.maximum(most[to], other)
+    return least, most
 
 
 def entries_between(files: StoreFiles, begin: int, end: int) -> int:

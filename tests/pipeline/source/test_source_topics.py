@@ -41,7 +41,7 @@ def _both(path: Path, config: StoreConfig) -> tuple[Rows, Rows]:
     ]
 
 
-@pytest.mark.parametrize("name", sample(WITH_LOGS, ["features", "crash", "crc-flip-third"]))
+@pytest.mark.parametrize("name", sample(WITH_LOGS, ["crc-flip-third"]))
 def test_the_same_rows(name: str) -> None:
     options = options_of(name)
     without, walked = _both(Path(options.path), options.store_config())
