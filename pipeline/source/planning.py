@@ -163,7 +163,10 @@ def _by_queues(
     if lookup is not None:
         entries, share = lookup.entries, 0.0
     elif is_by_time:
-        entries, share = entries_between(files, first, stop), share_in_time(files.log, joined, wanted.store_times)
+        entries = entries_between(files, first, stop)
+        if not entries:
+            return None
+        share = share_in_time(files.log, joined, wanted.store_times)
     if not saves_reading(files, wanted.slots, first, stop, len(joined), entries, share):
         return None
     return [LogTask(split, None, True, lookup, is_by_time) for split in joined]
