@@ -42,16 +42,15 @@ def plan_tasks(
     files: StoreFiles, options: SourceOptions, wanted: Wanted, begin: int | None = None, end: int | None = None
 ) -> list[LogTask]:
     """Tasks that together have every wanted message of [begin, end) of the log, None for its ends, in its order."""
-    found = _at_places(files, wanted, begin, end) if options.split_size != WHOLE_FILES else None
+    clips = options.split_size != WHOLE_FILES
+    found = _at_places(files, wanted, begin, end) if clips else None
+    lookup = _lookup(files, options, wanted) if found is None else None
+    if lookup is not None and options.key_index == TRUSTED and clips and begin is None and end is None:
+        found = _by_index(files, lookup)
     if found is None:
-        lookup = _lookup(files, options, wanted)
-        if lookup is not None and options.key_index == TRUSTED and begin is None and end is None:
-            found = _by_index(files, lookup)
-        if found is None:
-            found = _by_queues(files, options, wanted, lookup, begin, end)
+        found = _by_queues(files, options, wanted, lookup, begin, end)
     if found is None:
         splits = plan_splits(files, split_size(options, files.log, begin, end), begin, end)
-        clips = options.split_size != WHOLE_FILES
         kept = kept_splits(files.log, splits, wanted, options.clock_tolerance, clips=clips)
         found = [LogTask(split) for split in kept]
     return found
@@ -169,7 +168,7 @@ def _by_queues(
         share = share_in_time(files.log, joined, wanted.store_times)
     if not saves_reading(files, wanted.slots, first, stop, len(joined), entries, share):
         return None
-    return [LogTask(split, None, True, lookup, is_by_time) for split in joined]
+    return [LogTask(split, by_queues=True, lookup=lookup, by_time=is_by_time) for split in joined]
 
 
 def _may_go_by_time(options: SourceOptions, wanted: Wanted) -> bool:

@@ -20,6 +20,11 @@ from tests.opened import store_path
 
 WITH_LOGS = [name for name in GOLDENS if "log-gone" not in name]
 """Golden stores with something to read."""
+REPRESENTATIVE = (
+    "clean", "v4-clean", "features", "crash", "gap", "crc-flip-third", "torn-zero", "index-lost", "index-garbage",
+    "noindex", "cq-truncated", "lmq", "innerbatch", "broker-real", "rocksdb", "multipath", "first-gone",
+)  # fmt: skip
+"""Those among them that differ in what queues and index hold."""
 
 
 def options_of(name: str, **given: Any) -> SourceOptions:

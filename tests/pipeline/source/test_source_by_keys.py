@@ -23,7 +23,7 @@ from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
 from tests.opened import store_path
 from tests.pipeline.source.damaged_index import DAMAGES
-from tests.pipeline.source.reading import WITH_LOGS, BytesRead, found, options_of
+from tests.pipeline.source.reading import REPRESENTATIVE, BytesRead, found, options_of
 from tests.quick import examples, sample
 
 Row = tuple[int, str, list[str]]
@@ -56,7 +56,7 @@ def _unique_key(*keys: str) -> Wanted:
     return wanted_by([Comparison("unique_key", "in", keys)])
 
 
-@pytest.mark.parametrize("name", sample(WITH_LOGS, ["crc-flip-third"]))
+@pytest.mark.parametrize("name", sample(REPRESENTATIVE, ["crc-flip-third"]))
 @pytest.mark.usefixtures("always")
 def test_as_many_as_a_walk_finds(name: str) -> None:
     """Unique keys and KEYS, one and several, there and not, compiled and plain."""

@@ -20,7 +20,7 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
 from tests.pipeline.source.damaged_index import DAMAGES
-from tests.pipeline.source.reading import WITH_LOGS, BytesRead, found, options_of
+from tests.pipeline.source.reading import REPRESENTATIVE, BytesRead, found, options_of
 from tests.quick import sample
 
 Row = tuple[int, datetime.datetime]
@@ -57,7 +57,7 @@ def _assert_found(options: SourceOptions, rows: list[Row], rng: random.Random, t
     return is_spanned
 
 
-@pytest.mark.parametrize("name", sample(WITH_LOGS, ["features"]))
+@pytest.mark.parametrize("name", sample(REPRESENTATIVE, ["features"]))
 @pytest.mark.usefixtures("always")
 def test_as_many_as_a_walk_finds(name: str) -> None:
     options = options_of(name)
