@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UsageError
+from rmqctl.formats.properties import split_keys
 from rmqctl.pipeline.source.tables import TABLES
 from rmqctl.pipeline.splits.splits import SPLIT_SIZE
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
@@ -25,6 +26,10 @@ OPTIONS: dict[str, str] = {
     "ending_offset": "latest or a physical offset, before which reading ends; not of streams",
     "subscribe": "only messages of these topics, separated by commas",
     "subscribe_pattern": "only messages of topics that match this regular expression, as Python has it, as a whole",
+    "keys": "only messages with one of these keys, separated by spaces, be it the unique key or one of KEYS; Spark "
+    "hands over no array_contains(keys, ...)",
+    "key_index": "for keys: checked, what the key index does not know is read; trusted, the index alone says where "
+    "messages are, as far as it reaches; off, the log is walked",
     "min_partitions": "about so many tasks at least: makes split_size smaller",
     "max_bytes": "streams: bytes of commitlog a micro-batch, as 512m; all there is if not given",
     "fail_on_data_loss": "streams: whether messages that were removed before they were read end the query, or a log "
@@ -40,6 +45,7 @@ CLOCK_TOLERANCE = _HOUR
 
 _ALIASES = {"store": "path", "splitsize": "split_size", "clocktolerance": "clock_tolerance"}
 _ALIASES |= {"startingoffset": "starting_offset", "maxbytes": "max_bytes", "failondataloss": "fail_on_data_loss"}
+_ALIASES |= {"keyindex": "key_index", "key": "keys"}
 _ALIASES |= {"onchangedlog": "on_changed_log", "endingoffset": "ending_offset", "minpartitions": "min_partitions"}
 # as the source `kafka` of Spark calls them
 _ALIASES |= {"startingoffsets": "starting_offset", "endingoffsets": "ending_offset"}
@@ -48,6 +54,7 @@ _NOT_OURS = {
     "maxoffsetspertrigger": 'a micro-batch is measured in bytes of the log: .option("max_bytes", "128m")',
     "assign": 'write .option("subscribe", TOPIC) and where("queue_id = 0")',
 }
+CHECKED, TRUSTED, OFF = KEY_INDEX = ("checked", "trusted", "off")
 ON_CHANGED_LOG = ("fail", "fork", "earliest", "latest")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"ms": 1, "s": 1000, "m": 60_000, "h": _HOUR, "d": 24 * _HOUR}
@@ -71,6 +78,8 @@ class SourceOptions(NamedTuple):
     topic_pattern: str | None = None
     min_partitions: int | None = None
     starting_timestamp: int | None = None
+    keys: frozenset[str] | None = None
+    key_index: str = CHECKED
 
     def store_config(self) -> StoreConfig:
         """Settings of the broker.conf, RocketMQ's defaults without. Read where it lies: on the driver."""
@@ -104,11 +113,13 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         _starting_offset(values.get("starting_offset", "earliest")),
         _size("max_bytes", values["max_bytes"]) or None if "max_bytes" in values else None,
         _is_true("fail_on_data_loss", values.get("fail_on_data_loss", "true")),
-        _on_changed_log(values["on_changed_log"]) if "on_changed_log" in values else None,
+        _one_of("on_changed_log", values["on_changed_log"], ON_CHANGED_LOG) if "on_changed_log" in values else None,
         _ending_offset(values.get("ending_offset", "latest")),
         *_subscribed(values.get("subscribe"), values.get("subscribe_pattern")),
         _count("min_partitions", values["min_partitions"]) if "min_partitions" in values else None,
         _count("starting_timestamp", values["starting_timestamp"]) if "starting_timestamp" in values else None,
+        _keys(values["keys"]) if "keys" in values else None,
+        _one_of("key_index", values.get("key_index", CHECKED), KEY_INDEX),
     )
 
 
@@ -176,10 +187,17 @@ def _count(option: str, text: str) -> int:
     return int(text)
 
 
-def _on_changed_log(text: str) -> str:
-    if text.lower() not in ON_CHANGED_LOG:
-        raise UsageError(f"option on_changed_log={text!r} is none", hint=f"write {', '.join(ON_CHANGED_LOG)}")
+def _one_of(option: str, text: str, known: tuple[str, ...]) -> str:
+    if text.lower() not in known:
+        raise UsageError(f"option {option}={text!r} is none", hint=f"write {', '.join(known)}")
     return text.lower()
+
+
+def _keys(text: str) -> frozenset[str]:
+    keys = frozenset(split_keys(text))
+    if not keys:
+        raise UsageError("option keys names no key")
+    return keys
 
 
 def _is_true(option: str, text: str) -> bool:

@@ -8,6 +8,8 @@ split plus the tolerance. Where the first messages of the splits show that it wa
 by time, and neither where no split would be left: who asks for times that the log does not seem to have looks for odd
 ones. Only a clock that went wrong by more than the tolerance and was put right again inside of one split is missed;
 `clock_tolerance` none reads everything.
+
+Of what is left, the key index says for most messages when they were stored (`splits.indexed`).
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ _MAGIC_AT = FRAME_HEADS[0].offset("magic_code")
 _OFFSET_AT = FRAME_HEADS[0].offset("physical_offset")
 _HEAD = FRAME_HEADS[3].size
 _FIRST_WINDOW = 4096
+_SHARE_STEP = 1024 * 1024
+_SHARE_WINDOW = 32 * 1024
+_MOST_SHARES = 1000
 _LARGEST_WINDOW = 8 * 1024 * 1024
 
 
@@ -74,6 +79,22 @@ def _in_time(log: MappedFileQueue, kept: list[Split], wanted: Wanted, clock_tole
     ]
 
 
+def share_in_time(log: MappedFileQueue, splits: Sequence[Split], wanted: Range) -> float:
+    """About how much of splits was stored at these times, going by the first message of a thousand parts at most."""
+    step = max(_SHARE_STEP, sum(split.end - split.begin for split in splits) // _MOST_SHARES)
+    parts = [
+        split._replace(begin=begin, end=min(split.end, begin + step))
+        for split in splits
+        for begin in range(split.begin, split.end, step)
+    ]
+    times = _last_known([first_store_time(log, part, _SHARE_WINDOW) for part in parts])
+    inside = [
+        lower is None or upper is None or (lower <= wanted.high and upper >= wanted.low)
+        for lower, upper in zip(times, [*times[1:], None], strict=True)
+    ]
+    return sum(inside) / len(parts)
+
+
 def _kept(times: Sequence[int | None], wanted: Range, tolerance: int) -> list[bool]:
     """Which splits to keep, by the time of each one's first message; None where it has none that can be read."""
     everything = [True] * len(times)
@@ -102,8 +123,9 @@ def _last_known(times: Sequence[int | None]) -> list[int | None]:
     return found
 
 
-def first_store_time(log: MappedFileQueue, split: Split) -> int | None:
-    """Store time in ms of the first place in the split that looks like a message; None if there is none near."""
+def first_store_time(log: MappedFileQueue, split: Split, most: int = _LARGEST_WINDOW) -> int | None:
+    """Store time in ms of the first place in the split that looks like a message; None if there is none within about
+    `most` bytes."""
     window = _FIRST_WINDOW
     while True:
         data = log.read(split.begin, min(window, split.end - split.begin + _HEAD))
@@ -117,6 +139,6 @@ def first_store_time(log: MappedFileQueue, split: Split) -> int | None:
             if split.begin + start < split.end and int.from_bytes(stored, "big") == split.begin + start:
                 return store_time_at(log, split.begin + start)
             at = start + _MAGIC_AT + 1
-        if len(data) < window or window >= _LARGEST_WINDOW:
+        if len(data) < window or window >= most:
             return None
         window *= 8

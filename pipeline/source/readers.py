@@ -6,15 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, UsageError
 from rmqctl.pipeline.source.fitting import columns_of
 from rmqctl.pipeline.source.queue_rows import entry_columns, index_parts, queue_parts, queue_sums, unit_columns
 from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.pipeline.splits.named import span_columns, spans_to_read
+from rmqctl.pipeline.splits.splits import Split
+from rmqctl.store.columns.batch import Columns, MessageColumns
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config_files import read_config
-from rmqctl.store.info.log_numbers import count_topics
+from rmqctl.store.info.log_numbers import count_topics, is_large
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.store_files import StoreFiles
 
@@ -22,6 +26,8 @@ _Row = dict[str, Any]
 
 _SEPARATOR = "@"  # ConsumerOffsetManager#TOPIC_GROUP_SEPARATOR
 _OF_QUEUES = frozenset(("queues", "queue_messages", "queue_bytes"))
+_COUNTS_OF_LOG = ("log_queues", "log_messages", "log_bytes")
+_OF_LOG = frozenset((*_COUNTS_OF_LOG, "first_store_timestamp", "last_store_timestamp"))
 _LARGEST_INT = 0x7FFFFFFF
 
 
@@ -68,7 +74,10 @@ def _queue(files: StoreFiles, topic: str, queue_id: int) -> AnyConsumeQueue | No
 
 
 def topic_view_rows(files: StoreFiles, columns: Collection[str], progress: Progress | None = None) -> Iterator[_Row]:
-    """Rows of the view `topics`, by name. The log is walked, and queues are read, only for `columns` that need it."""
+    """Rows of the view `topics`, by name, whole for `columns`.
+
+    The log is walked for columns about it; else of a large one only what no queue names, as topics may be found there.
+    """
     rows: dict[str, _Row] = {}
 
     def row_of(topic: str) -> _Row:
@@ -85,8 +94,11 @@ def topic_view_rows(files: StoreFiles, columns: Collection[str], progress: Progr
             sums = queue_sums(queue, max(files.log.min_offset, 0))
             row["queue_messages"] = row.get("queue_messages", 0) + sums.messages
             row["queue_bytes"] = row.get("queue_bytes", 0) + sums.bytes
-    # which topics there are is known by a walk over the log only
-    for topic, numbers in count_topics(files.log, progress).items():
+    unqueued = _unqueued_topics(files, progress) if _OF_LOG.isdisjoint(columns) else None
+    for topic in unqueued or ():
+        row_of(topic)
+    # which messages are good is known by a walk over the log only
+    for topic, numbers in (count_topics(files.log, progress) if unqueued is None else {}).items():
         row_of(topic).update(
             log_queues=len(numbers.queue_ids),
             log_messages=numbers.messages,
@@ -99,9 +111,27 @@ def topic_view_rows(files: StoreFiles, columns: Collection[str], progress: Progr
         row["is_configured"] = None if configured is None else topic in configured
         for name in _OF_QUEUES if queues is not None else ():
             row.setdefault(name, 0)
-        for name in ("log_queues", "log_messages", "log_bytes"):
+        for name in _COUNTS_OF_LOG if unqueued is None else ():
             row.setdefault(name, 0)
         yield row
+
+
+def _unqueued_topics(files: StoreFiles, progress: Progress | None) -> set[str] | None:
+    """Topics of the messages that no queue names; None where that takes no less than a walk over the log."""
+    log = files.log
+    if not is_large(log):
+        return None
+    split = Split(str(files.root), files.config, max(log.min_offset, 0), log.max_offset)
+    spans = spans_to_read(files, split.begin, split.end, lambda *_: None)
+    if spans is None:
+        return None
+    found: set[str] = set()
+    for record in span_columns(files, split, spans, columns=Columns.TOPIC):
+        if isinstance(record, MessageColumns):
+            found.update(record.topics.names[number] for number in np.unique(record.topic_id).tolist())
+    if progress is not None:
+        progress(split.end - split.begin)
+    return found
 
 
 def _configured(files: StoreFiles) -> Mapping[str, Any] | None:

@@ -35,7 +35,8 @@ def subscribed(options: SourceOptions) -> Wanted:
     """What the options ask for. Rows that it does not want are not in the result: nobody else leaves them out."""
     since = options.starting_timestamp
     times = Range() if since is None else Range(low=since)
-    return Wanted(store_times=times, topics=options.topics, topic_pattern=options.topic_pattern)
+    keys = () if options.keys is None else (options.keys,)
+    return Wanted(store_times=times, topics=options.topics, topic_pattern=options.topic_pattern, keys=keys)
 
 
 def read_split(

@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
+from rmqctl.formats.message import FrameDamage
 from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns
+from rmqctl.store.read.key_rows import KEY_NEEDS, may_have_keys, row_properties
+from rmqctl.store.read.message_filter import message_keys
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MS = datetime.timedelta(milliseconds=1)
+# stands for bytes that are no UTF-8
+_REPLACEMENT = "\ufffd"
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
@@ -38,7 +43,8 @@ class Range(NamedTuple):
 class Wanted(NamedTuple):
     """A message outside of any of these cannot be in the result; one inside may be. Times in ms, None: any.
 
-    `places`: the only physical offsets, where these are few; `topic_pattern`: what a whole topic has to match.
+    `places`: the only physical offsets, where these are few; `topic_pattern`: what a whole topic has to match; `keys`:
+    a message has one of each of these sets, be it its unique key or one of its KEYS.
     """
 
     physical_offsets: Range = Range()
@@ -48,6 +54,8 @@ class Wanted(NamedTuple):
     places: frozenset[int] | None = None
     topic_pattern: str | None = None
     queue_offsets: Range = Range()
+    keys: tuple[frozenset[str], ...] = ()
+    born_times: Range = Range()
 
     @property
     def is_about_queues(self) -> bool:
@@ -65,8 +73,10 @@ class Wanted(NamedTuple):
     @property
     def needs(self) -> Columns:
         """What `rows` needs of the walk."""
-        is_of_head = not (self.store_times.is_all and self.queue_ids.is_all and self.queue_offsets.is_all)
-        needs = Columns.HEAD if is_of_head else Columns.NONE
+        of_head = (self.store_times, self.born_times, self.queue_ids, self.queue_offsets)
+        needs = Columns.NONE if all(wanted.is_all for wanted in of_head) else Columns.HEAD
+        if self.keys:
+            needs |= KEY_NEEDS
         return needs if self.topics is None and self.topic_pattern is None else needs | Columns.TOPIC
 
     def has_topic(self, name: str) -> bool:
@@ -82,6 +92,11 @@ class Wanted(NamedTuple):
         bounds = (min(kept), max(kept)) if kept else (0, -1)
         return self._replace(places=kept, physical_offsets=self.physical_offsets.narrowed(*bounds))
 
+    @property
+    def fewest_keys(self) -> frozenset[str] | None:
+        """The set of keys by which messages are found with the least effort; None if any will do."""
+        return min(self.keys, key=len, default=None)
+
     def rows(self, batch: MessageColumns) -> Int64s | None:
         """The rows that may be wanted, ascending; None for all of them."""
         masks = [
@@ -89,6 +104,7 @@ class Wanted(NamedTuple):
             for values, wanted in (
                 (lambda: batch.physical_offset, self.physical_offsets),
                 (lambda: batch.store_timestamp, self.store_times),
+                (lambda: batch.born_timestamp, self.born_times),
                 (lambda: batch.queue_id.astype(np.int64), self.queue_ids),
                 (lambda: batch.queue_offset, self.queue_offsets),
             )
@@ -98,9 +114,13 @@ class Wanted(NamedTuple):
             names = batch.topics.names
             ids = [number for number, name in enumerate(names[: len(names)]) if self.has_topic(name)]
             masks.append(np.isin(batch.topic_id, ids))
+        masks += [may_have_keys(batch, keys) for keys in self.keys]
         if not masks:
             return None
         mask = np.logical_and.reduce(masks)
+        if self.keys:
+            for row in np.flatnonzero(mask).tolist():
+                mask[row] = _has_keys(batch, row, self.keys)
         return None if mask.all() else np.flatnonzero(mask)
 
 
@@ -111,6 +131,14 @@ def _inside(values: Any, wanted: Range) -> Flags:
     numbers = values()
     flags: Flags = (numbers >= wanted.low) & (numbers <= wanted.high)
     return flags
+
+
+def _has_keys(batch: MessageColumns, row: int, wanted: Sequence[frozenset[str]]) -> bool:
+    try:
+        there = message_keys(row_properties(batch, row))
+    except FrameDamage:
+        return True  # whoever reads it next tells that it has changed
+    return not any(keys.isdisjoint(there) for keys in wanted)
 
 
 class Comparison(NamedTuple):
@@ -129,7 +157,9 @@ _RANGES = {
     "store_timestamp": "store_times",
     "queue_id": "queue_ids",
     "queue_offset": "queue_offsets",
+    "born_timestamp": "born_times",
 }
+_TIMES = ("store_timestamp", "born_timestamp")
 
 
 def wanted_by(comparisons: Iterable[Comparison], wanted: Wanted = _ALL) -> Wanted:
@@ -146,13 +176,16 @@ def _narrowed(wanted: Wanted, one: Comparison) -> Wanted:
         if topics is None:
             return wanted
         return wanted._replace(topics=topics if wanted.topics is None else wanted.topics & topics)
+    if name in ("unique_key", "keys"):
+        keys = _keys(_texts(one) if name == "unique_key" else _first_texts(one))
+        return wanted if keys is None else wanted._replace(keys=(*wanted.keys, keys))
     if name == "msg_id":
         texts = _texts(one)
         return wanted if texts is None else wanted.at(_id_offsets(texts))
     if name == "physical_offset" and one.sign == "in" and all(map(_number_bounds, one.values)):
         return wanted.at(one.values)
     field = _RANGES.get(name)
-    bounds = _bounds(one, _time_bounds if name == "store_timestamp" else _number_bounds)
+    bounds = _bounds(one, _time_bounds if name in _TIMES else _number_bounds)
     if field is None or bounds is None:
         return wanted
     return wanted._replace(**{field: getattr(wanted, field).narrowed(*bounds)})
@@ -163,6 +196,20 @@ def _texts(one: Comparison) -> frozenset[str] | None:
     if one.sign not in ("=", "in") or not all(isinstance(value, str) for value in one.values):
         return None
     return frozenset(one.values)
+
+
+def _first_texts(one: Comparison) -> frozenset[str] | None:
+    """A text each of the only lists of texts that a comparison lets pass; None if it is no such comparison."""
+    lists = [value for value in one.values if isinstance(value, list | tuple) and value]
+    if one.sign not in ("=", "in") or len(lists) < len(one.values):
+        return None
+    firsts = [value[0] for value in lists]
+    return frozenset(firsts) if all(isinstance(first, str) for first in firsts) else None
+
+
+def _keys(texts: frozenset[str] | None) -> frozenset[str] | None:
+    """Those texts, None where they may be something else than keys as they are stored: none at all, or not decoded."""
+    return None if texts is None or any(not text or _REPLACEMENT in text for text in texts) else texts
 
 
 def _id_offsets(ids: frozenset[str]) -> Iterator[int]:

@@ -20,11 +20,13 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError
 from rmqctl.formats.layouts import (
     CONSUMEQUEUE_UNIT,
     FRAME_HEADS,
+    INDEX_ENTRY,
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
 )
+from rmqctl.pipeline.splits.indexed import Indexed
 from rmqctl.pipeline.splits.splits import Split, log_parts
 from rmqctl.store.columns.batch import ColumnRecord, Columns, Flags, Int64s, MessageColumns
 from rmqctl.store.columns.compiled_walk import Request
@@ -62,10 +64,13 @@ class _Units(NamedTuple):
     wanted: Flags
 
 
-def saves_reading(files: StoreFiles, slots_of: SlotsOf, begin: int, end: int, parts: int) -> bool:
+def saves_reading(
+    files: StoreFiles, slots_of: SlotsOf, begin: int, end: int, parts: int, entries: int = 0, share: float = 1
+) -> bool:
     """Whether it takes much less to read units and what they leave over of [begin, end) than to walk it.
 
-    By the sizes of the queues: nothing is read but a few units of each. `parts`: into how many the range is cut.
+    By the sizes of the queues: nothing is read but a few units of each. `parts`: into how many the range is cut. With
+    `entries` of the index, a `share` of the messages that it knows is wanted, and all others.
     """
     units = wanted = queues = 0
     for queue in _queues(files) or ():
@@ -78,21 +83,30 @@ def saves_reading(files: StoreFiles, slots_of: SlotsOf, begin: int, end: int, pa
     if not units:
         return False
     frame = (end - begin) / units
-    cost = units * UNIT_SIZE + wanted * frame + queues * parts * 2 * _BYTES_A_PLACE
+    cost: float = units * UNIT_SIZE + queues * parts * 2 * _BYTES_A_PLACE
+    if entries:
+        cost += entries * INDEX_ENTRY.size
+        wanted = min(wanted, max(0, units - entries) + int(wanted * share))
+    cost += wanted * frame
     return cost < _WORTH * (end - begin)
 
 
-def spans_to_read(files: StoreFiles, begin: int, end: int, slots_of: SlotsOf) -> list[ByteSpan] | None:
+def spans_to_read(
+    files: StoreFiles, begin: int, end: int, slots_of: SlotsOf, indexed: Sequence[Indexed] = ()
+) -> list[ByteSpan] | None:
     """What has to be read of [begin, end) of the log, which begins with a file, in order; None for all of it.
 
-    Where a span begins, a file does, or a frame that a unit names ends.
+    Where a span begins, a file does, or a frame that a unit names ends. `indexed`: what the index knows besides.
     """
     queues = _queues(files)
     found = None if queues is None else _joined(_units_of(files.log, queues, begin, end, slots_of))
     if found is None:
         return None
+    for known in indexed:
+        found.wanted[:] &= known.may_be_meant(found.begins)
     passed = found.begins[~found.wanted]
-    passed_ends = passed + found.sizes[~found.wanted]
+    ends = found.begins + found.sizes
+    passed_ends = ends[~found.wanted]
     spans: list[ByteSpan] = []
     parts = [part for part in log_parts(files) if part.file is not None]
     for part in parts:
@@ -101,14 +115,21 @@ def spans_to_read(files: StoreFiles, begin: int, end: int, slots_of: SlotsOf) ->
         # from the end of each frame that is passed over to the beginning of the next one
         lefts = np.concatenate([np.array([first], np.int64), passed_ends[inside]])
         rights = np.concatenate([passed[inside], np.array([stop], np.int64)])
-        spans += _together(zip(lefts[lefts < rights].tolist(), rights[lefts < rights].tolist(), strict=True), first)
+        spans += _together(zip(lefts[lefts < rights].tolist(), rights[lefts < rights].tolist(), strict=True))
+        spans += _tail_apart(spans.pop(), ends[(ends > first) & (ends < stop)]) if spans else []
     # what lies behind the last of these frames in its file, such as empty space, is walked in any case
     tails = {part.end for part in parts}
     between = sum(stop - first for first, stop in spans if stop not in tails)
     return spans if between < _WORTH * (between + int(found.sizes[~found.wanted].sum())) else None
 
 
-def _together(spans: Iterator[ByteSpan], first: int) -> Iterator[ByteSpan]:
+def _tail_apart(span: ByteSpan, ends: Int64s) -> list[ByteSpan]:
+    """What follows the last frame that ends in a span apart from it: whoever reads it sees at once that it is empty."""
+    last = int(ends.max(initial=span[0]))
+    return [(span[0], last), (last, span[1])] if span[0] < last < span[1] else [span]
+
+
+def _together(spans: Iterator[ByteSpan]) -> Iterator[ByteSpan]:
     """Near ones as one."""
     joined: ByteSpan | None = None
     for begin, end in spans:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqctl.formats.hashing import java_hash, key_hash
-from rmqctl.formats.layouts import TRANSACTION_MASK
+from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.message import FrameDamage
-from rmqctl.formats.properties import parse_properties
-from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK
 from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns
+from rmqctl.store.read.key_rows import KEY_NEEDS, may_have_keys, row_properties
 from rmqctl.store.read.message_filter import Criteria
 
 
@@ -28,7 +26,7 @@ class RowChooser:
         if not criteria.tag_filter.is_all:
             self.needs |= Columns.TAGS
         if criteria.key is not None:
-            self.needs |= Columns.KEYS | Columns.HEAD | Columns.TOPIC
+            self.needs |= KEY_NEEDS
         self._tags_codes = np.array([java_hash(tag) for tag in criteria.tag_filter.tags], np.int64)
 
     def rows(self, batch: MessageColumns) -> Int64s | None:
@@ -55,19 +53,8 @@ class RowChooser:
         if len(self._tags_codes):
             masks.append(np.isin(batch.tags_code, self._tags_codes))
         if criteria.key is not None:
-            masks.append(self._may_have_key(batch, criteria.key))
+            masks.append(may_have_keys(batch, (criteria.key,)))
         return np.logical_and.reduce(masks) if masks else None
-
-    def _may_have_key(self, batch: MessageColumns, key: str) -> Flags:
-        """By the hashes of the index entries, which depend on the topic. Rolled back messages have none."""
-        mask: Flags = (batch.sys_flag & TRANSACTION_MASK) == TRANSACTION_ROLLBACK
-        topic_ids = batch.topic_id
-        wanted = np.zeros(int(topic_ids.max()) + 1, np.int32)
-        for topic_id in np.unique(topic_ids).tolist():
-            wanted[topic_id] = key_hash(batch.topics.names[topic_id], key)
-        entry_rows = batch.key_row
-        mask[entry_rows[batch.key_hash == wanted[topic_ids[entry_rows]]]] = True
-        return mask
 
     def _of_topics(self, batch: MessageColumns) -> Flags:
         matches = self._criteria.topic_filter.matches
@@ -78,13 +65,9 @@ class RowChooser:
     def _is_meant(self, batch: MessageColumns, row: int) -> bool:
         """The part of Criteria.matches that columns cannot answer."""
         criteria = self._criteria
-        if criteria.key is not None or not criteria.tag_filter.is_all:
-            if batch.asked & Columns.BYTES:
-                properties = parse_properties(bytes(batch.property_bytes(row)))
-            else:
-                properties = batch.message(row).properties()
-            if not criteria.matches_properties(properties):
-                return False
+        is_about_properties = criteria.key is not None or not criteria.tag_filter.is_all
+        if is_about_properties and not criteria.matches_properties(row_properties(batch, row)):
+            return False
         if criteria.grep is None:
             return True
         try:

@@ -93,13 +93,13 @@ def query_index(index: IndexService, log: MappedFileQueue, query: KeyQuery) -> Q
     criteria = query.criteria
     seen: set[int] = set()
     for file in reversed(index.files):
-        for entry in _entries(file, wanted, result.damaged):
+        for entry in chain_entries(file, wanted, result.damaged):
             if len(result.messages) >= query.limit:
                 break
             if entry.physical_offset in seen:
                 continue
             seen.add(entry.physical_offset)
-            message = _message_of(entry, file, log, wanted, result)
+            message = entry_message(entry, file, log, wanted, result)
             if message is not None and criteria.matches(message):
                 result.messages.append(message)
     # a file can begin with what an older one already held, so the order of the chains is not yet that of the log
@@ -107,7 +107,8 @@ def query_index(index: IndexService, log: MappedFileQueue, query: KeyQuery) -> Q
     return result
 
 
-def _entries(file: IndexFile, wanted: int, damaged: list[CorruptError]) -> Iterator[IndexEntry]:
+def chain_entries(file: IndexFile, wanted: int, damaged: list[CorruptError]) -> Iterator[IndexEntry]:
+    """The entries of a file with hash `wanted`, newest first. What is wrong with their chain goes to `damaged`."""
     with file.hold() as held:
         if not held:  # removed, or about to be: its messages are gone already
             return
@@ -137,9 +138,11 @@ def _entries(file: IndexFile, wanted: int, damaged: list[CorruptError]) -> Itera
             damaged.append(error)
 
 
-def _message_of(
+def entry_message(
     entry: IndexEntry, file: IndexFile, log: MappedFileQueue, wanted: int, result: QueryResult
 ) -> StoredMessage | None:
+    """The message that an entry with hash `wanted` leads to; None if it was removed, or if the entry is wrong, both
+    of which `result` is told."""
     if 0 <= entry.physical_offset < log.min_offset:
         result.removed += 1
         return None
@@ -235,4 +238,4 @@ def entries_of(index: IndexService, topic: str, key: str, damaged: list[CorruptE
     in the way goes to `damaged`."""
     wanted = key_hash(topic, key)
     for file in reversed(index.files):
-        yield from _entries(file, wanted, damaged)
+        yield from chain_entries(file, wanted, damaged)

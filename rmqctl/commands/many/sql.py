@@ -50,6 +50,12 @@ UTC. SQL is DuckDB's, and Spark's with --master; statements that would change an
     help="How far the broker's clock was ever set back: conditions on store_timestamp skip what lies further away; "
     "1h; none: they skip nothing.",
 )
+@click.option(
+    "--key-index",
+    type=click.Choice(("checked", "trusted", "off")),
+    help="How unique_key = is answered: checked, what the key index does not know is read; trusted, it alone says "
+    "where messages are, which reads less; off, the log is walked.",
+)
 @spark_options
 def sql(
     query: str | None,
@@ -61,6 +67,7 @@ def sql(
     yes: bool,
     split_size: str | None,
     clock_tolerance: str | None,
+    key_index: str | None,
     spark: SparkChoice,
 ) -> int:
     """Answer a query in SQL about a store, or many at a prompt.
@@ -87,7 +94,7 @@ def sql(
             raise click.UsageError("there is no query")
         if target is not None and len(statements) > 1:
             raise click.UsageError("one FILE takes one query")
-    options = _source_options(store, split_size=split_size, clock_tolerance=clock_tolerance)
+    options = _source_options(store, split_size=split_size, clock_tolerance=clock_tolerance, key_index=key_index)
     # everything that can be said without an engine is said before it starts
     broker_config(store)
     with open_store(store) as opened:

@@ -56,6 +56,10 @@ CONDITIONS: dict[str, Any] = {
     "store_timestamp >= timestamp'2026-11-20 23:29:36.500'": lambda row: row["storeTimestamp"] >= 1_795_217_376_500,
     "store_timestamp = timestamp'2026-11-20 23:29:34.498'": lambda row: row["storeTimestamp"] == 1_795_217_374_498,
     "store_timestamp > timestamp'2030-01-01'": lambda _: False,
+    "unique_key = 'FD00000000000000000000000000000257005FFD2B2766E359450102'": lambda row: (
+        row["properties"].get("UNIQ_KEY") == "FD00000000000000000000000000000257005FFD2B2766E359450102"
+    ),
+    "keys = ['key38']": lambda row: row["properties"].get("KEYS") == "key38",
     "tags = 'TagC' and queue_id < 2": lambda row: row["properties"].get("TAGS") == "TagC" and row["queueId"] < 2,
     "msg_id = '7F00000100002A9F00000000000000DF'": lambda row: row["phyOffset"] == 0xDF,
     "body_size > 2000 and sys_flag = 0": lambda row: row["bodyLength"] > 2000 and row["sysFlag"] == 0,

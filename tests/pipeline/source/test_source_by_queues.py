@@ -10,30 +10,25 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rmqctl.formats.message import Message
-from rmqctl.pipeline.source import planning
 from rmqctl.pipeline.source.options import SourceOptions
 from rmqctl.pipeline.source.wanted import Comparison, Wanted, wanted_by
 from rmqctl.pipeline.splits import named
-from rmqctl.pipeline.splits.split_scan import split_batches
-from rmqctl.pipeline.splits.splits import open_split
 from rmqctl.store.columns.batch import Columns, MessageColumns
 from rmqctl.store.columns.walk import walk_columns
 from rmqctl.store.compiled.available import little_to_do
-from rmqctl.store.config.config import StoreConfig, read_broker_conf
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
-from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties, truth
-from tests.opened import store_path
+from tests.goldens import GoldenStore, truth
+from tests.pipeline.source.reading import WITH_LOGS, BytesRead, found, options_of
 from tests.quick import examples, sample
 
 Row = tuple[int, str, int, int]
 NAMES = ("physical_offset", "topic", "queue_id", "queue_offset")
-WITH_LOGS = [name for name in GOLDENS if "log-gone" not in name]
 WITH_QUEUES = [name for name in WITH_LOGS if "cq-lost" not in name and name not in ("rocksdb", "longtopic-toolong")]
 
 
@@ -43,28 +38,10 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named, "_WORTH", 1e9)
 
 
-def _options(name: str, split_size: int = 1 << 20) -> SourceOptions:
-    path = store_path(name)
-    config = None
-    if "store.storePathCommitLog" in properties(name):
-        config = str(broker_conf(name, path.parent))
-    return SourceOptions(str(path), config, split_size=split_size)
-
-
 def _found(options: SourceOptions, wanted: Wanted) -> tuple[list[Row], list[bool]]:
     """The rows of a query, and of each of its tasks whether it read spans only."""
-    config = read_broker_conf(Path(options.config)) if options.config else StoreConfig()
-    with StoreFiles(Path(options.path), config) as files:
-        tasks = planning.plan_tasks(files, options, wanted)
-    rows: list[Row] = []
-    spanned: list[bool] = []
-    for task in tasks:
-        with open_split(task.split) as files:
-            spans = planning.spans_of(files, task, wanted)
-            spanned.append(spans is not None)
-            for batch in split_batches(files, task.split, NAMES, wanted, spans=spans):
-                rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    return rows, spanned
+    rows, spanned = found(options, wanted, NAMES)
+    return [(row[0], row[1], row[2], row[3]) for row in rows], spanned
 
 
 def _all(path: Path, config: StoreConfig) -> list[Row]:
@@ -107,14 +84,14 @@ def _asked(rows: list[Row]) -> Iterator[tuple[list[Comparison], Callable[[Row], 
 @pytest.mark.usefixtures("always")
 def test_as_many_as_a_walk_finds(name: str) -> None:
     """Compiled and plain in turn; of the conditions a quick run tries a third."""
-    options = _options(name)
+    options = options_of(name)
     rows = _all(Path(options.path), options.store_config())
     is_used = False
     asked = list(_asked(rows))
     for number, (comparisons, means) in enumerate(asked[:: len(asked) // examples(len(asked))]):
         with little_to_do() if number % 2 else nullcontext():
-            found, spanned = _found(options, wanted_by(comparisons))
-        assert found == [row for row in rows if means(row)], comparisons
+            messages, spanned = _found(options, wanted_by(comparisons))
+        assert messages == [row for row in rows if means(row)], comparisons
         is_used = is_used or any(spanned)
     assert is_used or name not in WITH_QUEUES
 
@@ -190,29 +167,8 @@ def test_whatever_became_of_the_queues(golden_store: GoldenStore, tmp_path: Path
             rng.choice(DAMAGES)(rng, rng.choice(files), files)
         topic, least = rng.choice(topics), rng.choice([0, 0, 0, 5, 60])
         comparisons = [Comparison("topic", "=", (topic,)), Comparison("queue_offset", ">", (least,))]
-        found, _ = _found(options, wanted_by(comparisons))
-        assert found == [row for row in rows if row[1] == topic and row[3] >= least], f"seed {seed}"
-
-
-class _Read:
-    """Counts the bytes that are read from files."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bytes = 0
-        pread, preadv = os.pread, os.preadv
-
-        def counted_pread(*given: Any) -> bytes:
-            data = pread(*given)
-            self.bytes += len(data)
-            return data
-
-        def counted_preadv(*given: Any) -> int:
-            length = preadv(*given)
-            self.bytes += length
-            return length
-
-        monkeypatch.setattr(os, "pread", counted_pread)
-        monkeypatch.setattr(os, "preadv", counted_preadv)
+        messages, _ = _found(options, wanted_by(comparisons))
+        assert messages == [row for row in rows if row[1] == topic and row[3] >= least], f"seed {seed}"
 
 
 TOPICS, EACH = 100, 400
@@ -235,9 +191,9 @@ def hundred_topics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_one_topic_of_a_hundred(hundred_topics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 3 % of the store is read, planning and looking at all units included."""
     rows = _all(hundred_topics, StoreConfig())
-    read = _Read(monkeypatch)
-    found, spanned = _found(SourceOptions(str(hundred_topics)), wanted_by([Comparison("topic", "=", ("Topic42",))]))
-    assert [row[1:] for row in found] == [("Topic42", 0, number) for number in range(EACH)]
+    read = BytesRead(monkeypatch)
+    messages, spanned = _found(SourceOptions(str(hundred_topics)), wanted_by([Comparison("topic", "=", ("Topic42",))]))
+    assert [row[1:] for row in messages] == [("Topic42", 0, number) for number in range(EACH)]
     assert all(spanned)
     assert read.bytes <= 0.03 * rows[-1][0]
 
@@ -245,14 +201,16 @@ def test_one_topic_of_a_hundred(hundred_topics: Path, monkeypatch: pytest.Monkey
 def test_a_message_by_its_place_is_read_alone(hundred_topics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = _all(hundred_topics, StoreConfig())
     places = [rows[7][0], rows[20_000][0], rows[-1][0]]
-    read = _Read(monkeypatch)
+    read = BytesRead(monkeypatch)
     asked = wanted_by([Comparison("physical_offset", "in", (*places, places[1] + 1, 1 << 50))])
-    found, _ = _found(SourceOptions(str(hundred_topics)), asked)
-    assert [row[0] for row in found] == places
+    messages, _ = _found(SourceOptions(str(hundred_topics)), asked)
+    assert [row[0] for row in messages] == places
     assert read.bytes < 30_000
     read.bytes = 0
-    found, _ = _found(SourceOptions(str(hundred_topics)), wanted_by([Comparison("physical_offset", "=", (places[1],))]))
-    assert [row[0] for row in found] == places[1:2]
+    messages, _ = _found(
+        SourceOptions(str(hundred_topics)), wanted_by([Comparison("physical_offset", "=", (places[1],))])
+    )
+    assert [row[0] for row in messages] == places[1:2]
     assert read.bytes < 10_000
 
 
@@ -261,13 +219,13 @@ def test_a_message_by_its_place_is_read_alone(hundred_topics: Path, monkeypatch:
 )
 def test_places_are_found_as_a_walk_finds_them(name: str) -> None:
     """Frames with units and without, and places where none begins."""
-    options = _options(name)
+    options = options_of(name)
     rows = _all(Path(options.path), StoreConfig())
     rng = random.Random(1)
     for count in (1, 3, 40):
         places = [row[0] for row in rng.sample(rows, count)] + [rng.randrange(rows[-1][0]) for _ in range(3)]
-        found, _ = _found(options, Wanted().at(places))
-        assert [row for row in found if row[0] in places] == [row for row in rows if row[0] in places]
+        messages, _ = _found(options, Wanted().at(places))
+        assert [row for row in messages if row[0] in places] == [row for row in rows if row[0] in places]
 
 
 def test_a_place_inside_a_body_is_no_message(tmp_path: Path) -> None:
@@ -279,13 +237,13 @@ def test_a_place_inside_a_body_is_no_message(tmp_path: Path) -> None:
         end = store.files.log.files[-1].wrote_position
         inner = end + BODY_AT
         store.put(Message("T", frame(inner, b"inner", topic="T", queue_offset=5)))
-    found, _ = _found(SourceOptions(str(tmp_path / "store")), Wanted().at([inner, end]))
-    assert [row[0] for row in found if row[0] in (inner, end)] == [end]
+    messages, _ = _found(SourceOptions(str(tmp_path / "store")), Wanted().at([inner, end]))
+    assert [row[0] for row in messages if row[0] in (inner, end)] == [end]
 
 
 def test_the_truth_of_a_queue(always: None) -> None:
     """By RocketMQ's own account."""
-    found, spanned = _found(_options("clean"), wanted_by([Comparison("topic", "=", ("OrderTopic",))]))
+    messages, spanned = _found(options_of("clean"), wanted_by([Comparison("topic", "=", ("OrderTopic",))]))
     stored = [int(row["phyOffset"]) for row in truth("clean").messages if row["topic"] == "OrderTopic"]
-    assert [row[0] for row in found] == stored
+    assert [row[0] for row in messages] == stored
     assert spanned == [True] * len(spanned)

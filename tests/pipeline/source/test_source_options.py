@@ -34,10 +34,12 @@ def test_every_option_is_understood_in_any_case() -> None:
         "endingOffset": "5000",
         "subscribe": "a, b,",
         "minPartitions": "7",
+        "keys": " a b",
+        "keyIndex": "Trusted",
     }
     wanted = SourceOptions(
         "/s", "/broker.conf", "messages", ("topic", "queue_id"), 64 << 20, 90_000, 1000, 1 << 30, False, "fork", 5000,
-        frozenset("ab"), None, 7,
+        frozenset("ab"), None, 7, None, frozenset("ab"), "trusted",
     )  # fmt: skip
     assert parse_options(given) == wanted
     names = {name.lower().replace("_", "") for name in given} | {"subscribepattern", "startingtimestamp"}

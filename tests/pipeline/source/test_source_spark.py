@@ -99,6 +99,10 @@ CONDITIONS: dict[str, Any] = {
     "store_timestamp = timestamp'2026-11-20 23:29:34.498' and not crc_ok is null": lambda row: (
         row["storeTimestamp"] == 1_795_217_374_498
     ),
+    "unique_key in ('FD00000000000000000000000000000257005FFD2B2766E359450102', 'none')": lambda row: (
+        row["properties"].get("UNIQ_KEY") == "FD00000000000000000000000000000257005FFD2B2766E359450102"
+    ),
+    "keys = array('key38')": lambda row: row["properties"].get("KEYS") == "key38",
     "tags is null": lambda row: "TAGS" not in row["properties"],
     "topic = 'no such'": lambda _: False,
     "store_timestamp > timestamp'2030-01-01'": lambda _: False,

@@ -138,6 +138,21 @@ def test_what_is_wrong_is_said(arguments: list[str], code: int, said: str) -> No
     assert "org.apache" not in done.err
 
 
+def test_an_index_that_is_trusted_is_all_that_is_asked(golden_store: GoldenStore) -> None:
+    """Its slots are emptied, which nothing shows but its entries."""
+    store = golden_store("clean")
+    for file in (store / "index").iterdir():
+        data = file.read_bytes()
+        file.write_bytes(data[:40] + bytes(4 * 500) + data[40 + 4 * 500 :])
+    key = next(
+        row["properties"]["UNIQ_KEY"] for row in truth("clean").messages[500:] if "UNIQ_KEY" in row["properties"]
+    )
+    for how, count in ((None, 1), ("checked", 1), ("off", 1), ("trusted", 0)):
+        asked = ("--json", f"select count(*) n from messages where unique_key = '{key}'")
+        done = run("sql", "-s", store, *asked, *(("--key-index", how) if how else ()))
+        assert done.objects == [{"n": count}], how
+
+
 def test_other_exit_codes(tmp_path: Path) -> None:
     assert run("sql", "-s", tmp_path / "none", "select 1").code == 3
     assert _sql("select * from consumequeue", store="rocksdb").code == 5
