@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tests.proof.proving import PROOFS, prove, table
 
+_MOST_TOLD = 50
+
 
 def main() -> int:
     """Run them; 1 if any case failed."""
@@ -22,7 +24,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="rmqctl-proof-") as folder:
         for name in given.names or PROOFS:
             count = given.count or PROOFS[name].in_proof
-            outcomes[name] = prove(name, count, given.seed, Path(folder) / name, only=given.only)
+            outcomes[name] = prove(
+                name, count, given.seed, Path(folder) / name, only=given.only, most_failures=_MOST_TOLD
+            )
             for failure in outcomes[name].failures:
                 print(f"{name}: {failure}", file=sys.stderr)
             print(f"{name}: {outcomes[name].tried:,} cases", file=sys.stderr)

@@ -20,7 +20,8 @@ Cases = Callable[[int, int], Iterator[Case]]
 
 
 class Proof(NamedTuple):
-    """A kind of proof: the module with its `cases`, how many CI tries and how many `make proof`; what they promise."""
+    """A kind of proof: the module with its `cases`, how many CI tries (0 for none) and how many `make proof`; what they
+    promise."""
 
     module: str
     in_ci: int
@@ -61,6 +62,7 @@ PROOFS: dict[str, Proof] = {
     "load": Proof(
         "tests.proof.load", 10, 600, "eight writers, four readers, a cleaner, a second process: no wrong byte"
     ),
+    "mutation": Proof("tests.proof.mutation", 0, 200, "a small change of the product is noticed by some test"),
 }
 """By name, as docs/durability.md has them."""
 

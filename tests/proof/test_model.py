@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase
 
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.report import RecoverReport
-from tests.proof import model
 from tests.proof.proving import assert_proved, prove
 
 
@@ -27,7 +25,6 @@ def test_it_fails_where_a_recovery_loses_the_last_message(tmp_path: Path, monkey
         return store.truncate(last[0].physical_offset) if last else report
 
     monkeypatch.setattr(MessageStore, "recover", losing)
-    monkeypatch.setattr(model, "PHASES", (Phase.generate,))
     outcome = prove("model", 20, 1, tmp_path)
     assert len(outcome.failures) == 1
     assert "state.killed()" in outcome.failures[0] or "state.power_cut(" in outcome.failures[0]
