@@ -68,7 +68,7 @@ class RemotingServer:
         self.on_lost = on_lost or (lambda connection: None)
         self.connections: set[PeerConnection] = set()
         self.buffered = 0
-        # what is received, of whichever connection: new memory for each time would cost more than all that is done with it
+        # what is received, of whichever connection: taken from there before the next is read
         self.incoming = memoryview(bytearray(_INCOMING))
         self.traffic = Traffic()
         self._servers: list[asyncio.Server] = []
