@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rmqctl.store.write.dispatch.column_dispatch import ColumnDispatch
 
 _CHUNK = 256 * 1024
-# wakes are lost to nobody, so this only bounds how late an fsync of the log is noticed
-_INTERVAL_MS = 20
+# whoever brings work wakes the thread: looking more often would only cost an idle broker something
+_INTERVAL_MS = 250
 # while there is work, it is looked for this often and not for every message
 _LINGER_MS = 10
 # So many bytes are taken as columns at once; fewer messages than these are not worth it, and neither are columns in a
