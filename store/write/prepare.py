@@ -34,7 +34,7 @@ _MAXIMUM_COUNT = 0x7FFF
 _OWN_PROPERTIES = (names.CRC32, names.INNER_MULTI_QUEUE_OFFSET)
 
 
-def waits_for_disk(properties: Mapping[str, str]) -> bool:
+def wants_durability(properties: Mapping[str, str]) -> bool:
     """Whether a message wants to be as durable as the store makes messages before it is answered: WAIT is absent or
     true (MessageExt#isWaitStoreMsgOK)."""
     return properties.get(names.WAIT, "true").lower() == "true"
@@ -187,7 +187,7 @@ class Preparation:
             count,
             1 + len(multi) + keys,
             len(message.property_bytes or b""),
-            waits_for_disk(properties),
+            wants_durability(properties),
             message.store_timestamp if is_copy else None,
             message if is_late else None,
             multi,

@@ -27,7 +27,7 @@ from rmqctl.store.write.fast.known import Known
 from rmqctl.store.write.fast.ordinary import OrdinaryPuts, Put, PutIfOrdinary, left_alone
 from rmqctl.store.write.headroom import Headroom
 from rmqctl.store.write.opening.open_for_writing import OpenedStore, unmark
-from rmqctl.store.write.prepare import Preparation, waits_for_disk
+from rmqctl.store.write.prepare import Preparation, wants_durability
 from rmqctl.store.write.put import PutServices, Putter
 from rmqctl.store.write.put_state import PutState
 from rmqctl.store.write.result import PendingPut, PutResult, put_until_failure
@@ -157,7 +157,8 @@ class StoreWriter:
         if self._known.is_possible and not is_batch and len(messages) == 1:
             result = self._put_if_ordinary(messages[0], False)
             if result is not None:
-                return PendingPut([result], self._appender.end_offset if waits_for_disk(messages[0].properties) else 0)
+                is_waiting = wants_durability(messages[0].properties)
+                return PendingPut([result], self._appender.end_offset if is_waiting else 0)
         return self._putter.put_at_once(messages, is_batch)
 
     def tell_when_on_disk(self, offset: int, told: Callable[[], None]) -> None:
