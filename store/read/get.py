@@ -160,7 +160,7 @@ def get_messages(
     tags = tags or TagFilter(None)
     if frames and tags.is_all:
         count, most_bytes = min(max(limit, 1), _TRANSFER_COUNT), min(_allowed(max_bytes), _TRANSFER_BYTES)
-        usual = usual_frames(view, offset, count, most_bytes)
+        usual = usual_frames(view.queue, view.log, offset, count, most_bytes)
         if usual:
             return GetResult(GetStatus.FOUND, offset + len(usual), min_offset, max_offset, frames=usual)
     result = GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(view.queue, offset), min_offset, max_offset)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, parse_property_crc
 from rmqctl.formats.layouts import (
@@ -15,11 +14,10 @@ from rmqctl.formats.layouts import (
     SYS_FLAG_STORE_HOST_V6,
     TOPIC_LENGTH_V1,
 )
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.frames import end_of_near, window_at
-
-if TYPE_CHECKING:
-    from rmqctl.store.read.get import QueueView
 
 _LONGEST_TOPIC = 0x7F
 _LOOKED_AT = (
@@ -32,7 +30,9 @@ _head = struct.Struct(
 _V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 
 
-def usual_frames(view: QueueView, offset: int, count: int, most_bytes: int) -> list[bytes] | None:
+def usual_frames(
+    queue: AnyConsumeQueue, log: MappedFileQueue, offset: int, count: int, most_bytes: int
+) -> list[bytes] | None:
     """Frames of the `count` messages from queue offset `offset` on, fewer where the queue ends or, but for the first,
     where they take more than `most_bytes`.
 
@@ -40,7 +40,6 @@ def usual_frames(view: QueueView, offset: int, count: int, most_bytes: int) -> l
     itself. Law 3 holds for those that are given, and each belongs to its unit: the plain twin is
     `QueueView.frame_of`.
     """
-    queue = view.queue
     if not isinstance(queue, ConsumeQueue) or not queue.topic.isascii():
         return None
     topic = queue.topic.encode()
@@ -58,7 +57,7 @@ def usual_frames(view: QueueView, offset: int, count: int, most_bytes: int) -> l
             break
         if not begin <= physical_offset < physical_offset + size <= end:
             begin = physical_offset
-            window, _ = window_at(view.log, begin, end_of_near(places, number))
+            window, _ = window_at(log, begin, end_of_near(places, number))
             end = begin + len(window)
         at = physical_offset - begin
         frame = window[at : at + size]

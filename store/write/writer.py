@@ -110,26 +110,34 @@ class StoreWriter:
             self._follower.wake,
         )
         self._putter = Putter(services, log.file_size, clock)
-        # The compiled fast path if there is one, then the plain one; what neither of them takes, takes the slow path.
-        # With SYNC_FLUSH who puts fast has to wait by himself, and what is put is flushed before it is followed.
-        is_sync = self._flush.is_sync
-        busy_after, thread = config.os_page_cache_busy_time_out_mills, self._follower.thread
-        woken, slow = (self._flush.thread, left_alone) if is_sync else (thread, self._putter.put)
-        self._plain = plain = OrdinaryPuts(known, self._puts, clock, busy_after, woken, slow)
-        self._fast = fast_path(known, self._puts, woken, clock, plain.put)
-        put: Put = plain.put if self._fast is None else self._fast.put
-        self.put = self._putter.put if is_sync else put
+        put = self._fast_puts(clock)
         self._put_if_ordinary: PutIfOrdinary = put
-        self._is_hurried = known.is_possible and not is_sync
+        self.put = self._putter.put if self._flush.is_sync else put
         self._flush.listener = self._follower.wake
         self._flush.start()
         self._follower.start()
         self._queue_flush.start()
 
+    def _fast_puts(self, clock: Callable[[], int]) -> Put:
+        """The compiled fast path if there is one, then the plain one; what neither of them takes, takes the slow path.
+        With SYNC_FLUSH who puts fast has to wait by himself, and what is put is flushed before it is followed."""
+        woken, slow = self._follower.thread, self._putter.put
+        if self._flush.is_sync:
+            woken, slow = self._flush.thread, left_alone
+        busy_after = self.files.config.os_page_cache_busy_time_out_mills
+        self._plain = OrdinaryPuts(self._known, self._puts, clock, busy_after, woken, slow)
+        self._fast = fast_path(self._known, self._puts, woken, clock, self._plain.put)
+        return self._plain.put if self._fast is None else self._fast.put
+
     @property
     def files(self) -> StoreFiles:
         """The store's files, as they grow."""
         return self._opened.files
+
+    @property
+    def _is_hurried(self) -> bool:
+        """Whether there is a fast path, and every put may take it."""
+        return self._known.is_possible and not self._flush.is_sync
 
     def _readable_end(self) -> int:
         """Up to where messages may be dispatched: with SYNC_FLUSH what is on disk (CommitLog#getConfirmOffset)."""

@@ -56,11 +56,11 @@ def test_any_bit_of_a_frame_and_of_its_unit_is_looked_at(tmp_path: Path, monkeyp
         (queue,) = files.queues.all()
         view = StoreReader(files).view(queue)
         whole = get_messages(view, 0, frames=True)
-        assert usual_frames(view, 0, 32, 1 << 20) == whole.frames
+        assert usual_frames(queue, files.log, 0, 32, 1 << 20) == whole.frames
         assert len(whole.frames) == 4
-        assert usual_frames(view, 1, 2, 1 << 20) == whole.frames[1:3]
-        assert usual_frames(view, 0, 4, len(whole.frames[0]) + len(whole.frames[1])) == whole.frames[:2]
-        assert usual_frames(view, 0, 4, 1) == whole.frames[:1]
+        assert usual_frames(queue, files.log, 1, 2, 1 << 20) == whole.frames[1:3]
+        assert usual_frames(queue, files.log, 0, 4, len(whole.frames[0]) + len(whole.frames[1])) == whole.frames[:2]
+        assert usual_frames(queue, files.log, 0, 4, 1) == whole.frames[:1]
         (log,) = (tmp_path / "s" / "commitlog").iterdir()
         (units,) = (tmp_path / "s" / "consumequeue" / "TopicA" / "0").iterdir()
         changed = 0
