@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import struct
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -316,7 +317,7 @@ def test_what_other_threads_hand_over_at_once_wakes_the_loop_once() -> None:
     made: list[int] = []
     hand_over = HandOver()
     for number in range(3):
-        hand_over.call(loop, lambda number=number: made.append(number))
+        hand_over.call(loop, partial(made.append, number))
     assert (len(to_run), made) == (1, [])
     to_run.pop()()
     assert made == [0, 1, 2]
