@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from rmqctl.formats import properties as names
 from rmqctl.formats.message import Message
 from rmqctl.network.broker.broker import Broker, wall_clock
 from rmqctl.network.broker.put_wait import PutWait
@@ -19,6 +18,7 @@ from rmqctl.network.remoting.services import Promised, Reply, Tell
 from rmqctl.network.topic_config import TopicConfig, retry_topic
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.write.prepare import wants_durability
 from rmqctl.store.write.result import PendingPut
 
 
@@ -82,7 +82,7 @@ class WritableBroker(Broker):
     ) -> Reply:
         """What `answer` gives when the put is as durable as it asked to be: on disk with SYNC_FLUSH, on slaves with
         SYNC_MASTER. Its argument says whether that was in time (syncFlushTimeout, slaveTimeout), and what was not."""
-        wants_slaves = self.is_sync_master and messages[0].properties.get(names.WAIT, "true").lower() == "true"
+        wants_slaves = self.is_sync_master and wants_durability(messages[0].properties)
         is_alone = wants_slaves and self.slaves.keeping_up(self.log_end) < self.settings.slaves_to_wait_for
         if is_alone and not put.durable_at:
             return answer(ResponseCode.SLAVE_NOT_AVAILABLE)

@@ -25,6 +25,8 @@ _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _BINARY_HEAD = struct.Struct(">hbhiii")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
+# as fastjson writes it
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class SerializeType(enum.IntEnum):
@@ -80,7 +82,7 @@ def encode_header(command: RemotingCommand) -> bytes:
     if command.remark is not None:
         content["remark"] = command.remark
     content |= {"serializeTypeCurrentRPC": "JSON", "version": command.version}
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return _to_json(content).encode("utf-8", "backslashreplace")
 
 
 def _from_json(header: bytes, body: bytes) -> RemotingCommand:
@@ -95,27 +97,26 @@ def _from_json(header: bytes, body: bytes) -> RemotingCommand:
         raise CorruptError("extFields of the header is no JSON object")
     language, remark = content.get("language"), content.get("remark")
     return RemotingCommand(
-        code=_integer(content, "code", None),
-        fields={name: _text(value) for name, value in fields.items() if value is not None},
-        body=body,
-        remark=remark if isinstance(remark, str) else None,
-        opaque=_integer(content, "opaque", 0),
-        flag=_integer(content, "flag", 0),
-        language=language if isinstance(language, str) and language in _LANGUAGES else _OTHER_LANGUAGE,
-        version=_integer(content, "version", 0),
+        _integer(content, "code", None),
+        {
+            name: value if isinstance(value, str) else _to_json(value)  # what fastjson makes of it for a map of strings
+            for name, value in fields.items()
+            if value is not None
+        },
+        body,
+        remark if isinstance(remark, str) else None,
+        _integer(content, "opaque", 0),
+        _integer(content, "flag", 0),
+        language if isinstance(language, str) and language in _LANGUAGES else _OTHER_LANGUAGE,
+        _integer(content, "version", 0),
     )
 
 
 def _integer(content: dict[str, Any], name: str, default: int | None) -> int:
     value = content.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not _INT_MIN <= value <= _INT_MAX:
+    if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
         raise CorruptError(f"{name} of the header is no 32-bit integer")
     return value
-
-
-def _text(value: Any) -> str:
-    """What fastjson makes of a value for a map of strings."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _from_binary(header: bytes, body: bytes) -> RemotingCommand:

@@ -12,13 +12,15 @@ from rmqctl.network.remoting.services import RequestError
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _INT_BITS = 32
 _LONG_BITS = 64
+# fewer digits than these are a 32-bit integer
+_ALWAYS_FIT = 10
 
 
 def text(request: RemotingCommand, name: str) -> str:
     """A field that must be there; RequestError."""
     value = request.fields.get(name)
     if value is None:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
+        raise _missing(name)
     return value
 
 
@@ -38,11 +40,18 @@ def flag(request: RemotingCommand, name: str, default: bool = False) -> bool:
     return default if value is None else value.lower() == "true"
 
 
+def _missing(name: str) -> RequestError:
+    return RequestError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
+
+
 def _number(request: RemotingCommand, name: str, default: int | None, bits: int) -> int:
     value = request.fields.get(name)
-    if value is None and default is not None:
+    if value is None:
+        if default is None:
+            raise _missing(name)
         return default
-    value = text(request, name)
+    if len(value) < _ALWAYS_FIT and value.isdigit() and value.isascii():
+        return int(value)
     limit = 1 << (bits - 1)
     if not _NUMBER.fullmatch(value) or not -limit <= int(value) < limit:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is no {bits}-bit integer")

@@ -36,8 +36,8 @@ class FrameDecoder:
         """Bytes that wait for the rest of their frame."""
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> None:
-        """Take more bytes."""
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take more bytes; nothing is kept of what they lie in."""
         self._buffer += data
 
     def next_command(self) -> RemotingCommand | None:

@@ -22,6 +22,7 @@ from rmqctl.network.remoting.traffic import Seen, Traffic
 Address = tuple[str, int]
 
 _TOGETHER = 64 * 1024
+_INCOMING = 256 * 1024
 
 
 class Limits(NamedTuple):
@@ -67,6 +68,8 @@ class RemotingServer:
         self.on_lost = on_lost or (lambda connection: None)
         self.connections: set[PeerConnection] = set()
         self.buffered = 0
+        # what is received, of whichever connection: taken from there before the next is read
+        self.incoming = memoryview(bytearray(_INCOMING))
         self.traffic = Traffic()
         self._servers: list[asyncio.Server] = []
         self._tls = tls
@@ -108,7 +111,7 @@ class RemotingServer:
         await asyncio.to_thread(self.executor.shutdown, cancel_futures=True)
 
 
-class PeerConnection(asyncio.Protocol):
+class PeerConnection(asyncio.BufferedProtocol):
     """One client's connection: a Caller."""
 
     def __init__(self, server: RemotingServer, loop: asyncio.AbstractEventLoop) -> None:
@@ -157,11 +160,15 @@ class PeerConnection(asyncio.Protocol):
             self._server.connections.discard(self)
             self._server.on_lost(self)
 
-    def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where bytes that come may be put: taken from there before anybody else's come."""
+        return self._server.incoming
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many came."""
         self._last_active = self._loop.time()
-        self._server.traffic.bytes_in += len(data)
-        self._decoder.feed(data)
+        self._server.traffic.bytes_in += nbytes
+        self._decoder.feed(self._server.incoming[:nbytes])
         self._process()
 
     def pause_writing(self) -> None:

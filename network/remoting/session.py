@@ -6,13 +6,13 @@ It knows a loop but no socket, so that clients in the same process are served by
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.hand_over import HandOver
 from rmqctl.network.remoting.services import Caller, Processor, Promised, Suspended, answered
 from rmqctl.network.remoting.waiting import HeldReply, Waiting
 
@@ -26,6 +26,8 @@ class Shared:
         self.most_slow = most_slow
         self.slow = 0
         self.waiting = Waiting(most_suspended)
+        # of what comes at once, such as all messages that one flush has brought to disk
+        self.hand_over = HandOver()
 
 
 class Session:
@@ -85,9 +87,7 @@ class Session:
 
     def _promise(self, reply: Promised) -> None:
         def tell(_: Future[None]) -> None:
-            # a loop that has ended takes no more answers
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(lambda: self._give(reply.answer()))
+            self._shared.hand_over.call(self._loop, lambda: self._give(reply.answer()))
 
         if reply.done.done():
             self._give(reply.answer())

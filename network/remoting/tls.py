@@ -16,7 +16,7 @@ from rmqctl.network.remoting.services import Tell
 _HANDSHAKE_BYTE = b"\x16"
 _HANDSHAKE_SECONDS = 10.0
 
-Accepted = Callable[[], asyncio.Protocol]
+Accepted = Callable[[], asyncio.BufferedProtocol]
 
 
 def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:

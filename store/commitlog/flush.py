@@ -67,7 +67,7 @@ class FlushService:
 
     ASYNC_FLUSH (FlushRealTimeService): every flushIntervalCommitLog ms, if flushCommitLogLeastPages are dirty, and
     whatever is dirty after flushCommitLogThoroughInterval. SYNC_FLUSH (GroupCommitService): as soon as somebody asks,
-    all that is there with one fsync for everybody.
+    all that is there with one fsync for everybody. `thread`: who does so, to be woken for that.
     """
 
     def __init__(self, flusher: LogFlusher, sink: Sink, config: StoreConfig, on_failure: Failure) -> None:
@@ -83,9 +83,9 @@ class FlushService:
         self._error: BaseException | None = None
         self._last_thorough = time.monotonic()
         if self.is_sync:
-            self._thread = Background("group-commit", self._group_commit, _GROUP_COMMIT_MS, self._fail)
+            self.thread = Background("group-commit", self._group_commit, _GROUP_COMMIT_MS, self._fail)
         else:
-            self._thread = Background(
+            self.thread = Background(
                 "flush", self._flush_at_interval, config.flush_interval_commit_log, self._fail, is_timed=True
             )
         self._committer = (
@@ -96,7 +96,7 @@ class FlushService:
 
     def start(self) -> None:
         """Start the threads."""
-        self._thread.start()
+        self.thread.start()
         if self._committer is not None:
             self._committer.start()
 
@@ -104,11 +104,11 @@ class FlushService:
         """Stop the threads; does not flush."""
         if self._committer is not None:
             self._committer.stop()
-        self._thread.stop()
+        self.thread.stop()
 
     def wake(self) -> None:
         """A message was appended that should be on disk soon (SYNC_FLUSH)."""
-        self._thread.wake()
+        self.thread.wake()
 
     def flush_now(self) -> None:
         """Commit and flush everything appended so far, in the caller's thread. Raises the error of a failed flush."""
@@ -131,7 +131,7 @@ class FlushService:
         if self._flusher.flushed_offset >= offset:
             self._tell()
         else:
-            self._thread.wake()
+            self.thread.wake()
 
     def _tell(self) -> None:
         """Tell whoever waits for what is on disk now."""
@@ -146,7 +146,7 @@ class FlushService:
 
     def wait_for(self, offset: int) -> bool:
         """Wait until everything before `offset` is on disk; False after syncFlushTimeout. Raises if a flush failed."""
-        self._thread.wake()
+        self.thread.wake()
 
         def is_over() -> bool:
             return self._flusher.flushed_offset >= offset or self._error is not None

@@ -80,8 +80,8 @@ def frames_ahead(
     available = 0
     for number, (physical_offset, size) in enumerate(places):
         if not begin <= physical_offset < physical_offset + size <= end:
-            begin, end = physical_offset, _end_of_near(places, number)
-            window, available = _window(log, begin, end)
+            begin, end = physical_offset, end_of_near(places, number)
+            window, available = window_at(log, begin, end)
             end = begin + len(window)
         at = physical_offset - begin
         if size < _SMALLEST_HEAD or at + size > len(window) or int.from_bytes(window[at : at + 4], "big") != size:
@@ -95,8 +95,9 @@ def frames_ahead(
             yield window[at : at + size], message
 
 
-def _end_of_near(places: Sequence[tuple[int, int]], number: int) -> int:
-    """Where a read ends that begins at a place: behind the last of those that follow it, each not far."""
+def end_of_near(places: Sequence[tuple[int, int]], number: int) -> int:
+    """Where a read ends that begins at a place (physical offset and size): behind the last of those that follow, each
+    not far."""
     begin, size = places[number]
     end = begin + size
     for physical_offset, size in places[number + 1 :]:
@@ -106,9 +107,9 @@ def _end_of_near(places: Sequence[tuple[int, int]], number: int) -> int:
     return end
 
 
-def _window(log: MappedFileQueue, begin: int, end: int) -> tuple[bytes, int]:
-    """Bytes of one file from `begin` on, and how many there are up to the end of the file; none where they cannot be
-    had: why is for `frame_at` to say, of each frame."""
+def window_at(log: MappedFileQueue, begin: int, end: int) -> tuple[bytes, int]:
+    """Bytes of one file from `begin` on, up to `end` at most, and how many there are up to the end of the file; none
+    where they cannot be had: why is for `frame_at` to say, of each frame."""
     file = log.find(begin)
     if file is None or end <= begin:
         return b"", 0

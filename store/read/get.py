@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
@@ -25,6 +25,7 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit, ext_offset
 from rmqctl.store.read.frames import MessageRemovedError, frame_at, frames_ahead
 from rmqctl.store.read.message_filter import TagFilter
+from rmqctl.store.read.usual_frames import usual_frames
 from rmqctl.store.status import GetStatus
 
 DEFAULT_LIMIT = 32
@@ -51,8 +52,8 @@ class UnreadableUnit(NamedTuple):
 class GetResult:
     """What a read gave. FOUND means that `messages` is not empty; `damaged` may come with any status.
 
-    Where the only units read lead to no readable message, the status is MESSAGE_WAS_REMOVING. `frames`: the messages'
-    bytes as they are stored, where these were asked for.
+    Where the only units read lead to no readable message, the status is MESSAGE_WAS_REMOVING. `frames`: in the place of
+    `messages` their bytes as they are stored, where these were asked for.
     """
 
     status: GetStatus
@@ -149,16 +150,26 @@ def get_messages(
 
     One call gives at most 32 messages and 256 KiB, as the broker does for what is in memory, looks through at most
     max(800, limit) units, and gives the first message whatever its size. Ask again from `next_offset` on. `frames`:
-    give the stored bytes of the messages too.
+    give the stored bytes in the place of messages.
     """
     min_offset = view.queue.min_offset(view.log.min_offset)
     max_offset = view.queue.max_offset
     edge = _edge(offset, min_offset, max_offset)
     if edge is not None:
         return GetResult(edge[0], edge[1], min_offset, max_offset)
+    tags = tags or TagFilter(None)
+    if frames and tags.is_all:
+        count, most_bytes = min(max(limit, 1), _TRANSFER_COUNT), min(_allowed(max_bytes), _TRANSFER_BYTES)
+        usual = usual_frames(view.queue, view.log, offset, count, most_bytes)
+        if usual:
+            return GetResult(GetStatus.FOUND, offset + len(usual), min_offset, max_offset, frames=usual)
     result = GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(view.queue, offset), min_offset, max_offset)
-    _read(view, offset, result, limit, tags or TagFilter(None), max_bytes, frames)
+    _read(view, offset, result, limit, tags, _allowed(max_bytes), frames)
     return result
+
+
+def _allowed(max_bytes: int) -> int:
+    return min(max(max_bytes, _LEAST_MAX_BYTES), DEFAULT_MAX_BYTES)
 
 
 def _edge(offset: int, min_offset: int, max_offset: int) -> tuple[GetStatus, int] | None:
@@ -178,7 +189,7 @@ def _read(
 ) -> None:
     unit_size = UNIT_SIZE if isinstance(view.queue, ConsumeQueue) else BATCH_UNIT_SIZE
     reach = max(_FILTER_BYTES, limit * unit_size)
-    max_bytes = min(max(max_bytes, _LEAST_MAX_BYTES), DEFAULT_MAX_BYTES)
+    found: list[Any] = result.frames if frames else result.messages
     total = count = 0
 
     def first_is_missing(unit: QueueUnit) -> bool:
@@ -191,7 +202,7 @@ def _read(
             break
         if (unit.queue_offset - offset) * unit_size >= reach or total >= max_bytes:
             break
-        if result.messages and _is_full(unit, count, total, limit, max_bytes):
+        if found and _is_full(unit, count, total, limit, max_bytes):
             break
         result.next_offset = unit.next_queue_offset
         status = GetStatus.NO_MATCHED_MESSAGE
@@ -207,13 +218,11 @@ def _read(
                 status = GetStatus.MESSAGE_WAS_REMOVING
             else:
                 if tags.is_all or tags.matches(message.properties().get(names.TAGS)):
-                    result.messages.append(message)
-                    if frames:
-                        result.frames.append(frame)
+                    found.append(frame if frames else message)
                     total += unit.size
                     count += unit.batch_size
                     status = GetStatus.FOUND
-        if status is GetStatus.FOUND or not result.messages:
+        if status is GetStatus.FOUND or not found:
             result.status = status
         if count >= min(limit, _TRANSFER_COUNT):
             break  # whatever the next one is: its message need not be read

@@ -34,6 +34,12 @@ _MAXIMUM_COUNT = 0x7FFF
 _OWN_PROPERTIES = (names.CRC32, names.INNER_MULTI_QUEUE_OFFSET)
 
 
+def wants_durability(properties: Mapping[str, str]) -> bool:
+    """Whether a message wants to be as durable as the store makes messages before it is answered: WAIT is absent or
+    true (MessageExt#isWaitStoreMsgOK)."""
+    return properties.get(names.WAIT, "true").lower() == "true"
+
+
 def copy_of(stored: StoredMessage) -> Message:
     """`stored` as a message to be put `as_stored`: every byte but the offsets is kept."""
     return Message(
@@ -181,8 +187,7 @@ class Preparation:
             count,
             1 + len(multi) + keys,
             len(message.property_bytes or b""),
-            # MessageExt#isWaitStoreMsgOK: absent or true
-            properties.get(names.WAIT, "true").lower() == "true",
+            wants_durability(properties),
             message.store_timestamp if is_copy else None,
             message if is_late else None,
             multi,

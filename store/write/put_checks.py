@@ -172,7 +172,7 @@ def check_types(message: object) -> Refusal | None:
         return Refusal(PutStatus.MESSAGE_ILLEGAL, f"is no message but {_kind(message)}")
     for name, kinds, is_optional in _TYPES:
         value = getattr(message, name)
-        if not isinstance(value, kinds) and not (is_optional and value is None):
+        if not (is_optional and value is None) and not isinstance(value, kinds):
             return Refusal(PutStatus.MESSAGE_ILLEGAL, f"{name} is {_kind(value)}")
     properties: Mapping[Any, Any] = message.properties
     for name, value in properties.items():

@@ -24,10 +24,10 @@ from rmqctl.store.write.dispatch.reput import Follower
 from rmqctl.store.write.dispatch.running_state import RunningState
 from rmqctl.store.write.fast.extension import fast_path, why_slow
 from rmqctl.store.write.fast.known import Known
-from rmqctl.store.write.fast.ordinary import OrdinaryPuts, Put
+from rmqctl.store.write.fast.ordinary import OrdinaryPuts, Put, PutIfOrdinary, left_alone
 from rmqctl.store.write.headroom import Headroom
 from rmqctl.store.write.opening.open_for_writing import OpenedStore, unmark
-from rmqctl.store.write.prepare import Preparation
+from rmqctl.store.write.prepare import Preparation, wants_durability
 from rmqctl.store.write.put import PutServices, Putter
 from rmqctl.store.write.put_state import PutState
 from rmqctl.store.write.result import PendingPut, PutResult, put_until_failure
@@ -110,20 +110,34 @@ class StoreWriter:
             self._follower.wake,
         )
         self._putter = Putter(services, log.file_size, clock)
-        # the compiled fast path if there is one, then the plain one; what neither of them takes, takes the slow path
-        busy_after, thread = config.os_page_cache_busy_time_out_mills, self._follower.thread
-        self._plain = plain = OrdinaryPuts(known, self._puts, clock, busy_after, thread, self._putter.put)
-        self._fast = fast_path(known, self._puts, thread, clock, plain.put)
-        self.put: Put = plain.put if self._fast is None else self._fast.put
+        put = self._fast_puts(clock)
+        self._put_if_ordinary: PutIfOrdinary = put
+        self.put = self._putter.put if self._flush.is_sync else put
         self._flush.listener = self._follower.wake
         self._flush.start()
         self._follower.start()
         self._queue_flush.start()
 
+    def _fast_puts(self, clock: Callable[[], int]) -> Put:
+        """The compiled fast path if there is one, then the plain one; what neither of them takes, takes the slow path.
+        With SYNC_FLUSH who puts fast has to wait by himself, and what is put is flushed before it is followed."""
+        woken, slow = self._follower.thread, self._putter.put
+        if self._flush.is_sync:
+            woken, slow = self._flush.thread, left_alone
+        busy_after = self.files.config.os_page_cache_busy_time_out_mills
+        self._plain = OrdinaryPuts(self._known, self._puts, clock, busy_after, woken, slow)
+        self._fast = fast_path(self._known, self._puts, woken, clock, self._plain.put)
+        return self._plain.put if self._fast is None else self._fast.put
+
     @property
     def files(self) -> StoreFiles:
         """The store's files, as they grow."""
         return self._opened.files
+
+    @property
+    def _is_hurried(self) -> bool:
+        """Whether there is a fast path, and every put may take it."""
+        return self._known.is_possible and not self._flush.is_sync
 
     def _readable_end(self) -> int:
         """Up to where messages may be dispatched: with SYNC_FLUSH what is on disk (CommitLog#getConfirmOffset)."""
@@ -146,9 +160,14 @@ class StoreWriter:
 
     def put_at_once(self, messages: Sequence[Message], is_batch: bool) -> PendingPut:
         """See MessageStore.put_at_once."""
-        if is_batch or not self._known.is_possible:
-            return self._putter.put_at_once(messages, is_batch)
-        return PendingPut([self.put(message, False) for message in messages])
+        if self._is_hurried and not is_batch:
+            return PendingPut([self.put(message, False) for message in messages])
+        if self._known.is_possible and not is_batch and len(messages) == 1:
+            result = self._put_if_ordinary(messages[0], False)
+            if result is not None:
+                is_waiting = wants_durability(messages[0].properties)
+                return PendingPut([result], self._appender.end_offset if is_waiting else 0)
+        return self._putter.put_at_once(messages, is_batch)
 
     def tell_when_on_disk(self, offset: int, told: Callable[[], None]) -> None:
         """See MessageStore.tell_when_on_disk."""
@@ -160,7 +179,7 @@ class StoreWriter:
 
     def put_many(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> Sequence[PutResult]:
         """See MessageStore.put_many."""
-        if is_batch or not self._known.is_possible:
+        if is_batch or not self._is_hurried:
             return self._putter.put_many(messages, as_stored, is_batch)
         self._put_many += len(messages)
         if self._put_many >= _BULK_AFTER and (slow := why_slow()) is not None:
@@ -177,7 +196,7 @@ class StoreWriter:
         from rmqctl.store.write.bulk.bulk import put_one_by_one
 
         rows = rows_of_batch(batch, as_stored)
-        bulk = self._bulk_puts() if self._known.is_possible else None
+        bulk = self._bulk_puts() if self._is_hurried else None
         if bulk is not None:
             return bulk.put(rows)
         return put_one_by_one(rows, lambda messages: self.put_many(messages, as_stored, is_batch=False))

@@ -174,7 +174,7 @@ def test_synchronous_sends_share_a_flush_and_wait_for_it(tmp_path: Path, monkeyp
     writing = Writing(tmp_path / "store", config)
     flush = writing.store._writing._flush
     monkeypatch.setattr(flush, "_group_commit", lambda: None)
-    flush._thread._step = lambda: None
+    flush.thread._step = lambda: None
     replies = [writing_reply(writing, f"{number}".encode()) for number in range(3)]
     late = writing_reply(writing, b"late")
     assert not any(reply.done.done() for reply in replies)

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import struct
 from collections.abc import Awaitable, Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from rmqctl.formats.errors import RefusedError
 from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.network.remoting.hand_over import HandOver
 from rmqctl.network.remoting.server import Limits, RemotingServer
 from rmqctl.network.remoting.services import Caller, Processor, Reply, Service, Suspended
 
@@ -301,3 +304,27 @@ def test_a_connection_that_ends_while_it_is_answered_does_no_harm() -> None:
         assert bench.server.shared.slow == 0
 
     served(check)
+
+
+def test_what_other_threads_hand_over_at_once_wakes_the_loop_once() -> None:
+    """And one of the calls that fails keeps none of the others from being made."""
+    to_run: list[Callable[[], None]] = []
+
+    def soon(function: Callable[..., None], *given: object) -> None:
+        to_run.append(lambda: function(*given))
+
+    loop: Any = SimpleNamespace(call_soon=soon, call_soon_threadsafe=soon)
+    made: list[int] = []
+    hand_over = HandOver()
+    for number in range(3):
+        hand_over.call(loop, partial(made.append, number))
+    assert (len(to_run), made) == (1, [])
+    to_run.pop()()
+    assert made == [0, 1, 2]
+    hand_over.call(loop, lambda: made.append(1 // 0))
+    hand_over.call(loop, lambda: made.append(3))
+    assert len(to_run) == 1
+    with pytest.raises(ZeroDivisionError):
+        to_run.pop()()
+    to_run.pop()()
+    assert (made, to_run) == ([0, 1, 2, 3], [])

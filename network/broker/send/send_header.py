@@ -15,6 +15,8 @@ _SHORT = {
     "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i", "reconsumeTimes": "j", "unitMode": "k",
     "maxReconsumeTimes": "l", "batch": "m",
 }  # fmt: skip
+_SHORT_NAMES = tuple(_SHORT.values())
+_LONG_NAMES = tuple(_SHORT)
 
 
 class SendHeader(NamedTuple):
@@ -38,20 +40,22 @@ class SendHeader(NamedTuple):
 def send_header(request: RemotingCommand) -> SendHeader:
     """The header of a send request; RequestError for fields that are missing or no numbers."""
     is_short = request.code != RequestCode.SEND_MESSAGE
-    names = _SHORT if is_short else {name: name for name in _SHORT}
-    most = names["maxReconsumeTimes"]
+    (
+        group, topic, default_topic, default_queues, queue_id, sys_flag, born, flag, properties, reconsume_times, unit,
+        most_reconsume_times, batch,
+    ) = _SHORT_NAMES if is_short else _LONG_NAMES  # fmt: skip
     return SendHeader(
-        fields.text(request, names["producerGroup"]),
-        fields.text(request, names["topic"]),
-        request.fields.get(names["defaultTopic"], ""),
-        fields.integer(request, names["defaultTopicQueueNums"], _DEFAULT_QUEUES),
-        fields.integer(request, names["queueId"]),
-        fields.integer(request, names["sysFlag"], 0),
-        fields.long(request, names["bornTimestamp"], 0),
-        fields.integer(request, names["flag"], 0),
-        request.fields.get(names["properties"], ""),
-        fields.integer(request, names["reconsumeTimes"], 0),
-        fields.flag(request, names["unitMode"]),
-        fields.flag(request, names["batch"]) or request.code == RequestCode.SEND_BATCH_MESSAGE,
-        fields.integer(request, most) if most in request.fields else None,
+        fields.text(request, group),
+        fields.text(request, topic),
+        request.fields.get(default_topic, ""),
+        fields.integer(request, default_queues, _DEFAULT_QUEUES),
+        fields.integer(request, queue_id),
+        fields.integer(request, sys_flag, 0),
+        fields.long(request, born, 0),
+        fields.integer(request, flag, 0),
+        request.fields.get(properties, ""),
+        fields.integer(request, reconsume_times, 0),
+        fields.flag(request, unit),
+        fields.flag(request, batch) or request.code == RequestCode.SEND_BATCH_MESSAGE,
+        fields.integer(request, most_reconsume_times) if most_reconsume_times in request.fields else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, UsageError
@@ -124,8 +125,13 @@ def _number(text: str | None) -> int:
 
 def born_host(caller: Caller) -> Host:
     """Where a message comes from."""
+    return _host_of(caller.remote)
+
+
+@lru_cache(maxsize=1024)
+def _host_of(remote: str) -> Host:
     try:
-        return parse_host(caller.remote)
+        return parse_host(remote)
     except UsageError:
         return LOCAL_HOST
 

@@ -33,6 +33,8 @@ else:
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
 _LARGEST_PORT = 65535
+# what is loaded in such a time is still being loaded
+_SETTLE_SECONDS = 1.0
 
 
 class AddressType(_Parameter):
@@ -239,6 +241,8 @@ def _run(broker: Broker, places: _Places, output: Output, tell: Callable[[str], 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, end.set)
         watched = _watcher(output)
+        # kept: a task that nobody holds may be collected
+        settling = asyncio.create_task(_settle())
         await serve_until(
             broker,
             places.name_server,
@@ -252,8 +256,26 @@ def _run(broker: Broker, places: _Places, output: Output, tell: Callable[[str], 
             register_at=places.register_at,
             tls=places.tls,
         )
+        settling.cancel()
 
     asyncio.run(run())
+
+
+async def _settle() -> None:
+    """Have garbage collections leave out what stays: with all that is loaded, one of them takes tens of milliseconds,
+    in which no client is served. Modules are loaded at the start, and once more when there are many messages."""
+    import asyncio
+    import gc
+
+    seen = settled = 0
+    while True:
+        loaded = len(sys.modules)
+        if loaded == seen != settled:
+            gc.collect()
+            gc.freeze()
+            settled = loaded
+        seen = loaded
+        await asyncio.sleep(_SETTLE_SECONDS)
 
 
 def _watcher(output: Output) -> Watched | None:

@@ -5,7 +5,7 @@ The plain twin is `Follower._dispatch`. Importing this module imports numpy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ _NO_CRC = 1 << 62
 
 
 class Reached(NamedTuple):
-    """How far the dispatch is: physical offsets (-1: no message), times in ms (0: none).
+    """How far the dispatch is, and how many messages further: physical offsets (-1: no message), times in ms (0: none).
 
     `index_timestamp`: of the last entry of an index file that became full.
     """
@@ -35,6 +35,7 @@ class Reached(NamedTuple):
     last_offset: int = -1
     last_timestamp: int = 0
     index_timestamp: int = 0
+    messages: int = 0
 
 
 class ColumnDispatch:
@@ -68,12 +69,14 @@ class ColumnDispatch:
     def _dispatch_run(self, run: Run) -> Reached:
         route(run, self._files.log, self._delay_levels, self._queues)
         entries = NewEntries(run.key_hashes, run.key_offsets, run.key_timestamps)
-        return Reached(run.end, run.last_message_offset, run.last_store_timestamp, self._index.put(entries))
+        full_timestamp = self._index.put(entries)
+        return Reached(run.end, run.last_message_offset, run.last_store_timestamp, full_timestamp, run.messages)
 
-    def put_key(self, message: StoredMessage, key: str) -> int:
-        """Add one index entry; the store time (ms) of a message that filled a file, 0 if none did."""
-        hashes = np.array([key_hash(message.topic, key)], np.int32)
-        offsets, timestamps = np.array([message.physical_offset]), np.array([message.store_timestamp])
+    def put_keys(self, keys: Sequence[tuple[StoredMessage, str]]) -> int:
+        """Add index entries of messages; the store time (ms) of the last message that filled a file, 0 if none did."""
+        hashes = np.array([key_hash(message.topic, key) for message, key in keys], np.int32)
+        offsets = np.array([message.physical_offset for message, _ in keys], np.int64)
+        timestamps = np.array([message.store_timestamp for message, _ in keys], np.int64)
         return self._index.put(NewEntries(hashes, offsets, timestamps))
 
     def close(self) -> None:

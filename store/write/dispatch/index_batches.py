@@ -16,7 +16,7 @@ from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.survey.index_entries import index_kernels, new_words
 
 _SLOT = np.dtype(">i4")
-# fewer entries than this for a file that none were put to in bulk before are put one by one
+# the first entries for a file are put one by one: its slots are opened where there are more than a few
 _FEW = 256
 # the slots of a file are not reserved where that would leave less
 _KEPT_FREE = 256 * 1024 * 1024
@@ -70,6 +70,7 @@ class IndexBatches:
     def __init__(self, service: IndexService) -> None:
         self._service = service
         self._open: _OpenSlots | None = None
+        self._put_singly: tuple[IndexFile | None, int] = (None, 0)
 
     def put(self, entries: NewEntries) -> int:
         """Add `entries`; the store time of the last one that filled a file, 0 if none did. Not flushed, but full
@@ -115,12 +116,16 @@ class IndexBatches:
         opened.set(entries.hashes.astype(np.int64) % file.geometry.slots)
 
     def _opened(self, file: IndexFile, count: int) -> _OpenSlots | None:
-        """The slots of `file`; None for few entries, and where there is no room to reserve slots in."""
+        """The slots of `file`; None for few entries so far, and where there is no room to reserve slots in."""
         if self._open is not None and self._open.file is file:
             return self._open
         self.close()
+        before = self._put_singly[1] if self._put_singly[0] is file else 0
+        self._put_singly = file, before + count
+        if before + count < min(_FEW, file.geometry.slots):
+            return None
         needed = file.geometry.slots * INDEX_SLOT.size
-        if count < min(_FEW, file.geometry.slots) or io.free_bytes(self._service.directory) < needed + _KEPT_FREE:
+        if io.free_bytes(self._service.directory) < needed + _KEPT_FREE:
             return None
         try:
             self._open = _OpenSlots(file)

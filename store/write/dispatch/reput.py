@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from rmqctl.store.write.dispatch.column_dispatch import ColumnDispatch
 
 _CHUNK = 256 * 1024
-# wakes are lost to nobody, so this only bounds how late an fsync of the log is noticed
-_INTERVAL_MS = 20
+# whoever brings work wakes the thread: looking more often would only cost an idle broker something
+_INTERVAL_MS = 250
 # while there is work, it is looked for this often and not for every message
 _LINGER_MS = 10
-# So much is taken as columns at once; less than so much is not worth it, and neither are they in a process that writes
-# little: what they are made with takes half a second to load.
+# So many bytes are taken as columns at once; fewer messages than these are not worth it, and neither are columns in a
+# process that writes little (bytes): what they are made with takes half a second to load.
 _COLUMNS_AT_ONCE = 8 * 1024 * 1024
-_COLUMNS_FROM = 64 * 1024
+_COLUMNS_FROM = 8
 _COLUMNS_AFTER = 512 * 1024
 _NEVER = 1 << 63
 
@@ -66,6 +66,8 @@ class Follower:
         self._queues = QueueAppender(files.queues, queue_flusher, is_batch_topic)
         self._columns: ColumnDispatch | None = None
         self._columns_from = position + _COLUMNS_AFTER
+        # bytes of a message, going by those that were dispatched last: how many wait is not known before they are read
+        self._usual_size = 0.0
         self._condition = threading.Condition()
         # told, in our thread, of queues that got messages
         self.arrivals: Callable[[Set[tuple[str, int]]], None] | None = None
@@ -108,7 +110,7 @@ class Follower:
     def _dispatch_some(self) -> bool:
         """Dispatch some of what is readable; whether there was anything."""
         end = self._readable_end()
-        if end - self.position < _COLUMNS_FROM or self.position < self._columns_from:
+        if end - self.position < _COLUMNS_FROM * self._usual_size or self.position < self._columns_from:
             return self._dispatch_chunk(end)
         if self._columns is None:
             if not are_loaded():
@@ -122,8 +124,9 @@ class Follower:
         start = self.position
         for reached in self._columns.dispatch(start, min(end, self.position + _COLUMNS_AT_ONCE)):
             self.index_timestamp = reached.index_timestamp or self.index_timestamp
-            if reached.last_offset >= 0:
+            if reached.messages:
                 self.last_offset, self.last_timestamp = reached.last_offset, reached.last_timestamp
+                self._usual_size = (reached.position - self.position) / reached.messages
             self.position = reached.position
         return self.position > start
 
@@ -138,20 +141,26 @@ class Follower:
             return False
         start = self.position
         data = file.read(start - file.start_offset, min(_CHUNK, end - start))
-        at = 0
-        while at + BLANK_FRAME.size <= len(data):
-            size, magic = BLANK_FRAME.unpack_from(data, at)
-            if magic == BLANK_MAGIC:
-                self.position = file.end_offset
-                return True
-            if at + size > len(data):
-                if at or len(data) < min(_CHUNK, end - start):
+        messages: list[StoredMessage] = []
+        at, reached = 0, start
+        try:
+            while at + BLANK_FRAME.size <= len(data):
+                size, magic = BLANK_FRAME.unpack_from(data, at)
+                if magic == BLANK_MAGIC:
+                    reached = file.end_offset
                     break
-                data = file.read(start - file.start_offset, size)
-            self._dispatch(self._decode(file, data, at, start + at))
-            at += size
-            self.position = start + at
-        return self.position > start
+                if at + size > len(data):
+                    if at or len(data) < min(_CHUNK, end - start):
+                        break
+                    data = file.read(start - file.start_offset, size)
+                messages.append(self._decode(file, data, at, start + at))
+                at += size
+                reached = start + at
+        finally:
+            # those before one that is damaged, too
+            self._dispatch(messages)
+            self.position = reached
+        return reached > start
 
     def _decode(self, file: MappedFile, data: bytes, at: int, physical_offset: int) -> StoredMessage:
         try:
@@ -164,26 +173,27 @@ class Follower:
                 hint="another process or the disk has changed the file; run `rmqctl recover`",
             ) from damage
 
-    def _dispatch(self, message: StoredMessage) -> None:
-        is_batch = self._queues.is_batch_topic(message.topic, message.queue_id)
-        for slot in queue_slots(message, self._delay_levels, is_batch):
-            self._queues.add(slot)
+    def _dispatch(self, messages: list[StoredMessage]) -> None:
+        for message in messages:
+            is_batch = self._queues.is_batch_topic(message.topic, message.queue_id)
+            for slot in queue_slots(message, self._delay_levels, is_batch):
+                self._queues.add(slot)
         if self._config.message_index_enable:
-            for key in index_keys(message):
-                self._put_key(message, key)
-        self.last_offset = message.physical_offset
-        self.last_timestamp = message.store_timestamp
+            self._put_keys([(message, key) for message in messages for key in index_keys(message)])
+        if messages:
+            self.last_offset, self.last_timestamp = messages[-1].physical_offset, messages[-1].store_timestamp
+            self._usual_size = sum(message.total_size for message in messages) / len(messages)
 
-    def _put_key(self, message: StoredMessage, key: str) -> None:
-        if self._columns is not None:
+    def _put_keys(self, keys: list[tuple[StoredMessage, str]]) -> None:
+        index, full_timestamp = self._files.index, 0
+        if self._columns is not None and keys:
             # the slots of the file are open there
-            full_timestamp = self._columns.put_key(message, key)
-        else:
-            index = self._files.index
-            is_full = index.put(message.topic, key, message.physical_offset, message.store_timestamp)
-            full_timestamp = message.store_timestamp if is_full else 0
-            if is_full:
-                index.files[-1].close()
+            full_timestamp = self._columns.put_keys(keys)
+        elif self._columns is None:
+            for message, key in keys:
+                if index.put(message.topic, key, message.physical_offset, message.store_timestamp):
+                    full_timestamp = message.store_timestamp
+                    index.files[-1].close()
         # of a full file: its times may go to the checkpoint, because it is on disk
         self.index_timestamp = full_timestamp or self.index_timestamp
 

@@ -108,10 +108,9 @@ class Known:
 
 
 def _is_ordinary_store(config: StoreConfig) -> bool:
-    """Whether messages of this store can take the fast path: not where puts wait or frames are completed late."""
+    """Whether messages of this store can take the fast path: not where frames go elsewhere or are completed late."""
     return (
-        config.flush_disk_type != "SYNC_FLUSH"
-        and not config.transient_store_pool_enable
+        not config.transient_store_pool_enable
         and not config.enabled_append_prop_crc
         and (config.broker_role != "SLAVE" or config.duplication_enable)
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 from zlib import crc32
 
 from rmqctl.formats import properties as names
@@ -25,6 +25,8 @@ from rmqctl.store.write.result import STORED, PutResult, new_result
 
 Put = Callable[[Message, bool], PutResult]
 """put(message, as_stored): puts one message, whatever path it takes."""
+PutIfOrdinary = Callable[[Message, bool], PutResult | None]
+"""The same on the fast path; None, with nothing done, for what must take the slow one."""
 
 # The head behind its first eight bytes, and those, which are written last. The hosts are packed beforehand.
 _pack_head = struct.Struct(
@@ -34,6 +36,11 @@ _pack_first = BLANK_FRAME.struct.pack
 _HEAD = FRAME_HEAD_44.size
 # from here on the CRC of isal is the faster one
 _SHORT = 256
+
+
+def left_alone(message: Message, as_stored: bool) -> Any:
+    """In the place of the slow path: makes a `Put` a `PutIfOrdinary`."""
+    return None
 
 
 def wall_clock() -> int:
@@ -48,7 +55,7 @@ class OrdinaryPuts:
         self, known: Known, state: PutState, clock: Callable[[], int], busy_after: int, follower: Background, slow: Put
     ) -> None:
         """`clock` tells ms. `busy_after`: ms for which somebody may hold the lock before a put is refused.
-        `follower` is woken when he is idle and there is more to follow."""
+        `follower` is woken when he is idle and there is more to follow, or, before that, to flush."""
         self._known = known
         self._topics = known.topics
         self._state = state

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.commands.wire import serve
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.producer import Producer
@@ -158,3 +161,28 @@ def test_queues_in_a_rocksdb_are_refused(golden_store: GoldenStore) -> None:
     ended = run("-s", golden_store("rocksdb"), "--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0")
     assert (ended.returncode, ended.stdout) == (5, "")
     assert "RocksDB" in ended.stderr
+
+
+def test_what_is_loaded_is_left_out_of_garbage_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once nothing more is being loaded, and again when there is more."""
+    done: list[str] = []
+    monkeypatch.setattr(serve, "_SETTLE_SECONDS", 0)
+    monkeypatch.setattr(gc, "collect", lambda: done.append("collect"))
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
+
+    async def looked_at(times: int) -> list[str]:
+        for _ in range(times):
+            await asyncio.sleep(0)
+        return list(done)
+
+    async def watching() -> None:
+        settling = asyncio.create_task(serve._settle())
+        assert await looked_at(1) == []
+        assert await looked_at(20) == ["collect", "freeze"]
+        for number in range(5):
+            monkeypatch.setitem(sys.modules, f"rmqctl_loaded_{number}", gc)
+            assert await looked_at(1) == ["collect", "freeze"]
+        assert await looked_at(20) == ["collect", "freeze"] * 2
+        settling.cancel()
+
+    asyncio.run(watching())

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read import get
 from rmqctl.store.read.frames import frame_at, frames_ahead
-from rmqctl.store.read.get import get_messages
+from rmqctl.store.read.get import GetResult, get_messages
 from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.usual_frames import usual_frames
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore
 from tests.quick import goldens_of
+from tests.store.write.writing import SMALL, message
 
 # without queues nothing is read through them
 WHOLE = [name for name in GOLDENS if not name.startswith("multi") and "cq-lost" not in name and name != "rocksdb"]
@@ -26,16 +32,62 @@ def test_damage_is_told_as_of_each_by_itself(
         reader = StoreReader(files)
         views = [reader.view(queue) for queue in files.queues.all()]
         starts = [(view, offset) for view in views for offset in range(0, view.queue.max_offset, 29)]
+        at_once = [get_messages(view, offset, frames=True) for view, offset in starts]
+        monkeypatch.setattr(get, "usual_frames", lambda *_: None)
         together = [get_messages(view, offset, frames=True) for view, offset in starts]
         monkeypatch.setattr(get, "frames_ahead", lambda log, places: itertools.repeat(None, len(places)))
         alone = [get_messages(view, offset, frames=True) for view, offset in starts]
         assert starts
-        for one, other in zip(together, alone, strict=True):
-            assert [(unit.queue_offset, str(unit.error)) for unit in one.damaged] == [
-                (unit.queue_offset, str(unit.error)) for unit in other.damaged
-            ]
-            one.damaged = other.damaged = []
-            assert one == other
+        for one, *others in zip(alone, at_once, together, strict=True):
+            assert [_told(other) for other in others] == [_told(one)] * 2
+
+
+def _told(result: GetResult) -> tuple[object, ...]:
+    damaged = [(unit.queue_offset, unit.physical_offset, str(unit.error)) for unit in result.damaged]
+    numbers = result.status, result.next_offset, result.min_offset, result.max_offset
+    return (*numbers, result.messages, result.frames, damaged)
+
+
+def test_any_bit_of_a_frame_and_of_its_unit_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames at once are what each is by itself, whatever byte of the second is another one."""
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        places = [store.put(message(20, properties={"KEYS": "ä", "TAGS": "t"})).physical_offset or 0 for _ in range(4)]
+    with StoreFiles(tmp_path / "s") as files:
+        (queue,) = files.queues.all()
+        view = StoreReader(files).view(queue)
+        whole = get_messages(view, 0, frames=True)
+        assert usual_frames(queue, files.log, 0, 32, 1 << 20) == whole.frames
+        assert len(whole.frames) == 4
+        assert usual_frames(queue, files.log, 1, 2, 1 << 20) == whole.frames[1:3]
+        assert usual_frames(queue, files.log, 0, 4, len(whole.frames[0]) + len(whole.frames[1])) == whole.frames[:2]
+        assert usual_frames(queue, files.log, 0, 4, 1) == whole.frames[:1]
+        (log,) = (tmp_path / "s" / "commitlog").iterdir()
+        (units,) = (tmp_path / "s" / "consumequeue" / "TopicA" / "0").iterdir()
+        changed = 0
+        for path, begin, end in ((log, places[1], places[2]), (units, 20, 32)):
+            for position in range(begin, end):
+                with _flipped(path, position, 1 << position % 8):
+                    at_once = _told(get_messages(view, 0, frames=True))
+                    with monkeypatch.context() as patch:
+                        patch.setattr(get, "usual_frames", lambda *_: None)
+                        assert at_once == _told(get_messages(view, 0, frames=True)), (path, position)
+                    changed += at_once != _told(whole)
+        assert changed == places[2] - places[1] + 12
+
+
+@contextlib.contextmanager
+def _flipped(path: Path, position: int, bits: int) -> Iterator[None]:
+    """With these bits of a byte the other way round."""
+    before = path.read_bytes()[position]
+    try:
+        with path.open("r+b") as file:
+            file.seek(position)
+            file.write(bytes([before ^ bits]))
+        yield
+    finally:
+        with path.open("r+b") as file:
+            file.seek(position)
+            file.write(bytes([before]))
 
 
 def test_few_reads_give_many_frames(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:

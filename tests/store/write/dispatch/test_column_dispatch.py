@@ -14,6 +14,7 @@ from rmqctl.formats.message import Message
 from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.dispatch import index_batches, reput
+from rmqctl.store.write.dispatch.column_dispatch import ColumnDispatch
 from tests.goldens import GoldenStore
 from tests.store.same_files import MESSAGES, by_put, files_after
 from tests.store.write.writing import SMALL, copy_store, files_below, golden_config, message, stored_messages
@@ -77,6 +78,43 @@ def test_columns_and_messages_take_turns(tmp_path: Path, monkeypatch: pytest.Mon
             (found,) = store.query("TopicA", f"b{number}").messages
             assert len(found.body) == number
     MessageStore.open(tmp_path / "s", "rw", SMALL, full_check=True).close()
+
+
+def note_calls(patch: pytest.MonkeyPatch, kind: type, name: str, noted: list[str]) -> None:
+    """Have the calls of a method noted by its name."""
+    method = getattr(kind, name)
+
+    def noting(*given: object) -> object:
+        noted.append(name)
+        return method(*given)
+
+    patch.setattr(kind, name, noting)
+
+
+def test_it_is_their_number_that_makes_messages_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of a hundred bytes as well as some of many; and of few there is nothing to gain, however large they are."""
+    monkeypatch.setattr(reput, "_COLUMNS_AFTER", -1)
+    monkeypatch.setattr(reput, "are_loaded", lambda: True)
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        assert store._writer is not None
+        follower = store._writer._follower
+        follower.stop()
+        ways: list[str] = []
+        for name, kind in (("dispatch", ColumnDispatch), ("_dispatch", reput.Follower)):
+            note_calls(monkeypatch, kind, name, ways)
+        for length, count, way in (
+            (10, 7, "_dispatch"),
+            (10, 9, "dispatch"),
+            (3000, 7, "_dispatch"),
+            (3000, 9, "dispatch"),
+        ):
+            for number in (1, count):  # the first says how large they are by now
+                ways.clear()
+                for _ in range(number):
+                    store.put(message(length))
+                follower.dispatch_all()
+            assert ways[0] == way, (length, count)
+        assert follower.position == store.files.log.max_offset
 
 
 def test_few_messages_load_no_numpy_and_none_is_compiled_without_numba(

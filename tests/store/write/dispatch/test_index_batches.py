@@ -178,3 +178,16 @@ def test_a_reader_meanwhile_finds_every_older_entry(tmp_path: Path, monkeypatch:
     batches.close()
     assert seen == [[200, 100]] * 3
     assert [entry.physical_offset for entry in service.files[0].chain(3)] == [400, 300, 200, 100]
+
+
+def test_few_entries_again_and_again_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file's slots are opened once more than a few were put to it, however few come at once."""
+    monkeypatch.setattr(index_batches, "_FEW", 6)
+    batches = IndexBatches(service_at(tmp_path / "index"))
+    opened = []
+    for number in range(13):
+        batches.put(columns([(number, 1000 * number, 1_700_000_000_000)] * 2))
+        opened.append(batches._open is not None)
+    batches.close()
+    # files of 19 entries: the third call, and the fourth for the next file, the first with one entry
+    assert opened == [False] * 2 + [True] * 7 + [False] * 3 + [True]

@@ -76,7 +76,6 @@ def test_ordinary_messages_take_the_fast_path(taken: Taken, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "changes",
     [
-        {"flush_disk_type": "SYNC_FLUSH"},
         {"transient_store_pool_enable": True},
         {"enabled_append_prop_crc": True},
     ],
@@ -87,6 +86,37 @@ def test_stores_that_have_no_fast_path(tmp_path: Path, changes: dict[str, object
         assert store._writer._fast is None
         store.put(message())
         assert plain_of(store).put_if_ordinary(message()) is None
+
+
+def test_where_puts_wait_for_the_disk_those_that_do_so_themselves_are_fast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the others still wait."""
+    with MessageStore.open(tmp_path / "s", "rw", small(flush_disk_type="SYNC_FLUSH"), create=True) as store:
+        assert store.put(message()).status is PutStatus.PUT_OK
+        writer = store._writing
+        slow: list[object] = []
+        put_all = writer._putter._put_all
+
+        def noted(*given: Any, **named: Any) -> Any:
+            slow.append(given)
+            return put_all(*given, **named)
+
+        monkeypatch.setattr(writer._putter, "_put_all", noted)
+        pending = [store.put_at_once([message(properties={"WAIT": wait})]) for wait in ("true", "false")]
+        assert not slow
+        assert [put.results[0].queue_offset for put in pending] == [1, 2]
+        # behind the frame, so that what is told then is on disk; and nothing for who does not wait
+        assert [put.durable_at for put in pending] == [pending[1].results[0].physical_offset, 0]
+        on_disk = threading.Event()
+        store.tell_when_on_disk(pending[0].durable_at, on_disk.set)
+        assert on_disk.wait(60)
+        assert writer._log_flusher.flushed_offset >= pending[0].durable_at
+        assert store.put(message()).queue_offset == 3
+        assert slow
+        assert writer._log_flusher.flushed_offset == writer._appender.end_offset
+        assert store.put_at_once([message(1 << 18)]).results[0].status is PutStatus.MESSAGE_ILLEGAL
+    assert len(stored_messages(tmp_path / "s")) == 4
 
 
 def test_a_closed_or_failed_store_has_none(taken: Taken, tmp_path: Path) -> None:
