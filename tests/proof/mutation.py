@@ -136,7 +136,7 @@ def _changes(node: ast.AST) -> Iterator[tuple[_Place, _Place, str, str]]:
         yield _behind(node.left), _before(node.right), *_OTHER[type(node.op)]
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield _before(node), _before(node.operand), "not", ""
-    elif isinstance(node, ast.Constant) and type(node.value) in (bool, int):
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
         yield _before(node), _behind(node), "", str(not node.value if isinstance(node.value, bool) else node.value + 1)
     elif isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
         yield _before(node), _behind(node), "", "pass"
