@@ -63,7 +63,7 @@ HOUSE = tuple(
     rmqctl.network.clients rmqctl.network.ha rmqctl.network
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
-    rmqctl.pipeline.sql rmqctl.pipeline.embedded rmqctl.pipeline
+    rmqctl.pipeline.sink rmqctl.pipeline.sql rmqctl.pipeline.embedded rmqctl.pipeline
     rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.warm_up rmqctl.opening rmqctl.reports rmqctl.flags
     rmqctl.sql rmqctl
     rmqctl.documents rmqctl.commands.look rmqctl.commands.consumers rmqctl.commands.change rmqctl.commands.many

@@ -1,0 +1,56 @@
+"""Topics of messages that were written, in topics.json: without that a broker has the messages, and no route to them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from rmqctl.formats.errors import CorruptError
+from rmqctl.network.topic_config import TopicConfig, topic_from_bean
+from rmqctl.store.config.config_files import next_version, read_config, write_config
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.queues.dispatch import LMQ_PREFIX
+from rmqctl.store.read.topic_filter import is_brokers_own
+
+_FILE = "topics.json"
+_TABLE, _VERSION = "topicConfigTable", "dataVersion"
+_OF_BATCHES = {"queue.type": "BatchCQ"}
+
+
+def require_topics(layout: StoreLayout) -> None:
+    """CorruptError or UnreadableError if topics could not be added to topics.json."""
+    _content(layout)
+
+
+def add_topics(layout: StoreLayout, queues: Mapping[str, int], batch_topics: Collection[str] = ()) -> None:
+    """See to it that topics.json has these topics with so many queues at least. What is configured stays but for that;
+    a broker's own topics are its own. WriteFailedError, and as `require_topics`."""
+    content = _content(layout)
+    table = content.get(_TABLE)
+    table = table if isinstance(table, dict) else {}
+    changed = {}
+    for name, count in sorted(queues.items()):
+        if is_brokers_own(name) or name.startswith(LMQ_PREFIX):
+            continue
+        found = table.get(name)
+        attributes = _OF_BATCHES if name in batch_topics else {}
+        topic = topic_from_bean(name, found) if isinstance(found, dict) else TopicConfig(name, 0, 0, attributes=attributes)
+        if min(topic.read_queue_nums, topic.write_queue_nums) < count:
+            reads, writes = max(topic.read_queue_nums, count), max(topic.write_queue_nums, count)
+            bean = topic._replace(read_queue_nums=reads, write_queue_nums=writes).as_bean()
+            changed[name] = {**(found if isinstance(found, dict) else {}), **bean}
+    if changed:
+        version = content.get(_VERSION)
+        version = next_version(version if isinstance(version, dict) else {}, int(time.time() * 1000))
+        write_config(layout.config / _FILE, {**content, _VERSION: version, _TABLE: {**table, **changed}})
+
+
+def _content(layout: StoreLayout) -> dict[Any, Any]:
+    path = layout.config / _FILE
+    content = read_config(path)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise CorruptError("holds no topics", file=path, hint="mend the file, or move it away: it would be written anew")
+    return content
