@@ -159,6 +159,7 @@ def _put(root: Path, config: StoreConfig, tasks: Sequence[StagedRows], as_stored
     with MessageStore.open(root, "rw", config, create=True, allocate_ahead=False) as store:
         require_topics(layout)
         topics = _check(store, tasks, as_stored)
+        known = store.files.queues.all()
         begin = store.files.log.max_offset
         begun = BegunWrite(os.getpid(), lock_time(layout), begin)
         note(begun)
@@ -171,9 +172,12 @@ def _put(root: Path, config: StoreConfig, tasks: Sequence[StagedRows], as_stored
             messages += result.stored
         store.flush()
         end = store.files.log.max_offset
+        # what is delayed lies in another topic now
+        made = [queue for queue in store.files.queues.all() if queue not in known]
+        for queue in made:
+            topics[queue.topic] = max(topics.get(queue.topic, 0), queue.queue_id + 1)
         note(begun._replace(end=end, topics=topics))
-        batch_topics = {queue.topic for queue in store.files.queues.all() if isinstance(queue, BatchConsumeQueue)}
-        add_topics(layout, topics, batch_topics)
+        add_topics(layout, topics, {queue.topic for queue in made if isinstance(queue, BatchConsumeQueue)})
     return Written(messages, begin, end)
 
 

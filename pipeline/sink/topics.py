@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError
+from rmqctl.network.broker.tables.identity import BrokerIdentity
+from rmqctl.network.broker.tables.settings import BrokerSettings
+from rmqctl.network.broker.tables.system import system_topics
 from rmqctl.network.topic_config import TopicConfig, topic_from_bean
 from rmqctl.store.config.config_files import next_version, read_config, write_config
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
-from rmqctl.store.read.topic_filter import is_brokers_own
 
 _FILE = "topics.json"
 _TABLE, _VERSION = "topicConfigTable", "dataVersion"
@@ -25,18 +27,22 @@ def require_topics(layout: StoreLayout) -> None:
 
 def add_topics(layout: StoreLayout, queues: Mapping[str, int], batch_topics: Collection[str] = ()) -> None:
     """See to it that topics.json has these topics with so many queues at least. What is configured stays but for that;
-    a broker's own topics are its own. WriteFailedError, and as `require_topics`."""
+    topics that every broker has are as it makes them. WriteFailedError, and as `require_topics`."""
     content = _content(layout)
     table = content.get(_TABLE)
     table = table if isinstance(table, dict) else {}
+    brokers_own = {topic.name: topic for topic in system_topics(BrokerIdentity(), BrokerSettings(), has_timer=True)}
     changed = {}
     for name, count in sorted(queues.items()):
-        if is_brokers_own(name) or name.startswith(LMQ_PREFIX):
+        if name.startswith(LMQ_PREFIX):
             continue
         found = table.get(name)
-        attributes = _OF_BATCHES if name in batch_topics else {}
-        topic = topic_from_bean(name, found) if isinstance(found, dict) else TopicConfig(name, 0, 0, attributes=attributes)
-        if min(topic.read_queue_nums, topic.write_queue_nums) < count:
+        if isinstance(found, dict):
+            topic = topic_from_bean(name, found)
+        else:
+            attributes = _OF_BATCHES if name in batch_topics else {}
+            topic = brokers_own.get(name) or TopicConfig(name, count, count, attributes=attributes)
+        if found is None or min(topic.read_queue_nums, topic.write_queue_nums) < count:
             reads, writes = max(topic.read_queue_nums, count), max(topic.write_queue_nums, count)
             bean = topic._replace(read_queue_nums=reads, write_queue_nums=writes).as_bean()
             changed[name] = {**(found if isinstance(found, dict) else {}), **bean}
