@@ -32,7 +32,10 @@ PRESENCE = "store/files/presence.py"
 # run by make, never by a user: they may talk to their terminal
 DEVELOPERS_COMMANDS = ("formats/generate.py",)
 # each ends what it starts, and after a while in any case
-STARTERS = ("tests/processes.py", "tests/interop/toolchain.py", "tests/pipeline/cluster.py", "tests/proof/killed.py")
+STARTERS = (
+    *("tests/processes.py", "tests/interop/toolchain.py", "tests/pipeline/cluster.py"),
+    *("tests/proof/killed.py", "tests/pipeline/sink/killed.py"),
+)
 
 # The house from the ground up. A row is a room, or a module that lies beside rooms and that rooms above it use; what
 # has no row of its own belongs to the row of its folder. A row imports from itself and from the rows before it.

@@ -159,7 +159,7 @@ def _put(root: Path, config: StoreConfig, tasks: Sequence[StagedRows], as_stored
     with MessageStore.open(root, "rw", config, create=True, allocate_ahead=False) as store:
         require_topics(layout)
         topics = _check(store, tasks, as_stored)
-        known = store.files.queues.all()
+        known = {(queue.topic, queue.queue_id) for queue in store.files.queues.all()}
         begin = store.files.log.max_offset
         begun = BegunWrite(os.getpid(), lock_time(layout), begin)
         note(begun)
@@ -173,7 +173,7 @@ def _put(root: Path, config: StoreConfig, tasks: Sequence[StagedRows], as_stored
         store.flush()
         end = store.files.log.max_offset
         # what is delayed lies in another topic now
-        made = [queue for queue in store.files.queues.all() if queue not in known]
+        made = [queue for queue in store.files.queues.all() if (queue.topic, queue.queue_id) not in known]
         for queue in made:
             topics[queue.topic] = max(topics.get(queue.topic, 0), queue.queue_id + 1)
         note(begun._replace(end=end, topics=topics))
@@ -191,7 +191,7 @@ def _check(store: MessageStore, tasks: Sequence[StagedRows], as_stored: bool) ->
             where = f"task {task.partition}, rows {row} to {row + rows.num_rows - 1}"
             raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
         for number, why in refused.items():
-            raise UsageError(f"{_place(task, row + number)}: {why}", hint="nothing was written: leave it out or mend it")
+            raise UsageError(f"{_place(task, row + number)}: {why}", hint="nothing was written")
         for topic, count in queues_of(rows).items():
             topics[topic] = max(topics.get(topic, 0), count)
     return topics

@@ -37,11 +37,11 @@ def settled(root: Path, config: StoreConfig) -> WriteRecord:
         take_back(root, config, begun.begin)
     elif begun.begin is not None and log_end(root, config, begun.begin) > begun.begin:
         raise RefusedError(
-            "a write from Spark was killed, and the store was recovered or used since: a part of what was to be written "
-            "stands behind this offset, perhaps with other messages behind it",
+            "a write from Spark was killed, and the store was recovered or used since: a part of what was to be "
+            "written stands behind this offset, perhaps with other messages behind it",
             file=root,
             physical_offset=begun.begin,
-            hint=f"look at it with `rmqctl cat --from-offset {begun.begin}`; `rmqctl truncate --at {begun.begin}` cuts it off",
+            hint=f"`rmqctl truncate --at {begun.begin}` cuts off all that stands behind it",
         )
     return forget_write(layout, record)
 
@@ -78,8 +78,8 @@ def is_stored(record: WriteRecord, batch: MicroBatch, root: Path, config: StoreC
     end = log_end(root, config, min(stored.begin, stored.end))
     if end < stored.end:
         raise RefusedError(
-            f"micro-batch {stored.batch_id} of query {batch.query!r} was stored up to {stored.end}, but the log was cut "
-            f"back to {end}",
+            f"micro-batch {stored.batch_id} of query {batch.query!r} was stored up to {stored.end}, but the log was "
+            f"cut back to {end}",
             file=root,
             hint='give .option("query", NAME) with a new name to store it once more',
         )

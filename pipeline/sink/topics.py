@@ -1,4 +1,4 @@
-"""Topics of messages that were written, in topics.json: without that a broker has the messages, and no route to them."""
+"""Topics of messages that were written, in topics.json: without it a broker has messages and no route to them."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def _content(layout: StoreLayout) -> dict[Any, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise CorruptError("holds no topics", file=path, hint="mend the file, or move it away: it would be written anew")
+        raise CorruptError("holds no topics", file=path, hint="mend the file, or move it away")
     return content

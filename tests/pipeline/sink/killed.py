@@ -1,8 +1,8 @@
 """Writes into copies of a store, each killed at another change of a file: run by test_sink_killed.py.
 
-Reads an order, a line of JSON, from stdin: the store `base` (null for a new one), the `folder` for the copies, the staged
-`tasks`, the micro-batch `batch` or null, and every how many changes to kill one: `step`. Prints the names of the copies;
-the last one has the write that was not killed, because it had fewer changes.
+Reads an order, a line of JSON, from stdin: the store `base` (null for a new one), the `folder` for the copies, the
+staged `tasks`, the micro-batch `batch` or null, and every how many changes to kill one: `step`. Prints the names of the
+copies; the last one has the write that was not killed, because it had fewer changes.
 """
 
 from __future__ import annotations

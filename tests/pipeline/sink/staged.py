@@ -8,9 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from rmqctl.formats.message import StoredMessage
+from rmqctl.pipeline.sink.record import MicroBatch
 from rmqctl.pipeline.sink.staging import StagedRows, staging_folder, write_attempt
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config_files import read_config
 from rmqctl.store.message_store import MessageStore
 from tests.store.write.writing import stored_messages
+
+LAYOUT = StoreConfig().layout
+FIRST = MicroBatch("query", 3)
+"""The micro-batch that the fixture `store` has."""
 
 
 def task(target: Path, partition: int, bodies: Sequence[bytes], **columns: object) -> StagedRows:
@@ -33,3 +40,15 @@ def whole(root: Path, *allowed: str) -> list[StoredMessage]:
     with MessageStore.open(root) as store:
         assert [finding.code for finding in store.check() if finding.code not in allowed] == []
     return stored_messages(root)
+
+
+def bodies(root: Path) -> list[bytes]:
+    """Of all messages of a store."""
+    return [one.body for one in stored_messages(root)]
+
+
+def table(root: Path) -> dict[str, dict[str, int]]:
+    """The topics in topics.json."""
+    content = read_config(root / "config" / "topics.json")
+    assert isinstance(content, dict)
+    return dict(content["topicConfigTable"])

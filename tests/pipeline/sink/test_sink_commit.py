@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -24,42 +23,20 @@ from rmqctl.formats.errors import (
     UsageError,
 )
 from rmqctl.pipeline.sink.commit import require_target, write_staged
-from rmqctl.pipeline.sink.record import BegunWrite, MicroBatch, WriteRecord, read_record, record_path, write_record
-from rmqctl.pipeline.sink.staging import staging_folder, write_attempt
-from rmqctl.store.config.config import StoreConfig
+from rmqctl.pipeline.sink.record import read_record, record_path
 from rmqctl.store.config.config_files import read_config, write_config
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
-from tests.pipeline.sink.staged import named, task, whole
+from tests.pipeline.sink.staged import LAYOUT, bodies, named, table, task, whole
 from tests.processes import start
+from tests.quick import every
 from tests.store.write.writing import SMALL, files_below, stored_messages
-
-LAYOUT = StoreConfig().layout
-FIRST = MicroBatch("query", 3)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    """A store with messages of a query's micro-batch."""
-    root = tmp_path / "store"
-    write_staged(root, SMALL, [task(root, 0, named(0, 5))], batch=FIRST)
-    return root
 
 
 @pytest.fixture(autouse=True)
 def _unobserved() -> Iterator[None]:
     yield
     io.observer = None
-
-
-def bodies(root: Path) -> list[bytes]:
-    return [one.body for one in stored_messages(root)]
-
-
-def table(root: Path) -> dict[str, dict[str, int]]:
-    content = read_config(root / "config" / "topics.json")
-    assert isinstance(content, dict)
-    return dict(content["topicConfigTable"])
 
 
 def test_messages_come_by_number_of_task_and_row(tmp_path: Path) -> None:
@@ -74,7 +51,12 @@ def test_messages_come_by_number_of_task_and_row(tmp_path: Path) -> None:
         queues[one.queue_id].append(one.queue_offset)
     assert all(offsets == list(range(len(offsets))) for offsets in queues.values())
     with MessageStore.open(root) as opened:
-        assert [one.body for one in opened.get("TopicA", 2, 0).messages] == [b"task 0 row 2", b"task 2 row 2", b"task 2 row 5", b"task 10 row 2"]
+        assert [one.body for one in opened.get("TopicA", 2, 0).messages] == [
+            b"task 0 row 2",
+            b"task 2 row 2",
+            b"task 2 row 5",
+            b"task 10 row 2",
+        ]
 
 
 def test_what_is_added_continues_log_and_queues(store: Path) -> None:
@@ -105,7 +87,11 @@ def test_topics_get_the_queues_that_messages_need_and_keep_the_rest(store: Path)
 
 def test_a_delayed_message_has_both_its_topics(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    write_staged(root, SMALL, [task(root, 0, [b"later"], properties=pa.array([[("DELAY", "3")]], pa.map_(pa.string(), pa.string())))])
+    write_staged(
+        root,
+        SMALL,
+        [task(root, 0, [b"later"], properties=pa.array([[("DELAY", "3")]], pa.map_(pa.string(), pa.string())))],
+    )
     assert [one.topic for one in whole(root)] == ["SCHEDULE_TOPIC_XXXX"]
     assert table(root)["SCHEDULE_TOPIC_XXXX"]["readQueueNums"] == 18
     assert table(root)["TopicA"]["readQueueNums"] == 1
@@ -115,7 +101,7 @@ def test_a_topics_file_that_cannot_be_read_is_not_written_anew(store: Path) -> N
     path = store / "config" / "topics.json"
     path.write_text("{")
     before = files_below(store)
-    with pytest.raises(CorruptError, match="topics.json"):
+    with pytest.raises(CorruptError, match="topics"):
         write_staged(store, SMALL, [task(store, 0, named(1, 2))])
     assert files_below(store) == before
 
@@ -131,7 +117,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("why", BAD)
+@pytest.mark.parametrize("why", every(3, BAD))
 def test_a_bad_row_is_named_and_nothing_is_written(store: Path, why: str) -> None:
     before = files_below(store)
     good, bad = task(store, 0, named(1, 700)), task(store, 7, named(7, 3), **BAD[why])
@@ -161,7 +147,7 @@ def test_rows_of_a_task_that_are_not_all_there(store: Path) -> None:
     assert record_path(LAYOUT(store)).exists()
 
 
-@pytest.mark.parametrize(("operation", "times"), [("create", 99), ("write", 1), ("fsync", 1)])
+@pytest.mark.parametrize(("operation", "times"), every(3, [("create", 99), ("write", 1), ("fsync", 1)]))
 def test_a_disk_that_fails_leaves_the_store_as_it_was(store: Path, operation: str, times: int) -> None:
     rows = task(store, 0, named(1, 2000))
     failed = []
@@ -217,11 +203,16 @@ def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
 
 def test_a_store_in_use_is_refused_and_left_alone(store: Path) -> None:
     before = files_below(store)
-    code = "import sys; from rmqctl.store import MessageStore; s = MessageStore.open(sys.argv[1], 'rw'); print(); input()"
+    code = (
+        "import sys; from rmqctl.store import MessageStore; s = MessageStore.open(sys.argv[1], 'rw'); print(); input()"
+    )
     other = start([sys.executable, "-c", code, store], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert other.stdout is not None
     other.stdout.readline()
-    for refuses in (lambda: write_staged(store, SMALL, [task(store, 0, named(1, 2))]), lambda: require_target(store, SMALL, overwrite=False)):
+    for refuses in (
+        lambda: write_staged(store, SMALL, [task(store, 0, named(1, 2))]),
+        lambda: require_target(store, SMALL, overwrite=False),
+    ):
         with pytest.raises(StoreInUseError):
             refuses()
     other.kill()
@@ -235,136 +226,3 @@ def test_a_store_that_crashed_is_refused_and_left_alone(store: Path) -> None:
     with pytest.raises(RefusedError, match="not closed cleanly"):
         write_staged(store, SMALL, [task(store, 0, named(1, 2))])
     assert files_below(store) == before
-
-
-# ---- micro-batches
-
-
-def test_a_micro_batch_that_comes_again_is_not_stored_again(store: Path) -> None:
-    rows = [task(store, 0, named(1, 4))]
-    assert write_staged(store, SMALL, rows, batch=FIRST).stored_before
-    assert not write_staged(store, SMALL, rows, batch=MicroBatch("another", 3)).stored_before
-    assert not write_staged(store, SMALL, rows, batch=MicroBatch("query", 4)).stored_before
-    assert write_staged(store, SMALL, rows, batch=MicroBatch("another", 3)).stored_before
-    assert [one.body for one in whole(store)] == [*named(0, 5), *named(1, 4), *named(1, 4)]
-    queries = read_record(LAYOUT(store)).queries
-    assert {name: one.batch_id for name, one in queries.items()} == {"query": 4, "another": 3}
-    assert queries["query"].begin == queries["another"].end
-    assert stored_messages(store)[-1].end == queries["query"].end
-
-
-def test_a_checkpoint_that_was_set_back_is_not_passed_in_silence(store: Path) -> None:
-    with pytest.raises(RefusedError, match="has stored here is 3, and now comes 2"):
-        write_staged(store, SMALL, [task(store, 0, named(1, 4))], batch=MicroBatch("query", 2))
-    assert bodies(store) == named(0, 5)
-
-
-def test_a_micro_batch_that_was_cut_off_is_not_taken_for_stored(store: Path) -> None:
-    with MessageStore.open(store) as opened:
-        opened.truncate(stored_messages(store)[3].physical_offset)
-    with pytest.raises(RefusedError, match="the log was cut back to"):
-        write_staged(store, SMALL, [task(store, 0, named(0, 5))], batch=FIRST)
-    assert bodies(store) == named(0, 3)
-
-
-def _half_written(store: Path) -> int:
-    """A write that has begun, puts a message, and is killed: where it began. `abort` has our own process's id."""
-    begin = sum(one.total_size for one in stored_messages(store))
-    write_staged(store, SMALL, [task(store, 0, [b"half"])])
-    (store / "abort").write_text(str(os.getpid()))
-    record = read_record(LAYOUT(store))
-    lock_time = (store / "lock").stat().st_mtime_ns
-    write_record(LAYOUT(store), record._replace(begun=BegunWrite(os.getpid(), lock_time, begin, batch=MicroBatch("query", 4))))
-    return begin
-
-
-def test_what_a_killed_write_left_goes(store: Path) -> None:
-    _half_written(store)
-    write_staged(store, SMALL, [task(store, 0, named(1, 2))], batch=MicroBatch("query", 4))
-    assert [one.body for one in whole(store)] == [*named(0, 5), *named(1, 2)]
-
-
-def test_what_was_recovered_meanwhile_is_the_users_to_cut(store: Path) -> None:
-    begin = _half_written(store)
-    with MessageStore.open(store) as opened:
-        opened.recover()
-    rows = [task(store, 0, named(1, 2))]
-    with pytest.raises(RefusedError, match="recovered or used since") as refused:
-        write_staged(store, SMALL, rows, batch=MicroBatch("query", 4))
-    assert refused.value.hint is not None
-    assert f"`rmqctl truncate --at {begin}`" in refused.value.hint
-    assert bodies(store) == [*named(0, 5), b"half"]
-    with MessageStore.open(store) as opened:
-        opened.truncate(begin)
-    write_staged(store, SMALL, rows, batch=MicroBatch("query", 4))
-    assert [one.body for one in whole(store)] == [*named(0, 5), *named(1, 2)]
-
-
-def test_nothing_is_cut_where_a_broker_was_started_since(store: Path) -> None:
-    """It writes into `lock`, and a broker of 4.x that is killed then leaves an `abort` as it was."""
-    _half_written(store)
-    (store / "lock").write_text("lock")
-    with pytest.raises(RefusedError, match="recovered or used since"):
-        write_staged(store, SMALL, [task(store, 0, named(1, 2))])
-    assert bodies(store) == [*named(0, 5), b"half"]
-
-
-def test_a_write_that_only_lacked_its_end_is_brought_to_it(store: Path) -> None:
-    begin = _half_written(store)
-    record = read_record(LAYOUT(store))
-    assert record.begun is not None
-    end = stored_messages(store)[-1].end
-    write_record(LAYOUT(store), record._replace(begun=record.begun._replace(begin=begin, end=end, topics={"TopicZ": 2})))
-    assert write_staged(store, SMALL, [task(store, 0, [b"half"])], batch=MicroBatch("query", 4)).stored_before
-    assert [one.body for one in whole(store)] == [*named(0, 5), b"half"]
-    assert table(store)["TopicZ"]["readQueueNums"] == 2
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 2}', '{"format": 1, "begun": {"a": 1}, "queries": {}}'])
-def test_a_damaged_record_is_said(store: Path, text: str) -> None:
-    record_path(LAYOUT(store)).write_text(text)
-    with pytest.raises(CorruptError, match="no record of writes"):
-        write_staged(store, SMALL, [task(store, 0, named(1, 2))])
-    assert bodies(store) == named(0, 5)
-
-
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    layout = LAYOUT(tmp_path)
-    record = WriteRecord(BegunWrite(7, 8, 9, 10, {"T": 4}, FIRST), read_record(layout).queries)
-    write_record(layout, record)
-    assert read_record(layout) == record
-    assert json.loads(record_path(layout).read_text())["begun"]["batch"] == {"batch_id": 3, "query": "query"}
-    assert read_record(layout).ended().queries == {"query": (3, 9, 10)}
-
-
-# ---- folders of tasks
-
-
-def test_a_folder_of_a_driver_that_is_gone_is_cleared(tmp_path: Path) -> None:
-    target = tmp_path / "store"
-    ours = staging_folder(target, "one")
-    assert staging_folder(target, "one") == ours != staging_folder(target, "two")
-    gone = ours.with_name(ours.name.replace(str(os.getppid()), "4194303"))
-    gone.mkdir()
-    (gone / "task-0.abc").write_text("rows")
-    assert staging_folder(target, "one") == ours
-    assert not gone.exists()
-    assert ours.is_dir()
-
-
-def test_a_task_does_not_bring_back_a_folder_that_is_gone(tmp_path: Path) -> None:
-    folder = tmp_path / "gone"
-    with pytest.raises(RmqctlError):
-        write_attempt(folder, 0, [pa.record_batch({"topic": ["A"], "body": [b""]})])
-    assert not folder.exists()
-
-
-def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"topic": ["A"], "body": [b""]})
-        raise UsageError("the next row is bad")
-
-    folder = staging_folder(tmp_path / "store", "x")
-    with pytest.raises(UsageError):
-        write_attempt(folder, 0, batches())
-    assert list(folder.iterdir()) == []

@@ -304,17 +304,6 @@ def test_columns_that_cannot_be_stored(tmp_path: Path, columns: dict[str, Any], 
         )
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.list_(pa.field("element", pa.string(), nullable=False)), pa.list_(pa.large_string())], ids=str
-)
-def test_keys_may_be_lists_of_any_texts(tmp_path: Path, kind: Any) -> None:
-    """Spark says of many texts that they are never null."""
-    keys = pa.array([["a", "b"], None, []], kind)
-    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
-        store.put_columns(pa.record_batch({"topic": ["T"] * 3, "body": ["b"] * 3, "keys": keys}))
-    assert [one.properties().get("KEYS") for one in stored_messages(tmp_path / "s")] == ["a b", None, None]
-
-
 def test_hostile_arrays_are_refused(tmp_path: Path) -> None:
     offsets = pa.py_buffer(b"".join(number.to_bytes(4, "little") for number in (0, 99, 2)))
     wild = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(b"ab")])
