@@ -27,7 +27,7 @@ from rmqctl.pipeline.sink.record import read_record, record_path
 from rmqctl.store.config.config_files import read_config, write_config
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
-from tests.pipeline.sink.staged import LAYOUT, bodies, named, table, task, whole
+from tests.pipeline.sink.staged import FIRST, LAYOUT, bodies, named, table, task, whole
 from tests.processes import start
 from tests.quick import every
 from tests.store.write.writing import SMALL, files_below, stored_messages
@@ -106,7 +106,7 @@ def test_a_topics_file_that_cannot_be_read_is_not_written_anew(store: Path) -> N
     assert files_below(store) == before
 
 
-BAD = {
+BAD: dict[str, dict[str, object]] = {
     "task 7, row 2: .*queue id -1 is negative": {"queue_id": [0, 0, -1]},
     "task 7, row 1: .*topic has 128 bytes": {"topic": ["A", "T" * 128, "A"]},
     "task 7, row 0: .*cannot be a directory": {"topic": ["..", "A", "A"]},
@@ -147,13 +147,17 @@ def test_rows_of_a_task_that_are_not_all_there(store: Path) -> None:
     assert record_path(LAYOUT(store)).exists()
 
 
-@pytest.mark.parametrize(("operation", "times"), every(3, [("create", 99), ("write", 1), ("fsync", 1)]))
-def test_a_disk_that_fails_leaves_the_store_as_it_was(store: Path, operation: str, times: int) -> None:
+FAILING = {"create": 99, "write": 1, "fsync": 1}
+"""How often such an operation in the log fails."""
+
+
+@pytest.mark.parametrize("operation", every(3, FAILING))
+def test_a_disk_that_fails_leaves_the_store_as_it_was(store: Path, operation: str) -> None:
     rows = task(store, 0, named(1, 2000))
-    failed = []
+    failed: list[str] = []
 
     def fail(what: str, path: str, *_: int) -> None:
-        if what == operation and "commitlog" in path and len(failed) < times:
+        if what == operation and "commitlog" in path and len(failed) < FAILING[operation]:
             failed.append(path)
             raise OSError(28, "No space left on device")
 
@@ -199,6 +203,18 @@ def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     write_staged(tmp_path / "store", SMALL, [task(tmp_path / "store", 0, named(0, 2))])
     assert [one.body for one in whole(tmp_path / "store")] == named(0, 2)
+
+
+def test_a_directory_with_a_configuration_becomes_a_store(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    bean = {"topicName": "TopicA", "perm": 6, "readQueueNums": 4, "writeQueueNums": 4, "order": True}
+    write_config(root / "config" / "topics.json", {"topicConfigTable": {"TopicA": bean}})
+    with pytest.raises(UsageError):
+        write_staged(root, SMALL, [task(root, 0, [b""], queue_id=[-1])], batch=FIRST)
+    write_staged(root, SMALL, [task(root, 0, named(0, 5))], batch=FIRST)
+    assert write_staged(root, SMALL, [task(root, 0, named(0, 5))], batch=FIRST).stored_before
+    assert [one.body for one in whole(root)] == named(0, 5)
+    assert table(root)["TopicA"] == bean
 
 
 def test_a_store_in_use_is_refused_and_left_alone(store: Path) -> None:

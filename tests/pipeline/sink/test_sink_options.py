@@ -114,7 +114,7 @@ def test_what_spark_is_given(tmp_path: Path) -> None:
     assert isinstance(stream, MessageStreamWriter)
     written = stream.write(iter([batch]))
     # another process ends the micro-batch with a writer of its own
-    source.streamWriter(schema, overwrite=False).commit([written], 0)  # type: ignore[arg-type]  # as Spark calls it
+    source.streamWriter(schema, overwrite=False).commit([written], 0)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
     with pytest.raises(UsageError, match='no outputMode\\("complete"\\)'):
         source.streamWriter(schema, overwrite=True)

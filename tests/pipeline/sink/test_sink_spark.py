@@ -51,9 +51,10 @@ def test_what_was_read_comes_back_the_same(spark: SparkSession, tmp_path: Path, 
     to_store.option("as_stored", "true").save(str(tmp_path / "copy"))
     to_store.option("as_stored", "false").save(str(tmp_path / "new"))
     wanted = stored_messages(store_path(name))
-    of_place = {"physical_offset": 0, "queue_offset": 0}
-    copies = [one._replace(**of_place) for one in whole(tmp_path / "copy")]
-    assert copies == [one._replace(**of_place) for one in wanted]
+    copies = whole(tmp_path / "copy")
+    assert [one._replace(physical_offset=0, queue_offset=0) for one in copies] == [
+        one._replace(physical_offset=0, queue_offset=0) for one in wanted
+    ]
     assert list(map(_kept, whole(tmp_path / "new"))) == list(map(_kept, wanted))
     assert _left_beside(tmp_path / "copy") == _left_beside(tmp_path / "new") == []
 
@@ -75,10 +76,9 @@ def test_rows_of_ones_own(spark: SparkSession, tmp_path: Path, conf: str) -> Non
         assert [row["topic"] for row in store.topics()] == ["Topic0", "Topic1"]
 
 
+# mode, what is said, options
 REFUSED: dict[str, tuple[str, str, dict[str, str]]] = {
     "select 'T' topic, 'b' body, 1 colour": ("append", "messages have no column 'colour'", {}),
-    "select 'T' topic": ("append", "there is no column 'body'", {}),
-    "select 1 topic, 'b' body": ("append", "column 'topic' has type int: it must be string", {}),
     "select 'T' topic, 'b' body": ("append", "has no option 'split_size'", {"split_size": "1"}),
     "select 'T' topic, 'c' body": ("overwrite", "nothing is overwritten", {}),
     "select explode(array('T', null)) topic, 'b' body": ("append", "task 0, row 1 has no topic", {}),
