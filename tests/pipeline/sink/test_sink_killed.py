@@ -30,7 +30,7 @@ def _killed(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("is_new", "step"), [(False, 7), (True, 13)])
+@pytest.mark.parametrize(("is_new", "step"), [(False, 13), (True, 29)])
 def test_a_micro_batch_that_comes_again_is_there_once(tmp_path: Path, is_new: bool, step: int) -> None:
     base = tmp_path / "base"
     tasks = [task(base, 0, ROWS[:6]), task(base, 1, ROWS[6:])]
@@ -50,7 +50,7 @@ def test_a_frame_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     base = tmp_path / "base"
     write_staged(base, SMALL, [task(base, 0, BEFORE)])
     ends = set()
-    for store in _killed(tmp_path, [task(base, 0, ROWS)], None, base, 11):
+    for store in _killed(tmp_path, [task(base, 0, ROWS)], None, base, 23):
         write_staged(store, SMALL, [task(base, 0, LATER)])
         found = [one.body for one in whole(store)]
         assert found in ([*BEFORE, *LATER], [*BEFORE, *ROWS, *LATER])
