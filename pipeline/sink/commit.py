@@ -30,7 +30,6 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.outputs.output_place import check_output_place
 from rmqctl.store.outputs.publish import publish
 from rmqctl.store.outputs.staging import staged_directory
-from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.write.opening.open_for_writing import is_empty_place
 
 _HINT_IN_USE = "stop the broker, or write to a new store"
@@ -145,7 +144,8 @@ def _append(
             if noted.begin is None:
                 settled(root, config)
             else:
-                note(noted._replace(end=None))
+                if noted.end is not None:
+                    note(noted._replace(end=None))
                 take_back(root, config, noted.begin)
                 forget_write(layout, record)
         raise
@@ -173,11 +173,11 @@ def _put(root: Path, config: StoreConfig, tasks: Sequence[StagedRows], as_stored
         store.flush()
         end = store.files.log.max_offset
         # what is delayed lies in another topic now
-        made = [queue for queue in store.files.queues.all() if (queue.topic, queue.queue_id) not in known]
-        for queue in made:
-            topics[queue.topic] = max(topics.get(queue.topic, 0), queue.queue_id + 1)
+        for queue in store.files.queues.all():
+            if (queue.topic, queue.queue_id) not in known:
+                topics[queue.topic] = max(topics.get(queue.topic, 0), queue.queue_id + 1)
         note(begun._replace(end=end, topics=topics))
-        add_topics(layout, topics, {queue.topic for queue in made if isinstance(queue, BatchConsumeQueue)})
+        add_topics(store.files, topics)
     return Written(messages, begin, end)
 
 

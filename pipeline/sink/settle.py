@@ -100,7 +100,8 @@ def _brought_to_its_end(root: Path, config: StoreConfig, record: WriteRecord, be
     if _is_as_left(layout, begun):
         with StoreFiles(root, config) as files:
             recover(files, keeps=False)
-    add_topics(layout, begun.topics)
+    with StoreFiles(root, config) as files:
+        add_topics(files, begun.topics)
     return end_write(layout, record)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError
@@ -13,7 +13,9 @@ from rmqctl.network.broker.tables.system import system_topics
 from rmqctl.network.topic_config import TopicConfig, topic_from_bean
 from rmqctl.store.config.config_files import next_version, read_config, write_config
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
+from rmqctl.store.store_files import StoreFiles
 
 _FILE = "topics.json"
 _TABLE, _VERSION = "topicConfigTable", "dataVersion"
@@ -25,10 +27,11 @@ def require_topics(layout: StoreLayout) -> None:
     _content(layout)
 
 
-def add_topics(layout: StoreLayout, queues: Mapping[str, int], batch_topics: Collection[str] = ()) -> None:
+def add_topics(files: StoreFiles, queues: Mapping[str, int]) -> None:
     """See to it that topics.json has these topics with so many queues at least. What is configured stays but for that;
     topics that every broker has are as it makes them. WriteFailedError, and as `require_topics`."""
-    content = _content(layout)
+    content = _content(files.layout)
+    batch_topics = {queue.topic for queue in files.queues.all() if isinstance(queue, BatchConsumeQueue)}
     table = content.get(_TABLE)
     table = table if isinstance(table, dict) else {}
     brokers_own = {topic.name: topic for topic in system_topics(BrokerIdentity(), BrokerSettings(), has_timer=True)}
@@ -49,7 +52,7 @@ def add_topics(layout: StoreLayout, queues: Mapping[str, int], batch_topics: Col
     if changed:
         version = content.get(_VERSION)
         version = next_version(version if isinstance(version, dict) else {}, int(time.time() * 1000))
-        write_config(layout.config / _FILE, {**content, _VERSION: version, _TABLE: {**table, **changed}})
+        write_config(files.layout.config / _FILE, {**content, _VERSION: version, _TABLE: {**table, **changed}})
 
 
 def _content(layout: StoreLayout) -> dict[Any, Any]:
