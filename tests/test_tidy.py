@@ -32,7 +32,10 @@ PRESENCE = "store/files/presence.py"
 # run by make, never by a user: they may talk to their terminal
 DEVELOPERS_COMMANDS = ("formats/generate.py",)
 # each ends what it starts, and after a while in any case
-STARTERS = ("tests/processes.py", "tests/interop/toolchain.py", "tests/pipeline/cluster.py", "tests/proof/killed.py")
+STARTERS = (
+    *("tests/processes.py", "tests/interop/toolchain.py", "tests/pipeline/cluster.py"),
+    *("tests/proof/killed.py", "tests/pipeline/sink/killed.py"),
+)
 
 # The house from the ground up. A row is a room, or a module that lies beside rooms and that rooms above it use; what
 # has no row of its own belongs to the row of its folder. A row imports from itself and from the rows before it.
@@ -63,7 +66,7 @@ HOUSE = tuple(
     rmqctl.network.clients rmqctl.network.ha rmqctl.network
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
-    rmqctl.pipeline.sql rmqctl.pipeline.embedded rmqctl.pipeline
+    rmqctl.pipeline.sink rmqctl.pipeline.sql rmqctl.pipeline.embedded rmqctl.pipeline
     rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.warm_up rmqctl.opening rmqctl.reports rmqctl.flags
     rmqctl.sql rmqctl
     rmqctl.documents rmqctl.commands.look rmqctl.commands.consumers rmqctl.commands.change rmqctl.commands.many

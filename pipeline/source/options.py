@@ -112,7 +112,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         _duration(values["clock_tolerance"]) if "clock_tolerance" in values else CLOCK_TOLERANCE,
         _starting_offset(values.get("starting_offset", "earliest")),
         _size("max_bytes", values["max_bytes"]) or None if "max_bytes" in values else None,
-        _is_true("fail_on_data_loss", values.get("fail_on_data_loss", "true")),
+        is_true("fail_on_data_loss", values.get("fail_on_data_loss", "true")),
         _one_of("on_changed_log", values["on_changed_log"], ON_CHANGED_LOG) if "on_changed_log" in values else None,
         _ending_offset(values.get("ending_offset", "latest")),
         *_subscribed(values.get("subscribe"), values.get("subscribe_pattern")),
@@ -200,7 +200,8 @@ def _keys(text: str) -> frozenset[str]:
     return keys
 
 
-def _is_true(option: str, text: str) -> bool:
+def is_true(option: str, text: str) -> bool:
+    """What an option says that is true or false; UsageError for anything else."""
     if text.lower() not in ("true", "false"):
         raise UsageError(f"option {option}={text!r} is neither true nor false")
     return text.lower() == "true"

@@ -213,7 +213,9 @@ def texts_of_keys(batch: pa.RecordBatch) -> Any:
     single = checked(keys.flatten())
     if single.null_count or pc.any(pc.or_(pc.match_substring(single, " "), pc.equal(single, ""))).as_py():
         raise UsageError("keys must be texts without spaces", hint="RocketMQ separates keys by spaces")
-    return pc.if_else(pc.greater(pc.list_value_length(keys), 0), pc.binary_join(keys, " "), None)
+    # Arrow joins lists of this very type only, not of texts that are never null
+    joined = pc.binary_join(keys.cast(pa.list_(pa.string())), " ")
+    return pc.if_else(pc.greater(pc.list_value_length(keys), 0), joined, None)
 
 
 def texts_of_tags(batch: pa.RecordBatch) -> Any:

@@ -57,7 +57,7 @@ def open_store_for_writing(
             hint="reading works; to write, take readOnlyCommitLogStorePaths out of the configuration",
         )
     layout = config.layout(root)
-    if create and _is_empty(layout):
+    if create and is_empty_place(layout):
         io.make_directories(layout.root, flushed=True)
     else:
         refuse_unfinished(layout)
@@ -68,7 +68,7 @@ def open_store_for_writing(
     lock = take_for_change(layout)
     try:
         # once more, now that nobody else can: meanwhile the store may have been made, written to, or removed
-        if create and _is_empty(layout):
+        if create and is_empty_place(layout):
             return _created(layout, config, lock)
         return _opened(root, config, lock, is_full_check, progress)
     except BaseException:
@@ -106,7 +106,9 @@ def _check(files: StoreFiles, is_full: bool, progress: Progress | None) -> LogEn
     return check_for_writing(files, is_full=is_full, progress=progress)
 
 
-def _is_empty(layout: StoreLayout) -> bool:
+def is_empty_place(layout: StoreLayout) -> bool:
+    """Whether a new store may be made there: there is nothing yet, or nothing but what may lie beside a store's files.
+    NotAStoreError for a file, UnreadableError."""
     try:
         names = set(os.listdir(layout.root))
     except FileNotFoundError:
