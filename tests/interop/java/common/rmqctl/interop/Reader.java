@@ -20,7 +20,10 @@ import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.GetMessageStatus;
 import org.apache.rocketmq.store.QueryMessageResult;
 
-/** Opens a store as a broker would, reads all that a consumer and an administrator could, shuts it down. */
+/**
+ * Opens a store as a broker would, writes what Settings may ask for, reads all that a consumer and an administrator
+ * could, and shuts it down, or leaves it to the JVM's end.
+ */
 final class Reader {
     private static final int MOST_ANOMALIES = 1000;
 
@@ -33,7 +36,7 @@ final class Reader {
         this.settings = settings;
     }
 
-    /** The summary first, then queues, each followed by its messages, then the answers to key queries. */
+    /** The summary, what was written, queues, each followed by its messages, then the answers to key queries. */
     static List<Object> view(Settings settings) {
         Map<String, Object> summary = new LinkedHashMap<>();
         List<Object> lines = new ArrayList<>();
@@ -53,6 +56,9 @@ final class Reader {
             summary.put("load", loaded);
             if (loaded) {
                 store.start();
+                if (settings.text("write.kinds", null) != null) {
+                    lines.addAll(new Writer(store).all(settings));
+                }
                 summary.put("drained", Main.drain(store, settings.number("harness.drainSeconds", 20)));
                 summary.put("minPhysicalOffset", store.getMinPhyOffset());
                 summary.put("maxPhysicalOffset", store.getMaxPhyOffset());
@@ -60,7 +66,9 @@ final class Reader {
                 reader.queues();
                 reader.queries();
                 lines.addAll(reader.lines);
-                store.shutdown();
+                if (!settings.halts()) {
+                    store.shutdown();
+                }
             } else if (settings.flag("harness.shutdownAfterFailedLoad")) {
                 store.shutdown();
             }
