@@ -1,7 +1,7 @@
 """Ours and the real brokers take turns with random stores, which are then damaged, predicted and recovered.
 
-A case is a round of stores, because the JVM that opens them takes seconds, and any number of them. Each store is a story
-of its own, by its own chance, that asks for brokers and goes on with what they saw.
+A case is a round of stores, because the JVM that opens them takes seconds, and any number of them. Each store is a
+story of its own, by its own chance, that asks for brokers and goes on with what they saw.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tests.interop import harness
 from tests.interop.harness import VERSIONS
 from tests.interop.views import BrokerView
 from tests.proof.proving import Case
-from tests.proof.real_broker.story import Asked, Story, story
+from tests.proof.real_broker.asked import Asked, Story
+from tests.proof.real_broker.story import story
 
 _STORES = 10
 _THREADS = 12
@@ -42,7 +43,7 @@ def _try(seed: int, numbers: Iterable[int], folder: Path) -> None:
             except StopIteration:
                 del stories[number]
                 shutil.rmtree(folder / str(number))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever went wrong is told of its store
                 del stories[number]
                 wrong.append(f"store {number}: {type(error).__name__}: {error}")
         asked = {number: asked[number] for number in stories}
@@ -50,7 +51,7 @@ def _try(seed: int, numbers: Iterable[int], folder: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def _go_on(one: Story, views: list[BrokerView] | None) -> list[Asked]:
+def _go_on(one: Story[None], views: list[BrokerView] | None) -> list[Asked]:
     return next(one) if views is None else one.send(views)
 
 
@@ -60,7 +61,10 @@ def _answers(asked: dict[int, list[Asked]]) -> dict[int, list[BrokerView]]:
 
     def ask(version: str) -> None:
         places = [
-            (number, place) for number, some in asked.items() for place, one in enumerate(some) if one.version == version
+            (number, place)
+            for number, some in asked.items()
+            for place, one in enumerate(some)
+            if one.version == version
         ]
         if places:
             jobs = [asked[number][place].job for number, place in places]

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import StoredMessage
-from rmqctl.formats.sys_flag import SYS_FLAG_COMPRESSED
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.dispatch import index_keys
+from rmqctl.store.queues.unit import QueueKey
 from tests.interop.views import BrokerView, MessageView
 
 Key = tuple[str, str]
@@ -35,121 +35,137 @@ class Facts(NamedTuple):
 
     physical_offset: int
     size: int
-    own_slot: Slot
     body_sha256: str
-    keys: str | None
-    tags: str | None
     properties: dict[str, str]
     times: tuple[int, int]
     hosts: tuple[str, str]
-    numbers: tuple[int, int, int, int]
+    sys_flag: int
+    numbers: tuple[int, int, int]
     message_id: str
 
+    @property
+    def end(self) -> int:
+        """Physical offset behind it."""
+        return self.physical_offset + self.size
 
-class Seen(NamedTuple):
-    """A store: where its log begins and ends, begin and end of each queue that has an end, the messages by the place
-    they were asked for, the physical offsets of what was found by a key, and the places where nothing can be read."""
+    def index_keys(self) -> list[str]:
+        """What it is indexed by."""
+        return [*self.properties.get("KEYS", "").split(), self.properties.get("UNIQ_KEY", "")]
+
+
+class Queue(NamedTuple):
+    """Begin and end, and between them physical offset, size and tags code of each unit."""
 
     begin: int
     end: int
-    queues: dict[tuple[str, int], tuple[int, int]]
+    units: list[tuple[int, int, int]]
+
+
+class Seen(NamedTuple):
+    """A store: where its log begins and ends, the queues that have an end, the messages by the place they were asked
+    for, the physical offsets of what was found by a key, and the places where nothing can be read."""
+
+    begin: int
+    end: int
+    queues: dict[QueueKey, Queue]
     messages: dict[Slot, Facts]
     answers: dict[Key, set[int]]
     stumbled: set[Slot]
+
+    def messages_end(self) -> int:
+        """Physical offset behind the last message that is in a queue; 0 without any."""
+        return max((facts.end for facts in self.messages.values()), default=0)
+
+    def without(self, slots: set[Slot]) -> Seen:
+        """All but these places."""
+        messages = {slot: facts for slot, facts in self.messages.items() if slot not in slots}
+        return self._replace(messages=messages, stumbled=self.stumbled - slots)
 
 
 def by_broker(view: BrokerView) -> Seen:
     """What the real one saw."""
     messages = {Slot(m.asked_topic, m.asked_queue_id, m.asked_offset): _of_view(m) for m in view.messages}
     keyed: dict[Key, set[int]] = {}
-    for found in messages.values():
-        for key in keys_of(found):
-            keyed.setdefault((found.own_slot.topic, key), set()).add(found.physical_offset)
+    for slot, found in messages.items():
+        for key in found.index_keys():
+            keyed.setdefault((slot.topic, key), set()).add(found.physical_offset)
     # a broker answers by the hash of the key alone, and leaves it to clients to look at the messages
     answers = {
         (query.topic, query.key): {*query.physical_offsets} & keyed.get((query.topic, query.key), set())
         for query in view.queries
     }
-    queues = {(q.topic, q.queue_id): (q.min_offset, q.max_offset) for q in view.queues if q.max_offset}
-    return Seen(view.min_offset, view.max_offset, queues, messages, answers, {Slot(*one[:3]) for one in view.anomalies})
+    queues = {
+        (queue.topic, queue.queue_id): Queue(queue.min_offset, queue.max_offset, [unit[1:] for unit in queue.units])
+        for queue in view.queues
+        if queue.max_offset
+    }
+    stumbled = {Slot(topic, queue_id, offset) for topic, queue_id, offset, _, _ in view.anomalies}
+    return Seen(view.min_offset, view.max_offset, queues, messages, answers, stumbled)
 
 
 def by_us(root: Path, config: StoreConfig, keys: Iterable[Key]) -> Seen:
     """What a MessageStore sees that is open for reading."""
     with MessageStore.open(root, config=config) as store:
-        found = Seen(store.files.log.min_offset, _end(store), {}, {}, {}, set())
-        for row in store.queues():
-            queue = row["topic"], row["queue_id"]
-            if row["max_offset"]:
-                found.queues[queue] = row["min_offset"], row["max_offset"]
-            _read(store, queue, row["min_offset"], row["max_offset"], found)
-        slots = {facts.physical_offset for facts in found.messages.values()}
+        begin = store.files.log.min_offset
+        last = store.last_messages(1, on_damage=lambda damage: None)
+        found = Seen(begin, last[-1].end if last else begin, {}, {}, {}, set())
+        for queue in store.reader.queues():
+            first, end = queue.min_offset(begin), queue.max_offset
+            if end:
+                units = [(unit.physical_offset, unit.size, unit.tags_code) for unit in queue.units(first, end)]
+                found.queues[queue.topic, queue.queue_id] = Queue(first, end, units)
+            for offset in range(first, end):
+                _read(store, Slot(queue.topic, queue.queue_id, offset), found)
+        places = {facts.physical_offset for facts in found.messages.values()}
         for topic, key in keys:
-            result = store.query(topic, key, limit=MOST_ANSWERS)
-            # a rolled back message has no queue, so nobody compares its key
-            found.answers[topic, key] = {m.physical_offset for m in result.messages} & slots
+            messages = store.query(topic, key, limit=MOST_ANSWERS).messages
+            # one that is in no queue is not compared
+            found.answers[topic, key] = {message.physical_offset for message in messages} & places
     return found
 
 
-def _end(store: MessageStore) -> int:
-    messages = store.last_messages(1, on_damage=lambda damage: None)
-    return messages[-1].end if messages else store.files.log.min_offset
+def _read(store: MessageStore, slot: Slot, found: Seen) -> None:
+    result = store.get(*slot, limit=1)
+    # where a message cannot be read, ours goes on to the next that can
+    if result.messages and result.messages[0].queue_offset == slot.queue_offset:
+        found.messages[slot] = _of_stored(result.messages[0])
+    else:
+        found.stumbled.add(slot)
 
 
-def _read(store: MessageStore, queue: tuple[str, int], begin: int, end: int, found: Seen) -> None:
-    for offset in range(begin, end):
-        result = store.get(*queue, offset, 1)
-        # where a message cannot be read, ours goes on to the next that can
-        if result.messages and result.messages[0].queue_offset == offset:
-            found.messages[Slot(*queue, offset)] = of_stored(result.messages[0])
-        else:
-            found.stumbled.add(Slot(*queue, offset))
-
-
-def of_stored(message: StoredMessage) -> Facts:
-    """A message of ours."""
-    properties = message.properties()
+def _of_stored(message: StoredMessage) -> Facts:
     return Facts(
         message.physical_offset,
         message.total_size,
-        Slot(message.topic, message.queue_id, message.queue_offset),
         hashlib.sha256(message.plain_body()).hexdigest(),
-        properties.get("KEYS"),
-        properties.get("TAGS"),
-        properties,
+        message.properties(),
         (message.store_timestamp, message.born_timestamp),
         (str(message.born_host), str(message.store_host)),
-        (message.sys_flag & ~SYS_FLAG_COMPRESSED, message.flag, message.reconsume_times, message.prepared_transaction_offset),
+        message.sys_flag & ~SYS_FLAG_COMPRESSED,
+        (message.flag, message.reconsume_times, message.prepared_transaction_offset),
         message.message_id,
     )
 
 
-def _of_view(m: MessageView) -> Facts:
+def _of_view(message: MessageView) -> Facts:
     return Facts(
-        m.physical_offset,
-        m.size,
-        Slot(m.topic, m.queue_id, m.queue_offset),
-        m.body_sha256,
-        m.keys,
-        m.tags,
-        m.properties,
-        (m.store_timestamp, m.born_timestamp),
-        (m.born_host, m.store_host),
-        (m.sys_flag & ~SYS_FLAG_COMPRESSED, m.flag, m.reconsume_times, m.prepared_transaction_offset),
-        m.message_id,
+        message.physical_offset,
+        message.size,
+        message.body_sha256,
+        message.properties,
+        (message.store_timestamp, message.born_timestamp),
+        (message.born_host, message.store_host),
+        message.sys_flag & ~SYS_FLAG_COMPRESSED,
+        (message.flag, message.reconsume_times, message.prepared_transaction_offset),
+        message.message_id,
     )
 
 
-def keys_of(facts: Facts) -> list[str]:
-    """What it is indexed by."""
-    return [*(facts.keys or "").split(" "), facts.properties.get("UNIQ_KEY", "")]
-
-
 def differences(ours: Seen, real: Seen) -> list[str]:
-    """What ours and the broker do not see alike in the same store."""
+    """What ours and the broker do not see alike in the same store; where the log ends is not among it."""
     wrong = [
         f"{name}: {getattr(ours, name)}, the broker's {getattr(real, name)}"
-        for name in ("begin", "end", "stumbled")
+        for name in ("begin", "stumbled")
         if getattr(ours, name) != getattr(real, name)
     ]
     for what in ("queues", "messages", "answers"):
@@ -167,10 +183,10 @@ def lacks(before: Seen, after: Seen) -> list[str]:
         for slot, facts in before.messages.items()
         if after.messages.get(slot) != facts
     ]
-    for queue, (begin, end) in before.queues.items():
-        now = after.queues.get(queue)
-        if now is None or now[0] != begin or now[1] < end:
-            wrong.append(f"queue {queue}: {begin}..{end}, the broker's {now}")
+    for key, queue in before.queues.items():
+        now = after.queues.get(key)
+        if now is None or now.begin != queue.begin or now.units[: len(queue.units)] != queue.units:
+            wrong.append(f"queue {key}: {queue}, the broker's {now}")
     return wrong + [
         f"answer {key}: {sorted(offsets)}, the broker's {sorted(after.answers[key])}"
         for key, offsets in before.answers.items()

@@ -10,7 +10,6 @@ from rmqctl.store.config.config import config_from_properties
 from rmqctl.store.message_store import MessageStore
 from tests.interop.harness import KINDS, VERSIONS, Job
 from tests.interop.starts import simulated
-from tests.interop.views import BrokerView
 from tests.proof.real_broker import seen, workload
 from tests.proof.real_broker.asked import Asked, Store, Story
 from tests.proof.real_broker.broken import broken
@@ -26,7 +25,7 @@ _NOBODYS = ("Orders", "nobody's")
 _EMPTY = Seen(0, 0, {}, {}, {}, set())
 
 
-def story(chance: random.Random, folder: Path) -> Story:
+def story(chance: random.Random, folder: Path) -> Story[None]:
     """Both versions have their turn, in any order; whoever begins, ours is the last. AssertionError for what is not as
     it should be."""
     folder.mkdir(parents=True)
@@ -68,6 +67,8 @@ def _brokers_turn(store: Store, chance: random.Random, version: str, slots: set[
     wrong += [f"what {version} was to see: {text}" for text in seen.lacks(before, real)]
     wrong += [f"{slot} was acknowledged and is lost" for slot in sorted(slots - real.messages.keys())]
     ours = seen.by_us(store.root, store.config, asked)
+    if ours.end != real.end:
+        wrong.append(f"after {version} the log ends at {ours.end}, for it at {real.end}")
     wrong += [f"after {version}: {text}" for text in seen.differences(ours, real)]
     if view.exception or not view.drained or not view.load_ok or view.abort_after != halts:
         wrong.append(f"{version}: {view.load_ok} {view.exception} {view.drained}, abort {view.abort_after}")
@@ -87,9 +88,7 @@ def _told_otherwise(store: Store, version: str, before: Seen) -> list[str]:
 
 def keys_of(store: Seen, chance: random.Random) -> list[Key]:
     """Some that lead somewhere, and one that does not."""
-    known = sorted(
-        {(facts.own_slot.topic, key) for facts in store.messages.values() for key in seen.keys_of(facts) if key}
-    )
+    known = sorted({(slot.topic, key) for slot, facts in store.messages.items() for key in facts.index_keys() if key})
     return [*chance.sample(known, min(len(known), _KEYS_ASKED)), _NOBODYS]
 
 

@@ -15,7 +15,6 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.store.commitlog.walk import Blank, walk
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
-from rmqctl.store.files.layout import file_name
 from rmqctl.store.predict import BROKERS, Prediction, predict
 from rmqctl.store.predict.prediction import Start
 from rmqctl.store.predict.reading import BrokerReading
@@ -239,20 +238,6 @@ def test_a_queue_file_of_zeros_becomes_a_queue_with_one_unit(golden_store: Golde
         with StoreFiles(store) as files:
             rows = predict(files, broker).queues_changed
         assert [(row["topic"], row["max_before"], row["max_after"]) for row in rows] == [("Empty", 0, 1)]
-
-
-def test_a_queue_file_of_no_bytes_that_is_made_again_is_not_gone(golden_store: GoldenStore) -> None:
-    """5.x removes it when it loads, and puts into a new one what it dispatches."""
-    store = golden_store("clean")
-    (store / "abort").touch()
-    (store / "checkpoint").unlink()
-    queue = store / "consumequeue/OrderTopic/0"
-    shutil.rmtree(queue)
-    queue.mkdir()
-    (queue / file_name(0)).touch()
-    with StoreFiles(store) as files:
-        found = predict(files, "5.3.3")
-    assert not [name for name in found.files_deleted if "OrderTopic/0" in name]
 
 
 def test_units_lost_at_the_end_after_a_clean_stop(golden_store: GoldenStore) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ from rmqctl.formats.sys_flag import has_queue_slot, transaction_type
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.lock import StoreLock
-from rmqctl.store.predict import predict
 from rmqctl.store.recover.recover import RecoverReport, recover
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import GoldenStore, broker_conf, tree_state, truth
 from tests.processes import start
 from tests.quick import goldens_of
-from tests.store.check.breaking import HEAD, LOG_FILE_SIZE, flip, messages
 
 # what RocketMQ's own recovery makes of the log, where it is right about the log's end
 CRASHED = {
@@ -221,53 +218,6 @@ def test_damage_where_no_broker_looks_is_left_and_named(golden_store: GoldenStor
     assert report.damaged[0]["reason"] == ("gap" if "gap" in name else "body_crc")
     after = tree_state(store)
     assert {path for path in before if before[path] != after.get(path)} <= {".", "lock"}
-
-
-def test_damage_where_the_next_broker_looks_counts_after_a_crash_too(golden_store: GoldenStore) -> None:
-    """Without `abort` that begins three files from the end, though the checkpoint covers all but the last."""
-    store = golden_store("clean")
-    (store / "abort").touch()
-    (store / "checkpoint").write_bytes((1 << 44).to_bytes(8, "big") * 3 + bytes(4072))
-    damaged = [one for one in messages(store) if one.physical_offset > 7 * LOG_FILE_SIZE and len(one.body) > 50][0]
-    flip(store, damaged, HEAD.size + 20)
-    with pytest.raises(RefusedError, match="good messages"):
-        run(store)
-    report = run(store, cut=True)
-    assert (report.start_offset, report.end_offset) == (6 * LOG_FILE_SIZE, damaged.physical_offset)
-    assert report.damaged == []
-    assert_keeps_all(store)
-
-
-def test_damage_counts_where_a_cut_brings_it_among_the_last_files(golden_store: GoldenStore) -> None:
-    """And the index, of which a part is written by then, is made for what is left."""
-    store = golden_store("clean")
-    shutil.rmtree(store / "index")
-    starts = [6 * LOG_FILE_SIZE, 5 * LOG_FILE_SIZE, LOG_FILE_SIZE]
-    damaged = [next(one for one in messages(store) if one.physical_offset >= start and one.body) for start in starts]
-    for one in damaged:
-        flip(store, one, HEAD.size)
-    report = run(store, cut=True)
-    assert (report.start_offset, report.end_offset) == (3 * LOG_FILE_SIZE, damaged[1].physical_offset)
-    assert [row["physical_offset"] for row in report.damaged] == [damaged[2].physical_offset]
-    assert_keeps_all(store)
-
-
-def assert_keeps_all(store: Path) -> None:
-    """The next broker finds nothing to take away, and what was recovered is whole."""
-    with opened(store) as files:
-        found = predict(files, "4.9.8")
-    assert (found.loads, found.messages_lost, found.queues_changed) == (True, 0, [])
-    assert run(store, dry_run=True).operations == []
-
-
-def test_garbage_behind_a_file_that_is_too_long_goes_with_its_length(golden_store: GoldenStore) -> None:
-    store = golden_store("clean")
-    last = max((store / "commitlog").iterdir())
-    with last.open("ab") as file:
-        file.write(b"\xee" * 100)
-    assert run(store).truncated_bytes == 100 + LOG_FILE_SIZE - (2135612 - 8 * LOG_FILE_SIZE)
-    assert last.stat().st_size == LOG_FILE_SIZE
-    assert_keeps_all(store)
 
 
 @pytest.mark.parametrize("name", ["gap", "crc-flip-old"])
