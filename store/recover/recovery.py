@@ -181,7 +181,8 @@ class Recovery:
                 self.operations.add(MoveAway(file.path))
                 continue
             if file.size != self.log.file_size and file.path not in self.bridges.paths:
-                if file is not self.log.files[-1] and file.end_offset < survey.end_offset:
+                is_short = file.size < self.log.file_size
+                if is_short and file is not self.log.files[-1] and file.end_offset < survey.end_offset:
                     raise RefusedError(
                         f"has {file.size} bytes instead of {self.log.file_size} and messages follow it",
                         file=file.path,

@@ -6,14 +6,17 @@ from typing import NamedTuple
 
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueKey
 from rmqctl.store.recover.report import RecoverReport
 from tests.interop.views import BrokerView
 from tests.proof.real_broker import seen
 from tests.proof.real_broker.asked import Store
-from tests.proof.real_broker.seen import Facts, Key, Seen, Slot
+from tests.proof.real_broker.seen import Facts, Key, Queue, Seen, Slot
 from tests.proof.real_broker.workload import LOG_FILE
 
 _FOR_EVER = 1 << 62
+_STUMBLED = "not found by a consumer"
+_PLACEHOLDER = (0, PLACEHOLDER_SIZE, 0)
 
 
 class Mended(NamedTuple):
@@ -31,10 +34,17 @@ def complaints(mended: Mended, version: str, view: BrokerView, keys: list[Key]) 
     """What a broker of this version sees otherwise than it should."""
     real, ours = seen.by_broker(view), seen.by_us(mended.store.root, mended.store.config, keys)
     left = _left(mended, real, ours)
+    expired = _expired(version, real, ours)
+    passed = real.passed_over() if left else set()
     wrong = [f"{slot} lies in damage that was left" for slot in sorted(left & real.messages.keys())]
-    wrong += [_again(mended, version, text, real) for text in view.complaints() if not _is_of_left(text, left)]
-    real, ours = real.without(left), ours.without(left)
-    wrong += _end(mended, real) + seen.differences(ours, real) + _lost(mended, real) + _new(mended, real)
+    wrong += [f"{slot} is passed over behind damage that was left" for slot in sorted(passed & ours.messages.keys())]
+    wrong += [f"{queue} has expired as a whole" for queue in sorted(expired)]
+    wrong += [_again(mended, version, text, real) for text in view.complaints() if not text.startswith(_STUMBLED)]
+    apart = left | passed | {slot for slot in real.stumbled if slot[:2] in expired}
+    real, ours = real.without(apart), ours.without(apart)
+    ours = ours._replace(queues=ours.queues | {queue: real.queues[queue] for queue in expired})
+    real = _without_placeholders(real, ours, wrong)
+    wrong += _end(mended, real) + seen.differences(ours, real) + _lost(mended, real, passed) + _new(mended, real)
     return [f"{mended.way}, then {version}: {text}" for text in wrong]
 
 
@@ -49,14 +59,35 @@ def _left(mended: Mended, *stores: Seen) -> set[Slot]:
     def is_left(begin: int, end: int) -> bool:
         return any(first < end and begin < last for first, last in spans)
 
-    return {_slot(message) for message in mended.before if is_left(message.physical_offset, message.end)} | {
+    placed = [message for message in mended.before if has_queue_slot(message.sys_flag)]
+    return {_slot(message) for message in placed if is_left(message.physical_offset, message.end)} | {
         slot for store in stores for slot, facts in store.messages.items() if is_left(facts.physical_offset, facts.end)
     }
 
 
-def _is_of_left(complaint: str, left: set[Slot]) -> bool:
-    """Whether a consumer stumbles; where that is another place than ours stumbles at, it is told anyway."""
-    return bool(left) and complaint.startswith("not found by a consumer")
+def _expired(version: str, real: Seen, ours: Seen) -> set[QueueKey]:
+    """Queues of which the log has no message any more: 4.9.8 asks for them once more."""
+    if version != "4.9.8":
+        return set()
+    return {
+        key
+        for key, queue in ours.queues.items()
+        if queue.begin == queue.end
+        and key in real.queues
+        and real.queues[key].end == queue.end
+        and all(at < real.begin for at, _, _ in real.queues[key].units)
+    }
+
+
+def _without_placeholders(real: Seen, ours: Seen, wrong: list[str]) -> Seen:
+    """Queues begin with their first message; where a broker counts placeholders before it, that is told in `wrong`."""
+    queues = dict(real.queues)
+    for key, queue in real.queues.items():
+        count = next((number for number, unit in enumerate(queue.units) if unit != _PLACEHOLDER), len(queue.units))
+        if count and key in ours.queues and ours.queues[key].begin == queue.begin + count:
+            wrong.append(f"{key} begins with placeholders")
+            queues[key] = Queue(queue.begin + count, queue.end, queue.units[count:])
+    return real._replace(queues=queues)
 
 
 def _again(mended: Mended, version: str, complaint: str, real: Seen) -> str:
@@ -76,12 +107,15 @@ def _end(mended: Mended, real: Seen) -> list[str]:
     return [f"ends at {real.end}{', before the blank that ends the log' if is_blank else ''}, not at {end}"]
 
 
-def _lost(mended: Mended, real: Seen) -> list[str]:
+def _lost(mended: Mended, real: Seen, passed: set[Slot]) -> list[str]:
     end = mended.report.end_offset if mended.way == "cut" else _FOR_EVER
     return [
         f"{_slot(message)} at {message.physical_offset} was untouched and is lost"
         for message in mended.whole
-        if has_queue_slot(message.sys_flag) and message.end <= end and not _is_there(real, message)
+        if has_queue_slot(message.sys_flag)
+        and message.end <= end
+        and not _is_there(real, message)
+        and _slot(message) not in passed
     ]
 
 

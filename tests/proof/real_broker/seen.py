@@ -63,14 +63,15 @@ class Queue(NamedTuple):
 
 class Seen(NamedTuple):
     """A store: where its log begins and ends, the queues that have an end, the messages by the place they were asked
-    for, the physical offsets of what was found by a key, and the places where nothing can be read."""
+    for, the physical offsets of what was found by a key, and the places where nothing can be read, each with that from
+    which on a consumer is told to go on."""
 
     begin: int
     end: int
     queues: dict[QueueKey, Queue]
     messages: dict[Slot, Facts]
     answers: dict[Key, set[int]]
-    stumbled: set[Slot]
+    stumbled: dict[Slot, int]
 
     def messages_end(self) -> int:
         """Physical offset behind the last message that is in a queue; 0 without any."""
@@ -79,12 +80,24 @@ class Seen(NamedTuple):
     def without(self, slots: set[Slot]) -> Seen:
         """All but these places."""
         messages = {slot: facts for slot, facts in self.messages.items() if slot not in slots}
-        return self._replace(messages=messages, stumbled=self.stumbled - slots)
+        places = {facts.physical_offset for facts in messages.values()}
+        answers = {key: offsets & places for key, offsets in self.answers.items()}
+        stumbled = {slot: going_on for slot, going_on in self.stumbled.items() if slot not in slots}
+        return self._replace(messages=messages, answers=answers, stumbled=stumbled)
+
+    def passed_over(self) -> set[Slot]:
+        """The places between one where nothing can be read and that where a consumer goes on."""
+        return {
+            slot._replace(queue_offset=offset)
+            for slot, going_on in self.stumbled.items()
+            for offset in range(slot.queue_offset + 1, going_on)
+        }
 
 
 def by_broker(view: BrokerView) -> Seen:
     """What the real one saw."""
-    messages = {Slot(m.asked_topic, m.asked_queue_id, m.asked_offset): _of_view(m) for m in view.messages}
+    # who asks for a placeholder gets what is behind it
+    messages = {Slot(m.asked_topic, m.asked_queue_id, m.next_offset - 1): _of_view(m) for m in view.messages}
     keyed: dict[Key, set[int]] = {}
     for slot, found in messages.items():
         for key in found.index_keys():
@@ -99,7 +112,7 @@ def by_broker(view: BrokerView) -> Seen:
         for queue in view.queues
         if queue.max_offset
     }
-    stumbled = {Slot(topic, queue_id, offset) for topic, queue_id, offset, _, _ in view.anomalies}
+    stumbled = {Slot(*queue, offset): going_on for *queue, offset, _, going_on in view.anomalies}
     return Seen(view.min_offset, view.max_offset, queues, messages, answers, stumbled)
 
 
@@ -108,7 +121,7 @@ def by_us(root: Path, config: StoreConfig, keys: Iterable[Key]) -> Seen:
     with MessageStore.open(root, config=config) as store:
         begin = store.files.log.min_offset
         last = store.last_messages(1, on_damage=lambda damage: None)
-        found = Seen(begin, last[-1].end if last else begin, {}, {}, {}, set())
+        found = Seen(begin, last[-1].end if last else begin, {}, {}, {}, {})
         for queue in store.reader.queues():
             first, end = queue.min_offset(begin), queue.max_offset
             if end:
@@ -130,7 +143,7 @@ def _read(store: MessageStore, slot: Slot, found: Seen) -> None:
     if result.messages and result.messages[0].queue_offset == slot.queue_offset:
         found.messages[slot] = _of_stored(result.messages[0])
     else:
-        found.stumbled.add(slot)
+        found.stumbled[slot] = result.next_offset
 
 
 def _of_stored(message: StoredMessage) -> Facts:
@@ -163,11 +176,8 @@ def _of_view(message: MessageView) -> Facts:
 
 def differences(ours: Seen, real: Seen) -> list[str]:
     """What ours and the broker do not see alike in the same store; where the log ends is not among it."""
-    wrong = [
-        f"{name}: {getattr(ours, name)}, the broker's {getattr(real, name)}"
-        for name in ("begin", "stumbled")
-        if getattr(ours, name) != getattr(real, name)
-    ]
+    wrong = [] if ours.begin == real.begin else [f"begin: {ours.begin}, the broker's {real.begin}"]
+    wrong += [f"only one can read {slot}" for slot in sorted(ours.stumbled.keys() ^ real.stumbled.keys())]
     for what in ("queues", "messages", "answers"):
         mine, theirs = getattr(ours, what), getattr(real, what)
         for key in sorted(mine.keys() | theirs.keys()):

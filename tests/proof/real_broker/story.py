@@ -22,7 +22,7 @@ _MOST_KINDS = 3
 _MESSAGES = (1, 12)
 _KEYS_ASKED = 5
 _NOBODYS = ("Orders", "nobody's")
-_EMPTY = Seen(0, 0, {}, {}, {}, set())
+_EMPTY = Seen(0, 0, {}, {}, {}, {})
 
 
 def story(chance: random.Random, folder: Path) -> Story[None]:

@@ -107,7 +107,14 @@ final class Reader {
 
     /** Gets one message, returns the offset to ask for next. What a consumer would stumble over becomes an anomaly. */
     private long get(String topic, int queueId, long offset, List<Object> anomalies) throws Exception {
-        GetMessageResult result = store.getMessage("interop", topic, queueId, offset, 1, null);
+        GetMessageResult result;
+        try {
+            result = store.getMessage("interop", topic, queueId, offset, 1, null);
+        } catch (IllegalArgumentException | IndexOutOfBoundsException problem) {
+            // a unit with a size that is none: a broker answers its consumer with a system error
+            anomalies.add(Arrays.asList(offset, problem.getClass().getSimpleName(), offset));
+            return offset;
+        }
         if (result == null) {
             anomalies.add(Arrays.asList(offset, "NULL", offset));
             return offset;
