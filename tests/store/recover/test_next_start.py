@@ -10,6 +10,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.predict import predict
+from rmqctl.store.recover.bridge.bridge import recover_bridging
 from rmqctl.store.recover.recover import RecoverReport, recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
@@ -65,4 +66,17 @@ def test_garbage_behind_a_file_that_is_too_long_goes_with_its_length(golden_stor
         file.write(b"\xee" * 100)
     assert recovered(store).truncated_bytes == 100 + LOG_FILE_SIZE - (2135612 - 8 * LOG_FILE_SIZE)
     assert last.stat().st_size == LOG_FILE_SIZE
+    assert_keeps_all(store)
+
+
+@pytest.mark.parametrize("bridge", [False, True])
+def test_a_file_in_the_middle_that_is_too_long_is_cut(golden_store: GoldenStore, bridge: bool) -> None:
+    """What is behind its length stands in no log: nothing is lost, and no other way would be left."""
+    store = golden_store("clean")
+    path = store / f"commitlog/{5 * LOG_FILE_SIZE:020d}"
+    path.write_bytes(path.read_bytes() + b"\xee" * 10)
+    with StoreFiles(store) as files:
+        report = recover_bridging(files) if bridge else recover(files)
+    assert (report.messages, report.damaged, report.bridged) == (2500, [], [])
+    assert [row["operation"] for row in report.operations if "commitlog" in row["path"]] == ["resize"]
     assert_keeps_all(store)
