@@ -39,10 +39,11 @@ def complaints(mended: Mended, version: str, view: BrokerView, keys: list[Key]) 
     wrong = [f"{slot} lies in damage that was left" for slot in sorted(left & real.messages.keys())]
     wrong += [f"{slot} is passed over behind damage that was left" for slot in sorted(passed & ours.messages.keys())]
     wrong += [f"{queue} has expired as a whole" for queue in sorted(expired)]
-    wrong += [_again(mended, version, text, real) for text in view.complaints() if not text.startswith(_STUMBLED)]
+    wrong += [_again(mended, text, real) for text in view.complaints() if not text.startswith(_STUMBLED)]
     apart = left | passed | {slot for slot in real.stumbled if slot[:2] in expired}
     real, ours = real.without(apart), ours.without(apart)
     ours = ours._replace(queues=ours.queues | {queue: real.queues[queue] for queue in expired})
+    wrong += [f"nobody can read {slot}" for slot in sorted(real.stumbled.keys() & ours.stumbled.keys())]
     real = _without_placeholders(real, ours, wrong)
     wrong += _end(mended, real) + seen.differences(ours, real) + _lost(mended, real, passed) + _new(mended, real)
     return [f"{mended.way}, then {version}: {text}" for text in wrong]
@@ -90,10 +91,10 @@ def _without_placeholders(real: Seen, ours: Seen, wrong: list[str]) -> Seen:
     return real._replace(queues=queues)
 
 
-def _again(mended: Mended, version: str, complaint: str, real: Seen) -> str:
-    """4.9.8 dispatches what is behind its queues once more."""
+def _again(mended: Mended, complaint: str, real: Seen) -> str:
+    """A broker dispatches what is behind its queues once more."""
     behind = any(message.physical_offset >= real.messages_end() for message in mended.before)
-    if version == "4.9.8" and complaint.startswith("changed: index/") and behind:
+    if complaint.startswith("changed: index/") and behind:
         return f"{complaint}, with messages of no queue at the log's end"
     return complaint
 

@@ -124,11 +124,13 @@ def by_us(root: Path, config: StoreConfig, keys: Iterable[Key]) -> Seen:
         found = Seen(begin, last[-1].end if last else begin, {}, {}, {}, {})
         for queue in store.reader.queues():
             first, end = queue.min_offset(begin), queue.max_offset
+            units = list(queue.units(first, end))
             if end:
-                units = [(unit.physical_offset, unit.size, unit.tags_code) for unit in queue.units(first, end)]
-                found.queues[queue.topic, queue.queue_id] = Queue(first, end, units)
-            for offset in range(first, end):
-                _read(store, Slot(queue.topic, queue.queue_id, offset), found)
+                shown = [(unit.physical_offset, unit.size, unit.tags_code) for unit in units]
+                found.queues[queue.topic, queue.queue_id] = Queue(first, end, shown)
+            for unit in units:
+                if not unit.is_placeholder:  # everybody is led on to what is behind it
+                    _read(store, Slot(queue.topic, queue.queue_id, unit.queue_offset), found)
         places = {facts.physical_offset for facts in found.messages.values()}
         for topic, key in keys:
             messages = store.query(topic, key, limit=MOST_ANSWERS).messages

@@ -30,6 +30,12 @@ DIFFERENCES = (
         "docs/recovery.md",
     ),
     Difference(
+        "keys lost after a kill",
+        re.compile(r"was to see: answer .*, with index entries that were predicted to go$"),
+        "after a crash a broker deletes its newest index files, and dispatches only what the checkpoint does not cover",
+        "docs/recovery.md",
+    ),
+    Difference(
         "passed over",
         re.compile(r"is passed over behind damage that was left$"),
         "where a broker cannot give out a message it sends consumers on to the next file of the queue",
@@ -49,8 +55,8 @@ DIFFERENCES = (
     ),
     Difference(
         "indexed again",
-        re.compile(r"4\.9\.8: changed: index/\d+, with messages of no queue at the log's end$"),
-        "4.9.8 dispatches from the end of its queues on at each start: keys of messages behind that, which are in no "
+        re.compile(r": changed: index/\d+, with messages of no queue at the log's end$"),
+        "a broker dispatches from the end of its queues on at each start: keys of messages behind that, which are in no "
         "queue, are indexed again",
         "docs/recovery.md",
     ),

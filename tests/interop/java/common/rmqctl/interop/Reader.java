@@ -142,7 +142,13 @@ final class Reader {
     }
 
     private static Map<String, Object> message(ByteBuffer buffer) throws Exception {
-        MessageExt message = MessageDecoder.decode(buffer.duplicate(), true, true);
+        MessageExt message;
+        try {
+            message = MessageDecoder.decode(buffer.duplicate(), true, true);
+        } catch (OutOfMemoryError problem) {
+            // it believes any length
+            message = null;
+        }
         if (message == null) {
             return null;
         }
