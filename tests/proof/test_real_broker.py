@@ -11,12 +11,12 @@ import pytest
 
 from rmqctl.store.config.config import config_from_properties
 from tests.goldens import tree_state
+from tests.processes import ROOT
 from tests.proof.real_broker import seen
 from tests.proof.real_broker.damage import damage
 from tests.proof.real_broker.seen import Key, Seen
 from tests.proof.real_broker.table import DIFFERENCES, unexplained
 from tests.proof.real_broker.workload import SETTINGS, put_some
-from tests.test_documents import ROOT
 
 CONFIG = config_from_properties({name.removeprefix("store."): value for name, value in SETTINGS.items()})
 

@@ -112,7 +112,7 @@ def by_broker(view: BrokerView) -> Seen:
         for queue in view.queues
         if queue.max_offset
     }
-    stumbled = {Slot(*queue, offset): going_on for *queue, offset, _, going_on in view.anomalies}
+    stumbled = {Slot(topic, queue_id, offset): going_on for topic, queue_id, offset, _, going_on in view.anomalies}
     return Seen(view.min_offset, view.max_offset, queues, messages, answers, stumbled)
 
 

@@ -56,8 +56,8 @@ DIFFERENCES = (
     Difference(
         "indexed again",
         re.compile(r": changed: index/\d+, with messages of no queue at the log's end$"),
-        "a broker dispatches from the end of its queues on at each start: keys of messages behind that, which are in no "
-        "queue, are indexed again",
+        "a broker dispatches what is behind its queues at each start: keys of messages there, which are in no queue, "
+        "are indexed again",
         "docs/recovery.md",
     ),
 )
