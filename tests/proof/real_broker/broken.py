@@ -23,7 +23,7 @@ from tests.proof.real_broker.table import unexplained
 from tests.proof.real_broker.workload import LOG_FILE
 from tests.store.write.writing import stored_messages
 
-_WAYS = (("recover", "cut"), ("recover", "bridge", "cut"), ("bridge", "cut"))
+_WAYS = (("recover", "cut", "bridge"), ("recover", "bridge", "cut"), ("bridge", "cut"))
 
 
 def broken(store: Store, chance: random.Random, keys: list[Key]) -> Story[None]:
