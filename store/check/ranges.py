@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UsageError
@@ -42,12 +43,15 @@ class FileRange(NamedTuple):
 
 
 def file_ranges(log: MappedFileQueue, subset: Subset | None, begin: int | None) -> list[FileRange]:
-    """One for each file that is wanted, in order. `begin`: files that end before it are left out."""
+    """One for each file that is wanted, in order. `begin`: files that end before it are left out. What sticks out of a
+    file into the next one belongs to that."""
     ranges: list[FileRange] = []
     reached: int | None = None
-    for file in log.files:
+    for file, following in itertools.zip_longest(log.files, log.files[1:]):
         start = file.start_offset
         end = max(start + log.file_size, file.end_offset)
+        if following is not None and following.start_offset > start:
+            end = min(end, following.start_offset)
         stretch = FileRange(min(start, reached) if reached is not None else start, start, end)
         reached = end
         if subset is not None and not subset.has(start, log.file_size):

@@ -258,10 +258,10 @@ class Start:
 
     def _note_queues(self, before: dict[tuple[str, int, bool], int]) -> None:
         for key, queue in sorted(self.queues.by_key.items()):
-            present = {path for _, path in queue.files}
+            present = {queue.path_of(place) if path is None else path for place, path in queue.files}
             gone = [path for path in queue.deleted if path not in present]
-            gone = [path for path in gone if (int(path.name) // queue.dtype.itemsize, None) not in queue.files]
-            self.deleted += gone
+            # one of no bytes goes when it is loaded, and may be made again
+            self.deleted = [path for path in self.deleted if path not in present] + gone
             row = _row(queue, before.get(key, 0), [self._relative(path) for path in gone])
             if any(row[name] for name in _CHANGES) or row["max_before"] != row["max_after"]:
                 self.result.queues_changed.append(row)

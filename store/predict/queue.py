@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
 from rmqctl.store.columns.batch import Flags, Int64s
+from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.reading import Descriptors, data_extents
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
 from rmqctl.store.survey.log_runs import consecutive
@@ -65,6 +66,10 @@ class SimulatedQueue:
         self.filler = (0, 0)
         self.lowest_end: int | None = None
         self._descriptors = descriptors
+
+    def path_of(self, place: int) -> Path:
+        """Where the file that begins at this place is made."""
+        return self.directory / file_name(place * self.dtype.itemsize)
 
     # ---- what stands in the files
 

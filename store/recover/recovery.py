@@ -62,6 +62,12 @@ class Recovery:
             start = start_after_crash(self.log, checkpoint) if crashed else start_after_clean_stop(self.log)
         if not self.log.files:
             return self._without_log(self.goal.cut, crashed)
+        while isinstance(planned := self._plan_from(start, progress), int):
+            start = planned
+        return planned
+
+    def _plan_from(self, start: int, progress: Progress | None) -> RecoverReport | int:
+        """Everything, where damage counts from `start` on; or the offset from which on it has to count."""
         survey = new_survey(self.log, start, tolerant=self.goal.is_tolerant)
         # where fillers will stand nothing is gone: units and entries are what the fillers imply
         is_gone = Gone(self.log.min_offset, survey if self.goal.bridges is None else new_survey(self.log, start))
@@ -80,7 +86,7 @@ class Recovery:
         queues: QueuesMend | None,
         index: IndexRecovery,
         progress: Progress | None,
-    ) -> RecoverReport:
+    ) -> RecoverReport | int:
         crashed = self.files.has_abort()
         checkpoint = self.files.checkpoint()
         unplaceable = 0
@@ -102,6 +108,10 @@ class Recovery:
 
         digest = Digest(levels, queues=queues is not None, keys=bool(self.goal.parts & {Part.INDEX, Part.CHECKPOINT}))
         survey_runs(survey, self.log, digest, on_run, progress)
+        earlier = self._first_that_counts(survey)
+        if earlier < survey.start_offset:
+            index.discard()
+            return earlier
         for run in fillers:  # only a blank frame follows
             add(run)
         if survey.has_damage_inside and not self.goal.cut:
@@ -134,6 +144,15 @@ class Recovery:
         self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
         return report
 
+    def _first_that_counts(self, survey: LogSurvey) -> int:
+        """Where the survey had to begin to count damage: without `abort` the next broker begins to read in the third
+        file from the end of what is left, which may be before the files in which a crash or an end counts."""
+        if self.goal.is_tolerant:
+            return survey.start_offset
+        begin = start_after_clean_stop(self.log, survey.end_offset)
+        is_damaged = any(begin < span.end for span in survey.tolerated)
+        return begin if is_damaged else survey.start_offset
+
     def _keep_times(self) -> None:
         """Commitlog files keep their age, and one that is made anew gets that of the next."""
         changed = set(self.operations.paths())
@@ -162,7 +181,8 @@ class Recovery:
                 self.operations.add(MoveAway(file.path))
                 continue
             if file.size != self.log.file_size and file.path not in self.bridges.paths:
-                if file is not self.log.files[-1] and file.end_offset < survey.end_offset:
+                is_short = file.size < self.log.file_size
+                if is_short and file is not self.log.files[-1] and file.end_offset < survey.end_offset:
                     raise RefusedError(
                         f"has {file.size} bytes instead of {self.log.file_size} and messages follow it",
                         file=file.path,
@@ -171,7 +191,8 @@ class Recovery:
                 self.operations.add(Resize(file.path, self.log.file_size))
             if stop > begin and file.end_offset > survey.end_offset:
                 removed += stop - begin
-                self.operations.add(ClearRange(file.path, begin, stop - begin))
+                if begin < self.log.file_size:  # what is behind the length that it should have went with that
+                    self.operations.add(ClearRange(file.path, begin, min(stop, self.log.file_size) - begin))
         return removed
 
     def _move_empty_files(self) -> None:

@@ -109,12 +109,14 @@ def files_with_data(log: MappedFileQueue) -> list[MappedFile]:
     return [file for file in log.files if any(file.read(0, 8))]
 
 
-def start_after_clean_stop(log: MappedFileQueue) -> int:
-    """Start of the third file from the end: the files whose bodies are checked after a clean stop.
+def start_after_clean_stop(log: MappedFileQueue, end_offset: int | None = None) -> int:
+    """Start of the third file from the end: the files whose bodies are checked after a clean stop. `end_offset`: where
+    the log is going to end, if not with its last file.
 
     Of a log without messages it is where the log begins, which is not 0 once files have expired.
     """
-    files = files_with_data(log)[-_CHECKED_FILES:] or log.files
+    left = [file for file in files_with_data(log) if end_offset is None or file.start_offset < end_offset]
+    files = left[-_CHECKED_FILES:] or log.files
     return files[0].start_offset if files else 0
 
 

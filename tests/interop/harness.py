@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,18 @@ ROCKSDB = ("store.storeType", "defaultRocksDB")
 
 @dataclass(frozen=True)
 class Job:
-    """A store to open, its configuration (`store.*`, `broker.*`, `topic.*` as in golden .props) and keys to look up."""
+    """A store to open, its configuration (`store.*`, `broker.*`, `topic.*` as in golden .props) and keys to look up.
+
+    Before anything is read, open_many lets the real store write `messages` of each of `kinds`. With `halts` it is not
+    shut down: it dies with the JVM, when the other jobs are done.
+    """
 
     store: Path
     properties: Mapping[str, str]
     queries: Sequence[tuple[str, str]] = field(default=())
+    kinds: Sequence[str] = ()
+    messages: int = 20
+    halts: bool = False
 
 
 def available(*versions: str) -> str | None:
@@ -101,6 +108,7 @@ def open_many(version: str, jobs: Iterable[Job], *, threads: int = 6) -> list[Br
             settings = dict(job.properties)
             for index, (topic, key) in enumerate(job.queries):
                 settings |= {f"query.{index}.topic": topic, f"query.{index}.key": key}
+            settings |= _writing(job.kinds, job.messages, job.halts)
             properties = write_properties(scratch / f"{number}.properties", settings)
             arguments += [job.store.resolve(), properties, scratch / f"{number}.jsonl"]
         before = [StoreState.of(job.store) for job in todo]
@@ -124,27 +132,31 @@ def write_store(
 
     With `halt` the JVM dies once queues and index are complete in memory: no last flush, `abort` stays.
     """
-    return _write(version, [Job(store, properties)], kinds, messages, "halt" if halt else "shutdown", 1)[0]
+    return _write(version, [Job(store, properties, (), kinds, messages, halt)], 1)[0]
 
 
 def write_many(version: str, jobs: Iterable[Job], *, messages: int = 20, threads: int = 6) -> list[list[Written]]:
     """Let the real store write `messages` plain ones into each of several stores, in one JVM, `threads` at a time; what
     was written comes in the order of the jobs. HarnessError if it does not start with one of them."""
-    return _write(version, list(jobs), ("plain",), messages, "shutdown", threads)
+    return _write(version, [replace(job, kinds=("plain",), messages=messages) for job in jobs], threads)
 
 
-def _write(
-    version: str, todo: list[Job], kinds: Sequence[str], messages: int, end: str, threads: int
-) -> list[list[Written]]:
+def _writing(kinds: Sequence[str], messages: int, halts: bool) -> dict[str, str]:
+    """What tells the driver to write; ValueError for kinds that it does not know."""
     unknown = set(kinds) - set(KINDS)
     if unknown:
         raise ValueError(f"not among {KINDS}: {unknown}")
+    wanted = {"write.kinds": ",".join(kinds), "write.messages": str(messages)} if kinds else {}
+    return wanted | ({"write.end": "halt"} if halts else {})
+
+
+def _write(version: str, todo: list[Job], threads: int) -> list[list[Written]]:
     with tempfile.TemporaryDirectory(prefix="rmqctl-interop-") as folder:
         scratch = Path(folder)
         arguments: list[str | Path] = ["write", str(max(1, min(threads, len(todo))))]
         for number, job in enumerate(todo):
             job.store.mkdir(parents=True, exist_ok=True)
-            wanted = {"write.kinds": ",".join(kinds), "write.messages": str(messages), "write.end": end}
+            wanted = _writing(job.kinds, job.messages, job.halts)
             file = write_properties(scratch / f"{number}.properties", {**job.properties, **wanted})
             arguments += [job.store.resolve(), file, scratch / f"{number}.jsonl"]
         log = _drive(toolchain(version), scratch, arguments, START_SECONDS + STORE_SECONDS * len(todo))

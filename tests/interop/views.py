@@ -125,6 +125,7 @@ class BrokerView:
     messages: list[MessageView] = field(default_factory=list)
     queues: list[QueueView] = field(default_factory=list)
     queries: list[QueryView] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
     log: str = ""
 
     @property
@@ -222,6 +223,8 @@ def broker_view(rows: Iterable[dict[str, Any]], before: StoreState, after: Store
             view.queues.append(_queue(row))
         elif row["kind"] == "query":
             view.queries.append(QueryView(row["topic"], row["key"], row["physicalOffsets"]))
+        elif row["kind"] == "written":
+            view.written.append(written(row))
         else:
             view.messages.append(_message(row))
     return view

@@ -55,6 +55,12 @@ PROOFS: dict[str, Proof] = {
     ),
     "model": Proof("tests.proof.model", 200, 5_000, "a store driven at random holds what a list in memory holds"),
     "fuzz": Proof("tests.proof.fuzz", 3_000, 300_000, "whatever is read, nothing but an error of ours comes out"),
+    "real-broker": Proof(
+        "tests.proof.real_broker.cases",
+        10,
+        300,
+        "ours and real brokers see the same in one store, in turns, and after damage what was predicted and recovered",
+    ),
     "serve-kills": Proof(
         "tests.proof.serve_kills", 10, 200, "serve killed in mid-load: nothing acknowledged is lost, delayed or half"
     ),

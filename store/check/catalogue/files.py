@@ -25,7 +25,8 @@ KINDS: tuple[Kind, ...] = (
         "be read; what was cut off is lost.",
         "A copy that broke off, a full disk, a kill between creating and sizing a file, another "
         "mappedFileSizeCommitLog.",
-        "In the last file `recover` gives it its size back. In the middle `recover --bridge` fills what is missing.",
+        "`recover` cuts one that is too long, and gives the last one its size back. In the middle `recover --bridge` "
+        "fills what is missing.",
         "rmqctl recover",
         ("apache/rocketmq#6904", "alibaba/rocketmq#419"),
     ),

@@ -91,7 +91,7 @@ def _wrong_size(log: MappedFileQueue, file: MappedFile, detail: str, affected: A
         bytes=abs(missing),
         messages=messages,
         data_lost=data_lost,
-        fix=None if is_last else _BRIDGE,
+        fix=None if is_last or missing < 0 else _BRIDGE,
     )
 
 

@@ -106,6 +106,11 @@ class IndexRecovery:
                 return True
         return False
 
+    def discard(self) -> None:
+        """Give up what was written while runs were added."""
+        for path in self._builder.finish():
+            io.remove(path)
+
     def close(self) -> None:
         """Give up what is not complete."""
         self._builder.close()

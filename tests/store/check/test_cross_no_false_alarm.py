@@ -235,3 +235,13 @@ def test_the_quick_look_at_many_queues(golden_store: GoldenStore, monkeypatch: p
     monkeypatch.setattr(look, "_READ_AT_MOST", 3)
     found, _ = checked(golden_store("clean"), Level.QUICK)
     assert "RMQ-CQ-005" not in {one.code for one in found}
+
+
+def test_what_sticks_out_of_a_file_is_walked_once(golden_store: GoldenStore) -> None:
+    """The file is too long; the message at the start of the next one is not there twice."""
+    store = golden_store("clean")
+    path = sorted((store / "commitlog").iterdir())[4]
+    path.write_bytes(path.read_bytes() + b"\xee" * 10)
+    findings, summary = checked(store)
+    assert [(one.code, one.fix) for one in findings if one.severity.is_alarm] == [("RMQ-FILE-002", "rmqctl recover")]
+    assert summary.messages == 2500

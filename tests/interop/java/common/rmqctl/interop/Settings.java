@@ -39,6 +39,11 @@ final class Settings {
         return Boolean.parseBoolean(text(key, "false"));
     }
 
+    /** Whether the store is left as a killed broker leaves it. */
+    boolean halts() {
+        return text("write.end", "shutdown").equals("halt");
+    }
+
     /** The properties below a prefix, without it. */
     Properties below(String prefix) {
         Properties found = new Properties();

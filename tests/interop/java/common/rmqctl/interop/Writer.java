@@ -44,24 +44,30 @@ final class Writer {
         }
         store.start();
         Writer writer = new Writer(store);
-        int count = settings.number("write.messages", 20);
-        for (String kind : settings.text("write.kinds", "plain").split(",")) {
-            for (int i = 0; i < count; i++) {
-                writer.one(kind, i);
-            }
-        }
+        writer.all(settings);
         boolean drained = Main.drain(store, 20);
         Map<String, Object> summary = new LinkedHashMap<>();
         summary.put("kind", "summary");
         summary.put("drained", drained);
         summary.put("maxPhysicalOffset", store.getMaxPhyOffset());
         writer.lines.add(0, summary);
-        if (settings.text("write.end", "shutdown").equals("halt")) {
+        if (settings.halts()) {
             Main.write(out, writer.lines);
             Runtime.getRuntime().halt(0);
         }
         store.shutdown();
         Main.write(out, writer.lines);
+    }
+
+    /** All that is asked for; a line for each put. */
+    List<Object> all(Settings settings) throws Exception {
+        int count = settings.number("write.messages", 20);
+        for (String kind : settings.text("write.kinds", "plain").split(",")) {
+            for (int i = 0; i < count; i++) {
+                one(kind, i);
+            }
+        }
+        return lines;
     }
 
     void one(String kind, int i) throws Exception {
