@@ -8,7 +8,7 @@ holds while the log is the same one: a position says by which frames this is kno
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -28,6 +29,7 @@ from rmqctl.pipeline.source.history import (
     Position,
     behind_blank,
     marks_for,
+    offset_behind,
     offset_since,
     position_from_json,
     stands,
@@ -51,8 +53,10 @@ _FORK, _EARLIEST, _LATEST = "fork", "earliest", "latest"
 class StreamPartition(SplitPartition):
     """A task of a micro-batch; `mark` is the last frame before the end of that, None where it need not be there."""
 
-    def __init__(self, split: Split, mark: Mark | None, *, requires_all: bool) -> None:
-        super().__init__(LogTask(split))
+    def __init__(
+        self, split: Split, labels: Mapping[str, str | None], mark: Mark | None, *, requires_all: bool
+    ) -> None:
+        super().__init__(LogTask(split), labels)
         self.mark = mark
         self.requires_all = requires_all
 
@@ -87,9 +91,11 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Position(offset, marks_for(files.log, offset, end)).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Bytes a micro-batch, where the option `max_bytes` says so."""
-        limit = self._options.max_bytes
-        return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
+        """Messages or bytes a micro-batch, where the options `max_messages` or `max_bytes` say so."""
+        messages, size = self._options.max_messages, self._options.max_bytes
+        if messages is not None:
+            return ReadMaxRows(messages)
+        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Keep the end of the log as it is now: the query ends there."""
@@ -128,8 +134,12 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = final
         if self._target is not None:
             end = min(end, max(begin, self._target))
-        if isinstance(limit, ReadMaxBytes) and begin + limit.max_bytes < end:
-            end = min(end, behind_blank(log, begin + limit.max_bytes, final))
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if isinstance(limit, ReadMaxRows):
+            end = offset_behind(log, begin, limit.max_rows, end)
+            size = self._options.max_bytes
+        if size is not None and begin + size < end:
+            end = min(end, behind_blank(log, begin + size, final))
         return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -162,6 +172,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [
                 StreamPartition(
                     split._replace(files=tuple(dict.fromkeys(split.files + marked)) if requires_all else ()),
+                    self._options.labels,
                     mark,
                     requires_all=requires_all,
                 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
+from rmqctl.pipeline.source.queue_bounds import QueueBounds
 from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -38,7 +39,8 @@ class Range(NamedTuple):
 class Wanted(NamedTuple):
     """A message outside of any of these cannot be in the result; one inside may be. Times in ms, None: any.
 
-    `places`: the only physical offsets, where these are few; `topic_pattern`: what a whole topic has to match.
+    `places`: the only physical offsets, where these are few; `topic_pattern`: what a whole topic has to match;
+    `queue_bounds`: what is wanted of single queues, each at most once.
     """
 
     physical_offsets: Range = Range()
@@ -48,26 +50,32 @@ class Wanted(NamedTuple):
     places: frozenset[int] | None = None
     topic_pattern: str | None = None
     queue_offsets: Range = Range()
+    queue_bounds: tuple[QueueBounds, ...] = ()
 
     @property
     def is_about_queues(self) -> bool:
         """Whether consume queues know more of it than the log: topics, queues or offsets in them are asked for."""
         asks_for_topics = self.topics is not None or self.topic_pattern is not None
-        return asks_for_topics or not self.queue_ids.is_all or not self.queue_offsets.is_all
+        asks_for_queues = not self.queue_ids.is_all or not self.queue_offsets.is_all
+        return asks_for_topics or asks_for_queues or bool(self.queue_bounds)
 
     def slots(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """The queue offsets [begin, end) that may be wanted of a queue; None for none."""
         if not self.has_topic(topic) or not self.queue_ids.low <= queue_id <= self.queue_ids.high:
             return None
         begin, end = max(self.queue_offsets.low, 0), min(self.queue_offsets.high, _HIGHEST - 1) + 1
+        for one in self.queue_bounds:
+            if (one.topic, one.queue_id) == (topic, queue_id):
+                begin, end = max(begin, one.begin), min(end, one.end)
         return (begin, end) if begin < end else None
 
     @property
     def needs(self) -> Columns:
         """What `rows` needs of the walk."""
         is_of_head = not (self.store_times.is_all and self.queue_ids.is_all and self.queue_offsets.is_all)
-        needs = Columns.HEAD if is_of_head else Columns.NONE
-        return needs if self.topics is None and self.topic_pattern is None else needs | Columns.TOPIC
+        needs = Columns.HEAD if is_of_head or self.queue_bounds else Columns.NONE
+        is_of_topics = self.topics is not None or self.topic_pattern is not None or self.queue_bounds
+        return needs | Columns.TOPIC if is_of_topics else needs
 
     def has_topic(self, name: str) -> bool:
         """Whether messages of a topic may be wanted."""
@@ -98,6 +106,7 @@ class Wanted(NamedTuple):
             names = batch.topics.names
             ids = [number for number, name in enumerate(names[: len(names)]) if self.has_topic(name)]
             masks.append(np.isin(batch.topic_id, ids))
+        masks += [_in_bounds(batch, one) for one in self.queue_bounds]
         if not masks:
             return None
         mask = np.logical_and.reduce(masks)
@@ -110,6 +119,15 @@ _ALL = Wanted()
 def _inside(values: Any, wanted: Range) -> Flags:
     numbers = values()
     flags: Flags = (numbers >= wanted.low) & (numbers <= wanted.high)
+    return flags
+
+
+def _in_bounds(batch: MessageColumns, one: QueueBounds) -> Flags:
+    """Which rows are of another queue, or within the bounds of this one."""
+    names = batch.topics.names
+    topics = [number for number, name in enumerate(names[: len(names)]) if name == one.topic]
+    is_there = np.isin(batch.topic_id, topics) & (batch.queue_id == one.queue_id)
+    flags: Flags = ~is_there | ((batch.queue_offset >= one.begin) & (batch.queue_offset < one.end))
     return flags
 
 
@@ -137,6 +155,15 @@ def wanted_by(comparisons: Iterable[Comparison], wanted: Wanted = _ALL) -> Wante
     for one in comparisons:
         wanted = _narrowed(wanted, one)
     return wanted
+
+
+def may_pass(labels: Mapping[str, str | None], comparisons: Iterable[Comparison]) -> bool:
+    """Whether rows in which columns hold these texts, all the same ones, can pass comparisons that all have to hold."""
+    for one in comparisons:
+        texts = _texts(one)
+        if texts is not None and one.column.lower() in labels and labels[one.column.lower()] not in texts:
+            return False
+    return True
 
 
 def _narrowed(wanted: Wanted, one: Comparison) -> Wanted:

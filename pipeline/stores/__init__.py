@@ -1,0 +1,1 @@
+"""Which stores a query is about."""
