@@ -22,6 +22,8 @@ from rmqctl.pipeline.source.spark_types import view_schema
 from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, subscribed
 from rmqctl.pipeline.source.tables import CHEAPEST, STORE_COLUMNS, TABLES
 from rmqctl.pipeline.source.wanted import Comparison, may_pass, wanted_by
+from rmqctl.pipeline.splits.splits import open_in_task
+from rmqctl.pipeline.stores.telling import sentence_first
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.tail import end_of_messages
@@ -42,6 +44,7 @@ class RocketMQSource(DataSource):
         """What `format` is called with."""
         return "rocketmq"
 
+    @sentence_first
     def schema(self) -> StructType:
         """The columns asked for; all of the view if none are. UsageError for wrong options, NotAStoreError."""
         options = parse_options(self.options)
@@ -49,6 +52,7 @@ class RocketMQSource(DataSource):
             StoreFiles(Path(one.path), one.store_config()).close()
         return view_schema(options.view, options.all_columns)
 
+    @sentence_first
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of `schema`, which may be some of the view's."""
         options = _with_columns(parse_options(self.options), schema)
@@ -57,6 +61,7 @@ class RocketMQSource(DataSource):
             return PushingTableReader(options, schema) if is_pushing else TableSourceReader(options, schema)
         return PushingMessageReader(options, schema) if is_pushing else MessageReader(options, schema)
 
+    @sentence_first
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader that follows the commitlog."""
         from rmqctl.pipeline.source.stream import MessageStreamReader
@@ -117,6 +122,7 @@ class MessageReader(DataSourceReader):
         self._wanted = subscribed(options)
         self._comparisons: Sequence[Comparison] = ()
 
+    @sentence_first
     def partitions(self) -> Sequence[InputPartition]:
         """A task for each part of a log that may hold something wanted."""
         tasks: list[InputPartition] = []
@@ -167,6 +173,7 @@ class TableSourceReader(DataSourceReader):
         self._schema = schema
         self._comparisons: Sequence[Comparison] = ()
 
+    @sentence_first
     def partitions(self) -> Sequence[InputPartition]:
         """A task for each part."""
         from rmqctl.pipeline.source.readers import READERS
@@ -178,6 +185,7 @@ class TableSourceReader(DataSourceReader):
                 tasks += [TablePartition(options, config, part) for part in READERS[options.view].parts(files)]
         return tasks or [InputPartition(None)]
 
+    @sentence_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Batches of the schema."""
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -190,7 +198,7 @@ class TableSourceReader(DataSourceReader):
         view = self._options.view
         arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
         names = [name for name in self._schema.names if name not in partition.labels] or [CHEAPEST[view]]
-        with StoreFiles(Path(partition.store), partition.config) as files:
+        with open_in_task(partition.store, partition.config) as files:
             for columns in READERS[view].batches(files, partition.part, names, None):
                 yield fitted(labelled(columns, partition.labels, len(columns[names[0]])), arrow_schema)
 

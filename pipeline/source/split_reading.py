@@ -13,6 +13,7 @@ from rmqctl.pipeline.source.planning import LogTask, spans_of
 from rmqctl.pipeline.source.tables import CHEAPEST
 from rmqctl.pipeline.source.wanted import Range, Wanted
 from rmqctl.pipeline.splits.splits import Split, open_split
+from rmqctl.pipeline.stores.telling import sentence_first
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def subscribed(options: SourceOptions) -> Wanted:
     )
 
 
+@sentence_first
 def read_split(
     partition: InputPartition, schema: StructType, wanted: Wanted, check: Callable[[StoreFiles], None] = lambda _: None
 ) -> Iterator[pa.RecordBatch]:

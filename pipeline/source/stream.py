@@ -38,6 +38,7 @@ from rmqctl.pipeline.source.options import SourceOptions
 from rmqctl.pipeline.source.planning import LogTask, split_size
 from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, subscribed
 from rmqctl.pipeline.splits.splits import Split, files_between, plan_splits
+from rmqctl.pipeline.stores.telling import sentence_first
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.tail import end_of_messages
@@ -70,6 +71,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None
         self._said: set[str] = set()
 
+    @sentence_first
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a query without a checkpoint begins. UsageError for an offset behind the end of the log."""
         wanted = self._options.starting_offset
@@ -97,11 +99,13 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(messages)
         return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
+    @sentence_first
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Keep the end of the log as it is now: the query ends there."""
         with self._files() as files:
             self._target = end_of_messages(files.log, max(files.log.min_offset, 0))
 
+    @sentence_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far a micro-batch from `start` on may go; `start` itself if there is nothing new.
 
@@ -142,11 +146,13 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = min(end, behind_blank(log, begin + size, final))
         return end
 
+    @sentence_first
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end of the log, for the query's status."""
         with self._files() as files:
             return Position(end_of_messages(files.log, max(files.log.min_offset, 0)), None).as_json()
 
+    @sentence_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """A task for each split between two positions. UnreadableError if what was planned is not there any more."""
         before, behind = position_from_json(start), position_from_json(end)
@@ -179,6 +185,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for split in plan_splits(files, split_size(self._options, files.log, begin, stop), begin, stop)
             ]
 
+    @sentence_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Batches of the schema. UnreadableError if the log was changed meanwhile."""
         if not isinstance(partition, StreamPartition):

@@ -284,7 +284,7 @@ def test_a_split_that_cannot_know_its_edge_makes_it_whole_files(
     collected = sql.collected
 
     def edgy(frame: DataFrame) -> pa.Table:
-        if sql._options.get("split_size") != "0":
+        if sql._views["messages"].options.get("split_size") != "0":
             error = query_error(PySparkRuntimeError(_told_by_a_worker(SplitEdgeError("at offset 7: a record hides"))))
             assert isinstance(error, SplitEdgeError)
             raise error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import datasource as filters
 
-from rmqctl.formats.errors import CorruptError, UsageError
+from rmqctl.formats.errors import CorruptError, NotAStoreError, UsageError
 from rmqctl.pipeline.source.datasource import (
     MessageReader,
     PushingMessageReader,
@@ -20,6 +22,7 @@ from rmqctl.pipeline.source.datasource import (
 )
 from rmqctl.pipeline.source.options import parse_options
 from rmqctl.pipeline.source.spark_types import view_schema
+from rmqctl.pipeline.source.split_reading import SplitPartition
 from rmqctl.pipeline.source.tables import TABLES
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
@@ -100,6 +103,37 @@ def test_a_damaged_store_is_named(golden_store: GoldenStore) -> None:
     paths = json.dumps([_paths()[0], str(store)])
     with pytest.raises(CorruptError, match=f"^{store}/config/consumerOffset.json"):
         _rows(TableSourceReader, ("topic",), view="consumer_offsets", paths=paths)
+
+
+@pytest.mark.parametrize("view", ["messages", "topics"])
+def test_the_machine_that_does_not_see_a_store_is_named(tmp_path: Path, view: str) -> None:
+    """As an executor without the driver's mount."""
+    store = tmp_path / "store"
+    store.symlink_to(_paths()[0])
+    options = parse_options({"path": str(store), "view": view})
+    schema = view_schema(view)
+    reader = (MessageReader if view == "messages" else TableSourceReader)(options, schema)
+    part = reader.partitions()[0]
+    gone = str(tmp_path / "gone")
+    if isinstance(part, SplitPartition):
+        part.task = part.task._replace(split=part.split._replace(store=gone))
+    else:
+        part.store = gone  # type: ignore[attr-defined]
+    with pytest.raises(
+        NotAStoreError, match=f"there is no such directory on the machine {socket.gethostname()}"
+    ) as told:
+        list(reader.read(part))
+    assert "same path as the driver" in str(told.value.hint)
+
+
+def test_the_sentence_comes_first() -> None:
+    """Before the traceback, wherever Spark shows one, and with what to do next."""
+    with pytest.raises(NotAStoreError) as raised:
+        RocketMQSource({"path": "/data/nope-*"}).schema()
+    shown = "".join(traceback.format_exception(raised.value))
+    first = "/data/nope-*: no directory matches this pattern; check the path"
+    assert shown.splitlines()[0].partition("Error: ")[2] == first
+    assert shown.rstrip().endswith("NotAStoreError: /data/nope-*: no directory matches this pattern")
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
