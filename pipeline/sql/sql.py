@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rmqctl.pipeline.source.options import parse_options
 from rmqctl.pipeline.source.spark_types import view_schema
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+_Made = TypeVar("_Made")
 
 _EXPLAIN = re.compile(r"\s*explain\s+(?:(?:extended|codegen|cost|formatted)\s+)?(?=\S)", re.IGNORECASE)
 # in the metadata of columns: which view they are of
@@ -68,16 +70,23 @@ class StoreSql:
 
     def query(self, statement: str) -> DataFrame:
         """The answer to a statement, not computed yet. QueryError, with one sentence, for one that cannot be answered;
-        other errors of the family. Only statements that change nothing are allowed."""
+        other errors of the family. Only statements that change nothing are allowed.
+
+        What is asked of the DataFrame further on reads all that the statement does: `answer` leaves out more.
+        """
+        return self._said(lambda: self._query(statement, is_alone=False))
+
+    def _said(self, work: Callable[[], _Made]) -> _Made:
         try:
-            return self._query(statement)
+            return work()
         except Exception as error:
             said = query_error(error)
             if said is None or said is error:
                 raise
             raise said from error
 
-    def _query(self, statement: str) -> DataFrame:
+    def _query(self, statement: str, *, is_alone: bool) -> DataFrame:
+        """`is_alone`: whether nothing else will be asked of the DataFrame."""
         parse = self._session._jsparkSession.sessionState().sqlParser().parsePlan
         statement = with_session_views(statement, parse(statement), self._schemas)
         kind = harmless_kind(self._session, parse(statement))
@@ -91,9 +100,10 @@ class StoreSql:
         plan = self._optimized(asked)
         needs = _needs(plan)
         # Spark plans all places of one relation by the filters of the last: only one that stands alone is given any
-        alone = {name for name, places in _places(plan).items() if places == 1}
+        alone = {name for name, places in _places(plan).items() if places == 1 and is_alone}
         frame = self._planned(statement, needs, alone)
-        if explained is None and _places(frame._jdf.queryExecution().optimizedPlan()).total() > len(needs):
+        places = _places(frame._jdf.queryExecution().optimizedPlan())
+        if any(places[name] > 1 for name in alone):
             frame = self._planned(statement, needs, set())
         return frame
 
@@ -131,23 +141,21 @@ class StoreSql:
 
     def answer(self, statement: str) -> pa.Table:
         """The rows of the answer to a statement, in its order; errors as in `query`."""
+
+        def computed() -> pa.Table:
+            return self.collected(self._said(lambda: self._query(statement, is_alone=True)))
+
         try:
-            return self.collected(self.query(statement))
+            return computed()
         except SplitEdgeError:
             # a message too large to look behind: whole files need no look
             for view in self._views.values():
                 view.options["split_size"] = str(WHOLE_FILES)
-            return self.collected(self.query(statement))
+            return computed()
 
     def collected(self, frame: DataFrame) -> pa.Table:
         """The rows of an answer, in its order; errors as in `query`."""
-        try:
-            return frame.toArrow()
-        except Exception as error:
-            said = query_error(error)
-            if said is None or said is error:
-                raise
-            raise said from error
+        return self._said(frame.toArrow)
 
 
 def _needs(plan: Any) -> dict[str, set[str]]:

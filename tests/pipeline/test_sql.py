@@ -123,16 +123,16 @@ def test_the_columns_that_a_query_needs(clean: StoreSql, query: str, needs: dict
 def test_conditions_of_one_place_do_not_reach_another(spark: SparkSession, clean: StoreSql, query: str) -> None:
     """Spark plans all places of one relation by the conditions of the one that it comes to last."""
     clean.query("create or replace temporary view few as select * from messages where physical_offset < 50000")
-    found = _answer(clean, query)
+    found = clean.answer(query).to_pylist()
     before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
-        wanted = _answer(clean, query)
+        wanted = clean.answer(query).to_pylist()
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", str(before))
         clean.query("drop view few")
     assert found == wanted
-    assert all(any(row) for row in found)
+    assert all(any(row.values()) for row in found)
 
 
 def test_a_query_of_two_columns_plans_two(clean: StoreSql) -> None:
