@@ -27,7 +27,8 @@ def leaves(plan: Any, above: list[Any] | None = None) -> Iterator[Leaf]:
         yield from leaves(subquery, None)
     kind = str(plan.nodeName())
     children = list(each(plan.children()))
-    if not children:
+    # a relation that the optimizer knows the rows of is not read
+    if not children and kind != "LocalRelation":
         yield Leaf(list(each(plan.output())), above)
     for child in children:
         if kind in ("Project", "Aggregate"):
