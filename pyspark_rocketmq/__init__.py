@@ -1,9 +1,16 @@
 """Where Spark looks for the data source: it imports every top-level module `pyspark_*` and takes its `DefaultSource`.
 
 With rmqctl installed, `spark.read.format("rocketmq")`, `df.write.format("rocketmq")` and their streams need no
-registration.
+registration. What Spark has to be told is which Python to start: it takes `python3` of the PATH, which may be one
+without rmqctl. A program that imports this module before it makes its session has said so: this one, unless
+PYSPARK_PYTHON is set.
 """
 
+import os
+import sys
+
 from rmqctl.pipeline.sink.datasource import RocketMQStore as DefaultSource
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 __all__ = ["DefaultSource"]

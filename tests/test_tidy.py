@@ -64,7 +64,8 @@ HOUSE = tuple(
     rmqctl.network.broker.tables rmqctl.network.broker.broker rmqctl.network.broker.writable_broker
     rmqctl.network.broker.transactions rmqctl.network.broker.send rmqctl.network.broker.delay rmqctl.network.broker
     rmqctl.network.clients rmqctl.network.ha rmqctl.network
-    rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.jobs.digests
+    rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.stores
+    rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
     rmqctl.pipeline.sink rmqctl.pipeline.sql rmqctl.pipeline.embedded rmqctl.pipeline
     rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.warm_up rmqctl.opening rmqctl.reports rmqctl.flags

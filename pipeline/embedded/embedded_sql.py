@@ -1,4 +1,4 @@
-"""SQL over one store in this process, by DuckDB: the same views, columns and types as on Spark.
+"""SQL over stores in this process, by DuckDB: the same views, columns and types as on Spark.
 
 DuckDB plans a query and asks the views (`views.py`) for the columns that it needs and the rows that can be in the
 answer. It gets at nothing else: no file, no extension, no setting, and of its statements those that only ask. What does
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +20,7 @@ from rmqctl.pipeline.embedded.spilling import spill_folder
 from rmqctl.pipeline.source.options import SourceOptions, parse_options
 from rmqctl.pipeline.source.tables import TABLES
 from rmqctl.pipeline.splits.splits import plan_splits
+from rmqctl.pipeline.stores.attaching import MAIN, options_by_schema
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.compiled.available import little_to_do
 from rmqctl.store.installed import SQL
@@ -69,9 +70,15 @@ _LITTLE, _PART = 3 << 20, 1 << 20
 
 
 @contextlib.contextmanager
-def embedded_sql(path: str, options: Mapping[str, str] | None = None, memory: str = MEMORY) -> Iterator[EmbeddedSql]:
-    """The views of the store at `path`, to be asked. `options`: of the data source, `config` and `split_size` for
-    example; `memory` as DuckDB writes it.
+def embedded_sql(
+    path: str | Sequence[str],
+    options: Mapping[str, str] | None = None,
+    memory: str = MEMORY,
+    attached: Mapping[str, str] | None = None,
+) -> Iterator[EmbeddedSql]:
+    """The views of the store at `path`, to be asked; of several, named one by one or by a pattern, together. `options`:
+    of the data source, `config` and `split_size` for example; `memory` as DuckDB writes it; `attached`: further stores
+    by name, `messages` of one named b is `b.messages`.
 
     UnsupportedError without duckdb and pyarrow, UsageError for wrong options, NotAStoreError.
     """
@@ -80,14 +87,18 @@ def embedded_sql(path: str, options: Mapping[str, str] | None = None, memory: st
 
     from rmqctl.pipeline.embedded.views import Reading
 
-    parsed = parse_options({**(options or {}), "path": path})
-    StoreFiles(Path(parsed.path), parsed.store_config()).close()
+    schemas = {
+        name: parse_options(given) for name, given in options_by_schema(path, options or {}, attached or {}).items()
+    }
+    for parsed in schemas.values():
+        for one in parsed.stores():
+            StoreFiles(Path(one.path), one.store_config()).close()
     with contextlib.ExitStack() as opened:
         folder = opened.enter_context(spill_folder())
         settings: dict[str, Any] = {**_SETTINGS, "memory_limit": memory, "temp_directory": str(folder)}
         connection = duckdb.connect(config=settings)
         opened.callback(_close, connection)
-        yield EmbeddedSql(connection, parsed, Reading())
+        yield EmbeddedSql(connection, schemas, Reading())
 
 
 def _close(connection: Any) -> None:
@@ -108,29 +119,40 @@ def _require_duckdb() -> None:
     require_pyarrow()
 
 
-def _is_little(options: SourceOptions) -> bool:
-    with StoreFiles(Path(options.path), options.store_config()) as files:
-        # the last part reaches to the end of its file, which may be empty
-        return sum(min(split.end - split.begin, _PART) for split in plan_splits(files, _PART)) <= _LITTLE
+def _is_little(schemas: Iterable[SourceOptions]) -> bool:
+    held = 0
+    for options in (one for named in schemas for one in named.stores()):
+        with StoreFiles(Path(options.path), options.store_config()) as files:
+            # the last part reaches to the end of its file, which may be empty
+            held += sum(min(split.end - split.begin, _PART) for split in plan_splits(files, _PART))
+    return held <= _LITTLE
 
 
 class EmbeddedSql:
-    """The views of a store in a connection of DuckDB. Made by `embedded_sql`."""
+    """The views of stores in a connection of DuckDB, by the name of their schema. Made by `embedded_sql`."""
 
-    def __init__(self, connection: Any, options: SourceOptions, reading: Reading) -> None:
-        from rmqctl.pipeline.embedded.views import StoreView
-
+    def __init__(self, connection: Any, schemas: Mapping[str, SourceOptions], reading: Reading) -> None:
         self._connection = connection
-        self._options = options
+        self._schemas = schemas
         self._reading = reading
         connection.execute("set TimeZone = 'UTC'")
-        for view, table in TABLES.items():
-            # the dataset may have its columns in another order
-            rows = connection.from_arrow(StoreView(view, options, reading))
-            rows.project(", ".join(f'"{name}"' for name in table.columns)).create_view(view)
+        for schema, options in schemas.items():
+            connection.execute(f'create schema if not exists "{schema}"')
+            connection.execute(f"set schema = '{schema}'")
+            self._create_views(options)
+        connection.execute(f"set schema = '{MAIN}'")
         for macro in _MACROS:
             connection.execute(f"create macro {macro}")
         connection.execute("set lock_configuration = true")
+
+    def _create_views(self, options: SourceOptions) -> None:
+        from rmqctl.pipeline.embedded.views import StoreView
+
+        for view in TABLES:
+            # the dataset may have its columns in another order
+            rows = self._connection.from_arrow(StoreView(view, options, self._reading))
+            columns = options._replace(view=view).all_columns
+            rows.project(", ".join(f'"{name}"' for name in columns)).create_view(view)
 
     def answer(self, statement: str, advance: Progress | None = None) -> pa.Table:
         """The rows of the answer to a statement, in its order. `advance` is told bytes of the log that were read.
@@ -139,7 +161,7 @@ class EmbeddedSql:
         Ctrl-C interrupts it.
         """
         self._reading.begin(advance)
-        with little_to_do() if _is_little(self._options) else contextlib.nullcontext():
+        with little_to_do() if _is_little(self._schemas.values()) else contextlib.nullcontext():
             return self._run(lambda: self._answer(statement))
 
     def _answer(self, statement: str) -> pa.Table:

@@ -8,17 +8,18 @@ for.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqctl.pipeline.embedded.arrow_filters import understood
-from rmqctl.pipeline.source.fitting import fitted
+from rmqctl.pipeline.source.fitting import fitted, labelled
 from rmqctl.pipeline.source.options import SourceOptions
 from rmqctl.pipeline.source.planning import LogTask, plan_tasks, spans_of
-from rmqctl.pipeline.source.wanted import Wanted, wanted_by
+from rmqctl.pipeline.source.tables import CHEAPEST
+from rmqctl.pipeline.source.wanted import Wanted, may_pass, wanted_by
 from rmqctl.pipeline.splits.named import span_columns
 from rmqctl.pipeline.splits.splits import first_record
 from rmqctl.store.columns.batch import Columns, Int64s, MessageColumns
@@ -29,7 +30,7 @@ from rmqctl.store.scan.schema import needed
 from rmqctl.store.store_files import StoreFiles
 
 _ROW = "row"
-_CHEAPEST = "physical_offset"
+_MESSAGES = "messages"
 _FEWEST_THREADS, _MOST_THREADS = 2, 8
 
 
@@ -41,12 +42,15 @@ def message_batches(
     expression: pc.Expression | None,
     progress: Progress | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The columns `names` of good messages that pass a filter, in the log's order. `schema`: of all columns."""
+    """The columns `names` of good messages that pass a filter, in the log's order. `schema`: of all columns, and those
+    that tell stores apart."""
     said = understood(expression)
+    if not may_pass(options.labels, said.comparisons):
+        return
     wanted = wanted_by(said.comparisons)
-    looked_at = [name for name in schema.names if said.fields is None or name in said.fields] or [_CHEAPEST]
-    maker = _FilteringMaker(schema, names, looked_at, expression)
-    groups = needed([*names, *looked_at]) | wanted.needs
+    looked_at = [name for name in schema.names if said.fields is None or name in said.fields] or [CHEAPEST[_MESSAGES]]
+    maker = _FilteringMaker(schema, names, looked_at, expression, options.labels)
+    groups = needed([name for name in (*names, *looked_at) if name not in options.labels]) | wanted.needs
     threads = max(_FEWEST_THREADS, min(_MOST_THREADS, len(os.sched_getaffinity(0))))
     for part in _parts(files, options, wanted):
         if isinstance(part, LogRange):
@@ -92,11 +96,16 @@ class _FilteringMaker:
     """Makes batches of `names` of the messages that pass a filter on the columns `looked_at`."""
 
     def __init__(
-        self, schema: pa.Schema, names: Sequence[str], looked_at: Sequence[str], expression: pc.Expression | None
+        self,
+        schema: pa.Schema,
+        names: Sequence[str],
+        looked_at: Sequence[str],
+        expression: pc.Expression | None,
+        labels: Mapping[str, str | None],
     ) -> None:
         self._expression = expression
-        self._asked = _FittingMaker(schema, names)
-        self._looked_at = _FittingMaker(schema, looked_at)
+        self._asked = _FittingMaker(schema, names, labels)
+        self._looked_at = _FittingMaker(schema, looked_at, labels)
 
     @property
     def needs_bodies(self) -> bool:
@@ -118,12 +127,14 @@ class _FilteringMaker:
 
 
 class _FittingMaker(BatchMaker):
-    """Makes batches with the types of the view."""
+    """Makes batches with the types of the view, and with `labels` in the columns that tell stores apart."""
 
-    def __init__(self, schema: pa.Schema, names: Sequence[str]) -> None:
-        super().__init__(names, views=False)
+    def __init__(self, schema: pa.Schema, names: Sequence[str], labels: Mapping[str, str | None]) -> None:
+        super().__init__([name for name in names if name not in labels] or [CHEAPEST[_MESSAGES]], views=False)
         self._fit = pa.schema([schema.field(name) for name in names])
+        self._labels = labels
 
     def batches(self, batch: MessageColumns) -> Iterator[pa.RecordBatch]:
         for made in super().batches(batch):
-            yield fitted(dict(zip(self.names, made.columns, strict=True)), self._fit)
+            arrays = dict(zip(self.names, made.columns, strict=True))
+            yield fitted(labelled(arrays, self._labels, made.num_rows), self._fit)

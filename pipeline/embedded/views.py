@@ -7,7 +7,7 @@ with the columns that it needs and the filter that it relies on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,16 @@ import pyarrow.dataset as arrow_dataset
 
 from rmqctl.pipeline.embedded.arrow_filters import understood
 from rmqctl.pipeline.embedded.message_scan import message_batches
-from rmqctl.pipeline.source.fitting import fitted
+from rmqctl.pipeline.source.fitting import fitted, labelled
 from rmqctl.pipeline.source.options import SourceOptions
 from rmqctl.pipeline.source.readers import READERS
-from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.pipeline.source.tables import CHEAPEST, STORE_COLUMNS, TABLES
+from rmqctl.pipeline.source.wanted import may_pass
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.scan.schema import COLUMNS, arrow_schema
 from rmqctl.store.store_files import StoreFiles
 
 MESSAGES = "messages"
-CHEAPEST = "physical_offset"
-"""The column of messages that costs least: the first one of the dataset, which is what is read to count."""
-
 _MOMENT = pa.timestamp("us", "UTC")
 _TYPES = {
     "string": pa.string(),
@@ -85,17 +83,17 @@ class Reading:
 
 
 class StoreView(arrow_dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """A view of the store at `options.path`, read anew by every query."""
+    """A view of the stores that `options` name, read anew by every query, one after the other."""
 
     def __init__(self, view: str, options: SourceOptions, reading: Reading) -> None:
         self._view = view
         self._options = options
         self._reading = reading
-        self._schema = view_arrow_schema(view)
+        self._schema = view_arrow_schema(view, with_stores=options.has_store_columns)
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns, those of `messages` with CHEAPEST first."""
+        """All columns, those of `messages` with the cheapest first, which is what is read to count."""
         return self._schema
 
     def scanner(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: Any) -> _Scanner:
@@ -105,23 +103,30 @@ class StoreView(arrow_dataset.Dataset):  # type: ignore[misc]  # pyarrow has no 
         return _Scanner(schema, self._reading.watched(self._batches(names, filter)))
 
     def _batches(self, names: Sequence[str], expression: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        options = self._options
-        with StoreFiles(Path(options.path), options.store_config()) as files:
-            if self._view == MESSAGES:
-                yield from message_batches(files, options, self._schema, names, expression, self._reading.passed)
-            else:
-                yield from self._table_batches(files, names, expression)
+        for options in self._options.stores():
+            with StoreFiles(Path(options.path), options.store_config()) as files:
+                if self._view == MESSAGES:
+                    yield from message_batches(files, options, self._schema, names, expression, self._reading.passed)
+                else:
+                    yield from self._table_batches(files, options.labels, names, expression)
 
     def _table_batches(
-        self, files: StoreFiles, names: Sequence[str], expression: pc.Expression | None
+        self,
+        files: StoreFiles,
+        labels: Mapping[str, str | None],
+        names: Sequence[str],
+        expression: pc.Expression | None,
     ) -> Iterator[pa.RecordBatch]:
-        fields = understood(expression).fields
-        needed = [name for name in self._schema.names if fields is None or name in fields or name in names]
-        schema = pa.schema([self._schema.field(name) for name in needed])
+        said = understood(expression)
+        if not may_pass(labels, said.comparisons):
+            return
+        looked_at = [name for name in self._schema.names if said.fields is None or name in said.fields or name in names]
+        schema = pa.schema([self._schema.field(name) for name in looked_at])
+        read = [name for name in looked_at if name not in labels] or [CHEAPEST[self._view]]
         reader = READERS[self._view]
         for part in reader.parts(files):
-            for arrays in reader.batches(files, part, needed, self._reading.passed):
-                batch = fitted(arrays, schema)
+            for arrays in reader.batches(files, part, read, self._reading.passed):
+                batch = fitted(labelled(arrays, labels, len(arrays[read[0]])), schema)
                 yield (batch if expression is None else batch.filter(expression)).select(list(names))
 
 
@@ -136,10 +141,15 @@ class _Scanner:
         return pa.RecordBatchReader.from_batches(self._schema, self._batches)
 
 
-def view_arrow_schema(view: str) -> pa.Schema:
+def view_arrow_schema(view: str, *, with_stores: bool = False) -> pa.Schema:
     """The columns of a view. Texts of few values are dictionaries, which DuckDB takes as texts."""
+    further = [pa.field(name, _TYPES[column.kind]) for name, column in STORE_COLUMNS.items() if with_stores]
     if view != MESSAGES:
-        return pa.schema([(name, _TYPES[column.kind]) for name, column in TABLES[view].columns.items()])
-    names = sorted(COLUMNS, key=lambda name: name != CHEAPEST)
-    fields = arrow_schema(names, views=False)
-    return pa.schema([field.with_type(_MOMENT) if pa.types.is_timestamp(field.type) else field for field in fields])
+        fields = [pa.field(name, _TYPES[column.kind]) for name, column in TABLES[view].columns.items()]
+        return pa.schema(fields + further)
+    names = sorted(COLUMNS, key=lambda name: name != CHEAPEST[view])
+    times = (
+        field.with_type(_MOMENT) if pa.types.is_timestamp(field.type) else field
+        for field in arrow_schema(names, views=False)
+    )
+    return pa.schema([*times, *further])

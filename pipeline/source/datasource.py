@@ -20,7 +20,10 @@ from rmqctl.pipeline.source.planning import plan_tasks
 from rmqctl.pipeline.source.spark_filters import comparisons
 from rmqctl.pipeline.source.spark_types import view_schema
 from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, subscribed
-from rmqctl.pipeline.source.wanted import wanted_by
+from rmqctl.pipeline.source.tables import CHEAPEST, STORE_COLUMNS, TABLES
+from rmqctl.pipeline.source.wanted import Comparison, may_pass, wanted_by
+from rmqctl.pipeline.splits.splits import open_in_task
+from rmqctl.pipeline.stores.telling import sentence_first
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.tail import end_of_messages
@@ -41,19 +44,24 @@ class RocketMQSource(DataSource):
         """What `format` is called with."""
         return "rocketmq"
 
+    @sentence_first
     def schema(self) -> StructType:
         """The columns asked for; all of the view if none are. UsageError for wrong options, NotAStoreError."""
         options = parse_options(self.options)
-        StoreFiles(Path(options.path), options.store_config()).close()
-        return view_schema(options.view, options.columns)
+        for one in options.stores():
+            StoreFiles(Path(one.path), one.store_config()).close()
+        return view_schema(options.view, options.all_columns)
 
+    @sentence_first
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of `schema`, which may be some of the view's."""
         options = _with_columns(parse_options(self.options), schema)
+        is_pushing = options.push_filters and _may_push()
         if options.view != "messages":
-            return TableSourceReader(options, schema)
-        return PushingMessageReader(options, schema) if _may_push() else MessageReader(options, schema)
+            return PushingTableReader(options, schema) if is_pushing else TableSourceReader(options, schema)
+        return PushingMessageReader(options, schema) if is_pushing else MessageReader(options, schema)
 
+    @sentence_first
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader that follows the commitlog."""
         from rmqctl.pipeline.source.stream import MessageStreamReader
@@ -61,8 +69,18 @@ class RocketMQSource(DataSource):
         options = _with_columns(parse_options(self.options), schema)
         if options.view != "messages":
             raise UsageError(f"{options.view} cannot be streamed", hint="only messages can")
-        if options.ending_offset is not None:
-            raise UsageError("a stream has no ending_offset", hint="leave it out")
+        if options.ending_offset is not None or options.ending_timestamp is not None:
+            raise UsageError("a stream has no ending_offset and no ending_timestamp", hint="leave it out")
+        if options.several:
+            raise UsageError(
+                "a stream follows the log of one store, and several are named",
+                hint="start a query for each of them, or take the union of what readStream gives for each",
+            )
+        if options.queue_bounds:
+            raise UsageError(
+                "a stream begins at one place of the log, not at one of each queue",
+                hint='begin with .option("starting_timestamp", MS), and where("queue_offset >= …")',
+            )
         return MessageStreamReader(options, schema)
 
 
@@ -71,7 +89,7 @@ def _with_columns(options: SourceOptions, schema: StructType) -> SourceOptions:
     names = tuple(schema.names)
     if not names:
         raise UsageError("the schema has no column")
-    known = view_schema(options.view)
+    known = view_schema(options.view, (*TABLES[options.view].columns, *STORE_COLUMNS))
     for field in schema.fields:
         if field.name not in known.names or known[field.name].dataType != field.dataType:
             raise UsageError(f"{options.view} has no column {field.name} of type {field.dataType.simpleString()}")
@@ -85,11 +103,12 @@ def _may_push() -> bool:
 
 
 class TablePartition(InputPartition):
-    """A task over a part of another view; what a part is, that view's reader knows."""
+    """A task over a part of another view of a store; what a part is, that view's reader knows."""
 
-    def __init__(self, store: str, config: StoreConfig, part: Any) -> None:
+    def __init__(self, options: SourceOptions, config: StoreConfig, part: Any) -> None:
         super().__init__(part)
-        self.store = store
+        self.store = options.path
+        self.labels = options.labels
         self.config = config
         self.part = part
 
@@ -101,13 +120,17 @@ class MessageReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._wanted = subscribed(options)
+        self._comparisons: Sequence[Comparison] = ()
 
+    @sentence_first
     def partitions(self) -> Sequence[InputPartition]:
-        """A task for each part of the log that may hold something wanted."""
-        options = self._options
-        with StoreFiles(Path(options.path), options.store_config()) as files:
-            tasks = plan_tasks(files, options, self._wanted, *_asked_for(options, files))
-        return [SplitPartition(task) for task in tasks] or [InputPartition(None)]
+        """A task for each part of a log that may hold something wanted."""
+        tasks: list[InputPartition] = []
+        for options in _asked_stores(self._options, self._comparisons):
+            with StoreFiles(Path(options.path), options.store_config()) as files:
+                planned = plan_tasks(files, options, self._wanted, *_asked_for(options, files))
+            tasks += [SplitPartition(task, options.labels) for task in planned]
+        return tasks or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Batches of the schema."""
@@ -115,12 +138,23 @@ class MessageReader(DataSourceReader):
 
 
 class PushingMessageReader(MessageReader):
-    """The same for a session that hands filters over (spark.sql.python.filterPushdown.enabled=true)."""
+    """The same for a session that hands filters over (spark.sql.python.filterPushdown.enabled=true).
+
+    Spark keeps what such a reader has planned at the DataFrame that was loaded, and takes it for whatever is asked of
+    that DataFrame next, even without any filter (PythonDataSourceV2#setReadInfo). So whoever wants it says that there
+    is one query only: the option `push_filters`.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
         """Take notice of what can be wanted. All filters are still Spark's to apply: they only save reading here."""
-        self._wanted = wanted_by(comparisons(filters), subscribed(self._options))
+        self._comparisons = list(comparisons(filters))
+        self._wanted = wanted_by(self._comparisons, subscribed(self._options))
         return filters
+
+
+def _asked_stores(options: SourceOptions, asked: Sequence[Comparison]) -> list[SourceOptions]:
+    """The options for each store whose rows may pass comparisons."""
+    return [one for one in options.stores() if may_pass(one.labels, asked)]
 
 
 def _asked_for(options: SourceOptions, files: StoreFiles) -> tuple[int | None, int | None]:
@@ -137,27 +171,42 @@ class TableSourceReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._comparisons: Sequence[Comparison] = ()
 
+    @sentence_first
     def partitions(self) -> Sequence[InputPartition]:
         """A task for each part."""
         from rmqctl.pipeline.source.readers import READERS
 
-        options = self._options
-        config = options.store_config()
-        with StoreFiles(Path(options.path), config) as files:
-            parts = READERS[options.view].parts(files)
-        return [TablePartition(options.path, config, part) for part in parts] or [InputPartition(None)]
+        tasks: list[InputPartition] = []
+        for options in _asked_stores(self._options, self._comparisons):
+            config = options.store_config()
+            with StoreFiles(Path(options.path), config) as files:
+                tasks += [TablePartition(options, config, part) for part in READERS[options.view].parts(files)]
+        return tasks or [InputPartition(None)]
 
+    @sentence_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Batches of the schema."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from rmqctl.pipeline.source.fitting import fitted
+        from rmqctl.pipeline.source.fitting import fitted, labelled
         from rmqctl.pipeline.source.readers import READERS
 
         if not isinstance(partition, TablePartition):
             return
+        view = self._options.view
         arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
-        with StoreFiles(Path(partition.store), partition.config) as files:
-            for columns in READERS[self._options.view].batches(files, partition.part, self._schema.names, None):
-                yield fitted(columns, arrow_schema)
+        names = [name for name in self._schema.names if name not in partition.labels] or [CHEAPEST[view]]
+        with open_in_task(partition.store, partition.config) as files:
+            for columns in READERS[view].batches(files, partition.part, names, None):
+                yield fitted(labelled(columns, partition.labels, len(columns[names[0]])), arrow_schema)
+
+
+class PushingTableReader(TableSourceReader):
+    """The same for a session that hands filters over: they tell which stores are asked for."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        """Take notice of the stores. All filters are still Spark's to apply."""
+        self._comparisons = list(comparisons(filters))
+        return filters

@@ -30,6 +30,11 @@ def fitted(arrays: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([_fitted(arrays[field.name], field.type) for field in schema], schema=schema)
 
 
+def labelled(arrays: Mapping[str, pa.Array], labels: Mapping[str, str | None], rows: int) -> dict[str, pa.Array]:
+    """Arrays of so many rows, and beside them those of columns that hold the same text in every row."""
+    return {**arrays, **{name: pa.repeat(pa.scalar(text, pa.string()), rows) for name, text in labels.items()}}
+
+
 def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type.equals(kind):
         return array

@@ -22,6 +22,7 @@ from rmqctl.store.read.frames import store_time_at
 
 _MAGICS = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2))
 _MAGIC_AT = FRAME_HEADS[0].offset("magic_code")
+_HEAD = FRAME_HEADS[0].size
 _DIGEST_SIZE = 8
 _FIRST_WINDOW = 64 * 1024
 # frames are rarely larger than the 4 MiB of the broker's maxMessageSize; damage may be
@@ -223,3 +224,37 @@ def offset_since(log: MappedFileQueue, time: int, end: int) -> int:
         else:
             high = found.begin
     return low
+
+
+def offset_behind(log: MappedFileQueue, begin: int, count: int, end: int) -> int:
+    """Physical offset behind `count` messages from `begin` on, at most `end`. Goes by the heads of frames and reads 64
+    KiB at a time, of larger messages no more. Where no frame follows another, up to the end of that file."""
+    before = mark_before(log, begin, end)
+    position = begin if before is None else max(begin, before.end)
+    data, data_at = b"", position
+    while position < end and count > 0:
+        file = log.find(position)
+        if file is None:
+            following = (one.start_offset for one in log.files if one.start_offset > position)
+            position = next(following, end)
+            continue
+        if position + _HEAD > data_at + len(data):
+            data, data_at = log.read(position, _FIRST_WINDOW), position
+        size, is_message = _frame(data[position - data_at :], position)
+        count -= is_message
+        position = position + size if size else file.end_offset
+    return min(position, end)
+
+
+def _frame(data: bytes, position: int) -> tuple[int, bool]:
+    """Bytes of the frame whose head the data begins with, and whether it is a message; 0 for what is no frame."""
+    if len(data) >= _HEAD and data[_MAGIC_AT : _MAGIC_AT + 4] in _MAGICS:
+        head = FRAME_HEADS[0].unpack_from(data, 0)
+        fields = dict(zip((name for name, *_ in FRAME_HEADS[0].fields), head, strict=True))
+        if fields["physical_offset"] == position and fields["total_size"] > 0:
+            return fields["total_size"], True
+    if len(data) >= BLANK_FRAME.size:
+        size, magic = BLANK_FRAME.unpack_from(data, 0)[:2]
+        if magic == BLANK_MAGIC and size > 0:
+            return size, False
+    return 0, False

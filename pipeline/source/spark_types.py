@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import types as spark
 
-from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.pipeline.source.tables import STORE_COLUMNS, TABLES
 
 _TYPES: dict[str, spark.DataType] = {
     "string": spark.StringType(),
@@ -21,11 +21,11 @@ _TYPES: dict[str, spark.DataType] = {
 
 
 def view_schema(view: str, names: Sequence[str] | None = None) -> spark.StructType:
-    """Columns of a view, None: all; each with its meaning as its comment."""
-    columns = TABLES[view].columns
+    """Columns of a view and of its store, None: all of the view; each with its meaning as its comment."""
+    columns = {**TABLES[view].columns, **STORE_COLUMNS}
     return spark.StructType(
         [
             spark.StructField(name, _TYPES[columns[name].kind], True, {"comment": columns[name].about})
-            for name in (names if names is not None else columns)
+            for name in (names if names is not None else TABLES[view].columns)
         ]
     )

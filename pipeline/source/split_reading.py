@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -10,8 +10,10 @@ from pyspark.sql.types import StructType
 
 from rmqctl.pipeline.source.options import SourceOptions
 from rmqctl.pipeline.source.planning import LogTask, spans_of
+from rmqctl.pipeline.source.tables import CHEAPEST
 from rmqctl.pipeline.source.wanted import Range, Wanted
 from rmqctl.pipeline.splits.splits import Split, open_split
+from rmqctl.pipeline.stores.telling import sentence_first
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
 
 
 class SplitPartition(InputPartition):
-    """A task over a split of the log."""
+    """A task over a split of the log of the store that `labels` tell apart from others."""
 
-    def __init__(self, task: LogTask) -> None:
+    def __init__(self, task: LogTask, labels: Mapping[str, str | None]) -> None:
         super().__init__(task)
         self.task = task
+        self.labels = labels
 
     @property
     def split(self) -> Split:
@@ -33,12 +36,21 @@ class SplitPartition(InputPartition):
 
 def subscribed(options: SourceOptions) -> Wanted:
     """What the options ask for. Rows that it does not want are not in the result: nobody else leaves them out."""
-    since = options.starting_timestamp
-    times = Range() if since is None else Range(low=since)
-    keys = () if options.keys is None else (options.keys,)
-    return Wanted(store_times=times, topics=options.topics, topic_pattern=options.topic_pattern, keys=keys)
+    times = Range()
+    if options.starting_timestamp is not None:
+        times = times._replace(low=options.starting_timestamp)
+    if options.ending_timestamp is not None:
+        times = times._replace(high=options.ending_timestamp - 1)
+    return Wanted(
+        store_times=times,
+        topics=options.topics,
+        topic_pattern=options.topic_pattern,
+        queue_bounds=options.queue_bounds,
+        keys=() if options.keys is None else (options.keys,),
+    )
 
 
+@sentence_first
 def read_split(
     partition: InputPartition, schema: StructType, wanted: Wanted, check: Callable[[StoreFiles], None] = lambda _: None
 ) -> Iterator[pa.RecordBatch]:
@@ -48,14 +60,16 @@ def read_split(
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from rmqctl.pipeline.source.fitting import fitted
+    from rmqctl.pipeline.source.fitting import fitted, labelled
     from rmqctl.pipeline.splits.split_scan import split_batches
 
     if not isinstance(partition, SplitPartition):
         return
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    names = [name for name in schema.names if name not in partition.labels] or [CHEAPEST["messages"]]
     with open_split(partition.split) as files:
         spans = spans_of(files, partition.task, wanted)
-        for batch in split_batches(files, partition.split, schema.names, wanted, spans=spans):
-            yield fitted(dict(zip(batch.schema.names, batch.columns, strict=True)), arrow_schema)
+        for batch in split_batches(files, partition.split, names, wanted, spans=spans):
+            arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+            yield fitted(labelled(arrays, partition.labels, batch.num_rows), arrow_schema)
         check(files)

@@ -8,7 +8,7 @@ holds while the log is the same one: a position says by which frames this is kno
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -28,6 +29,7 @@ from rmqctl.pipeline.source.history import (
     Position,
     behind_blank,
     marks_for,
+    offset_behind,
     offset_since,
     position_from_json,
     stands,
@@ -36,6 +38,7 @@ from rmqctl.pipeline.source.options import SourceOptions
 from rmqctl.pipeline.source.planning import LogTask, split_size
 from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, subscribed
 from rmqctl.pipeline.splits.splits import Split, files_between, plan_splits
+from rmqctl.pipeline.stores.telling import sentence_first
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.tail import end_of_messages
@@ -51,8 +54,10 @@ _FORK, _EARLIEST, _LATEST = "fork", "earliest", "latest"
 class StreamPartition(SplitPartition):
     """A task of a micro-batch; `mark` is the last frame before the end of that, None where it need not be there."""
 
-    def __init__(self, split: Split, mark: Mark | None, *, requires_all: bool) -> None:
-        super().__init__(LogTask(split))
+    def __init__(
+        self, split: Split, labels: Mapping[str, str | None], mark: Mark | None, *, requires_all: bool
+    ) -> None:
+        super().__init__(LogTask(split), labels)
         self.mark = mark
         self.requires_all = requires_all
 
@@ -66,6 +71,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None
         self._said: set[str] = set()
 
+    @sentence_first
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a query without a checkpoint begins. UsageError for an offset behind the end of the log."""
         wanted = self._options.starting_offset
@@ -87,15 +93,19 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Position(offset, marks_for(files.log, offset, end)).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Bytes a micro-batch, where the option `max_bytes` says so."""
-        limit = self._options.max_bytes
-        return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
+        """Messages or bytes a micro-batch, where the options `max_messages` or `max_bytes` say so."""
+        messages, size = self._options.max_messages, self._options.max_bytes
+        if messages is not None:
+            return ReadMaxRows(messages)
+        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
+    @sentence_first
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Keep the end of the log as it is now: the query ends there."""
         with self._files() as files:
             self._target = end_of_messages(files.log, max(files.log.min_offset, 0))
 
+    @sentence_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far a micro-batch from `start` on may go; `start` itself if there is nothing new.
 
@@ -128,15 +138,21 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = final
         if self._target is not None:
             end = min(end, max(begin, self._target))
-        if isinstance(limit, ReadMaxBytes) and begin + limit.max_bytes < end:
-            end = min(end, behind_blank(log, begin + limit.max_bytes, final))
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if isinstance(limit, ReadMaxRows):
+            end = offset_behind(log, begin, limit.max_rows, end)
+            size = self._options.max_bytes
+        if size is not None and begin + size < end:
+            end = min(end, behind_blank(log, begin + size, final))
         return end
 
+    @sentence_first
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end of the log, for the query's status."""
         with self._files() as files:
             return Position(end_of_messages(files.log, max(files.log.min_offset, 0)), None).as_json()
 
+    @sentence_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """A task for each split between two positions. UnreadableError if what was planned is not there any more."""
         before, behind = position_from_json(start), position_from_json(end)
@@ -162,12 +178,14 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [
                 StreamPartition(
                     split._replace(files=tuple(dict.fromkeys(split.files + marked)) if requires_all else ()),
+                    self._options.labels,
                     mark,
                     requires_all=requires_all,
                 )
                 for split in plan_splits(files, split_size(self._options, files.log, begin, stop), begin, stop)
             ]
 
+    @sentence_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Batches of the schema. UnreadableError if the log was changed meanwhile."""
         if not isinstance(partition, StreamPartition):

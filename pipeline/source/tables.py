@@ -154,3 +154,14 @@ TABLES: dict[str, Table] = {
     ),
 }
 """Every view by its name."""
+
+CHEAPEST = {
+    view: "physical_offset" if view == "messages" else next(iter(table.columns)) for view, table in TABLES.items()
+}
+"""The column of each view that costs least, for who needs none of them but the number of rows."""
+
+STORE_COLUMNS = _columns(
+    store=(STRING, "path of the store, as it was named"),
+    broker_name=(STRING, "brokerName of its broker.conf; null without one of its own"),
+)
+"""Columns that rows of any view have behind their own where several stores are read."""

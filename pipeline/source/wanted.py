@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.message import FrameDamage
+from rmqctl.pipeline.source.queue_bounds import QueueBounds
 from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns
 from rmqctl.store.read.key_rows import KEY_NEEDS, may_have_keys, row_properties
 from rmqctl.store.read.message_filter import message_keys
@@ -44,7 +45,8 @@ class Wanted(NamedTuple):
     """A message outside of any of these cannot be in the result; one inside may be. Times in ms, None: any.
 
     `places`: the only physical offsets, where these are few; `topic_pattern`: what a whole topic has to match; `keys`:
-    a message has one of each of these sets, be it its unique key or one of its KEYS.
+    a message has one of each of these sets, be it its unique key or one of its KEYS; `queue_bounds`: what is wanted of
+    single queues, each at most once.
     """
 
     physical_offsets: Range = Range()
@@ -56,28 +58,35 @@ class Wanted(NamedTuple):
     queue_offsets: Range = Range()
     keys: tuple[frozenset[str], ...] = ()
     born_times: Range = Range()
+    queue_bounds: tuple[QueueBounds, ...] = ()
 
     @property
     def is_about_queues(self) -> bool:
         """Whether consume queues know more of it than the log: topics, queues or offsets in them are asked for."""
         asks_for_topics = self.topics is not None or self.topic_pattern is not None
-        return asks_for_topics or not self.queue_ids.is_all or not self.queue_offsets.is_all
+        asks_for_queues = not self.queue_ids.is_all or not self.queue_offsets.is_all
+        return asks_for_topics or asks_for_queues or bool(self.queue_bounds)
 
     def slots(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """The queue offsets [begin, end) that may be wanted of a queue; None for none."""
         if not self.has_topic(topic) or not self.queue_ids.low <= queue_id <= self.queue_ids.high:
             return None
         begin, end = max(self.queue_offsets.low, 0), min(self.queue_offsets.high, _HIGHEST - 1) + 1
+        for one in self.queue_bounds:
+            if (one.topic, one.queue_id) == (topic, queue_id):
+                begin, end = max(begin, one.begin), min(end, one.end)
         return (begin, end) if begin < end else None
 
     @property
     def needs(self) -> Columns:
         """What `rows` needs of the walk."""
         of_head = (self.store_times, self.born_times, self.queue_ids, self.queue_offsets)
-        needs = Columns.NONE if all(wanted.is_all for wanted in of_head) else Columns.HEAD
+        is_of_head = self.queue_bounds or not all(wanted.is_all for wanted in of_head)
+        is_of_topics = self.queue_bounds or self.topics is not None or self.topic_pattern is not None
+        needs = Columns.HEAD if is_of_head else Columns.NONE
         if self.keys:
             needs |= KEY_NEEDS
-        return needs if self.topics is None and self.topic_pattern is None else needs | Columns.TOPIC
+        return needs | Columns.TOPIC if is_of_topics else needs
 
     def has_topic(self, name: str) -> bool:
         """Whether messages of a topic may be wanted."""
@@ -115,6 +124,7 @@ class Wanted(NamedTuple):
             ids = [number for number, name in enumerate(names[: len(names)]) if self.has_topic(name)]
             masks.append(np.isin(batch.topic_id, ids))
         masks += [may_have_keys(batch, keys) for keys in self.keys]
+        masks += [_in_bounds(batch, one) for one in self.queue_bounds]
         if not masks:
             return None
         mask = np.logical_and.reduce(masks)
@@ -139,6 +149,15 @@ def _has_keys(batch: MessageColumns, row: int, wanted: Sequence[frozenset[str]])
     except FrameDamage:
         return True  # whoever reads it next tells that it has changed
     return not any(keys.isdisjoint(there) for keys in wanted)
+
+
+def _in_bounds(batch: MessageColumns, one: QueueBounds) -> Flags:
+    """Which rows are of another queue, or within the bounds of this one."""
+    names = batch.topics.names
+    topics = [number for number, name in enumerate(names[: len(names)]) if name == one.topic]
+    is_there = np.isin(batch.topic_id, topics) & (batch.queue_id == one.queue_id)
+    flags: Flags = ~is_there | ((batch.queue_offset >= one.begin) & (batch.queue_offset < one.end))
+    return flags
 
 
 class Comparison(NamedTuple):
@@ -167,6 +186,15 @@ def wanted_by(comparisons: Iterable[Comparison], wanted: Wanted = _ALL) -> Wante
     for one in comparisons:
         wanted = _narrowed(wanted, one)
     return wanted
+
+
+def may_pass(labels: Mapping[str, str | None], comparisons: Iterable[Comparison]) -> bool:
+    """Whether rows in which columns hold these texts, all the same ones, can pass comparisons that all have to hold."""
+    for one in comparisons:
+        texts = _texts(one)
+        if texts is not None and one.column.lower() in labels and labels[one.column.lower()] not in texts:
+            return False
+    return True
 
 
 def _narrowed(wanted: Wanted, one: Comparison) -> Wanted:

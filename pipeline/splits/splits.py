@@ -6,12 +6,13 @@ serial walk: messages, blank frames and damaged spans (runs of messages may be c
 
 from __future__ import annotations
 
+import socket
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.errors import NotAStoreError, RefusedError
 from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
 from rmqctl.store.columns.compiled_walk import Request
 from rmqctl.store.columns.engine import engine
@@ -129,10 +130,23 @@ def log_parts(files: StoreFiles) -> Iterator[LogPart]:
 
 
 def open_split(split: Split) -> StoreFiles:
-    """The store of a split, opened for reading; close it. NotAStoreError where this machine does not see it."""
-    files = StoreFiles(Path(split.store), split.config)
+    """The store of a split, opened for reading; close it. NotAStoreError as `open_in_task`."""
+    files = open_in_task(split.store, split.config)
     take_split(files, split)
     return files
+
+
+def open_in_task(store: str, config: StoreConfig) -> StoreFiles:
+    """A store that somebody else has opened before, opened for reading; NotAStoreError that names this machine where it
+    does not see the store."""
+    try:
+        return StoreFiles(Path(store), config)
+    except NotAStoreError as error:
+        raise NotAStoreError(
+            f"{error.message} on the machine {socket.gethostname()}, which has a task that reads it",
+            file=error.file,
+            hint="every executor has to see the store under the same path as the driver: mount it there",
+        ) from error
 
 
 def take_split(files: StoreFiles, split: Split) -> None:

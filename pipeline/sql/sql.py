@@ -1,4 +1,4 @@
-"""SQL over one store: a statement is understood, held against what is allowed, and planned to read no more than needed.
+"""SQL over stores: a statement is understood, held against what is allowed, and planned to read no more than needed.
 
 Spark does not tell a Python source which columns a query needs, and making all of them of every message takes seven
 times as long as making two. So a statement is first planned over empty stand-ins of the views, which reads nothing and
@@ -10,190 +10,189 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from rmqctl.pipeline.source.options import parse_options
 from rmqctl.pipeline.source.spark_types import view_schema
-from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.pipeline.source.tables import CHEAPEST, TABLES
 from rmqctl.pipeline.splits.splits import WHOLE_FILES, SplitEdgeError
-from rmqctl.pipeline.sql.errors import QueryError, query_error
+from rmqctl.pipeline.sql.attached import session_view, with_session_views
+from rmqctl.pipeline.sql.errors import query_error
+from rmqctl.pipeline.sql.harmless import harmless_kind
+from rmqctl.pipeline.sql.plans import Leaf, leaves
+from rmqctl.pipeline.stores.attaching import MAIN, options_by_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-_PLANS = "org.apache.spark.sql.catalyst.plans.logical."
-_CHANGES = (_PLANS + "Command", _PLANS + "ParsedStatement")
-# these change something too, or run a statement that nobody has looked at, without being either
-_FURTHER_CHANGES = ("InsertIntoDir", "UnresolvedExecuteImmediate", "Call")
-_HARMLESS = frozenset(
-    "ExplainCommand ShowTables ShowViews ShowColumns ShowFunctions DescribeRelation DescribeColumn DescribeFunction "
-    "DescribeQueryCommand SetCommand ResetCommand CreateViewCommand DropView CreateVariable SetVariable "
-    "DropVariable".split()
-)
+_Made = TypeVar("_Made")
+
 _EXPLAIN = re.compile(r"\s*explain\s+(?:(?:extended|codegen|cost|formatted)\s+)?(?=\S)", re.IGNORECASE)
+# in the metadata of columns: which view they are of
+_VIEW = "rmqctl.view"
 
-# the column of each view that costs least, for queries that only count
-_CHEAPEST = {"messages": "physical_offset"}
+
+class _View(NamedTuple):
+    """A view of a store: which one, and what the data source is to be told of the store."""
+
+    table: str
+    options: dict[str, str]
+    columns: tuple[str, ...]
 
 
 class StoreSql:
-    """The views of a store in a session. Views of the same names that the session has are replaced."""
+    """The views of stores in a session. Views of the same names that the session has are replaced."""
 
-    def __init__(self, session: SparkSession, path: str, options: Mapping[str, str] | None = None) -> None:
-        """`options`: of the data source, `config` and `split_size` for example."""
+    def __init__(
+        self,
+        session: SparkSession,
+        path: str | Sequence[str],
+        options: Mapping[str, str] | None = None,
+        attached: Mapping[str, str] | None = None,
+    ) -> None:
+        """`path`: a store, several, or a pattern; `options`: of the data source, `config` and
+        `split_size` for example. `attached`: further stores by name; `messages` of one named b is `b.messages`."""
         # a logger of pyspark that prints every error of a query once more, as JSON
         logging.getLogger("SQLQueryContextLogger").disabled = True
         self._session = session
-        self._path = path
-        self._options = dict(options or {})
-        self._stand_ins = {view: _stand_in(session, view) for view in TABLES}
-        self._names = {tuple(TABLES[view].columns): view for view in TABLES}
-        self._show_stand_ins(TABLES)
+        self._views: dict[str, _View] = {}
+        for schema, given in options_by_schema(path, options or {}, attached or {}).items():
+            for table in TABLES:
+                columns = parse_options({**given, "view": table}).all_columns
+                self._views[session_view(schema, table)] = _View(table, given, columns)
+        self._schemas = {MAIN, *(attached or {})}
+        self._stand_ins = {name: _stand_in(session, name, view) for name, view in self._views.items()}
+        self._show_stand_ins(self._views)
 
     def query(self, statement: str) -> DataFrame:
         """The answer to a statement, not computed yet. QueryError, with one sentence, for one that cannot be answered;
-        other errors of the family. Only statements that change nothing are allowed."""
+        other errors of the family. Only statements that change nothing are allowed.
+
+        What is asked of the DataFrame further on reads all that the statement does: `answer` leaves out more.
+        """
+        return self._said(lambda: self._query(statement, is_alone=False))
+
+    def _said(self, work: Callable[[], _Made]) -> _Made:
         try:
-            return self._query(statement)
+            return work()
         except Exception as error:
             said = query_error(error)
             if said is None or said is error:
                 raise
             raise said from error
 
-    def _query(self, statement: str) -> DataFrame:
-        kind = self._kind_of(statement)
+    def _query(self, statement: str, *, is_alone: bool) -> DataFrame:
+        """`is_alone`: whether nothing else will be asked of the DataFrame."""
+        parse = self._session._jsparkSession.sessionState().sqlParser().parsePlan
+        statement = with_session_views(statement, parse(statement), self._schemas)
+        kind = harmless_kind(self._session, parse(statement))
         explained = _EXPLAIN.match(statement) if kind == "ExplainCommand" else None
-        if kind is not None and explained is None:
+        asked = statement[explained.end() :] if explained is not None else statement
+        if explained is not None:
+            # to know what it needs, what is explained is given to Spark, too
+            kind = harmless_kind(self._session, parse(asked))
+        if kind is not None:
             return self._session.sql(statement)
-        needs = self._needs(statement[explained.end() :] if explained is not None else statement)
+        plan = self._optimized(asked)
+        needs = _needs(plan)
+        # Spark plans all places of one relation by the filters of the last: only one that stands alone is given any
+        alone = {name for name, places in _places(plan).items() if places == 1 and is_alone}
+        frame = self._planned(statement, needs, alone)
+        places = _places(frame._jdf.queryExecution().optimizedPlan())
+        if any(places[name] > 1 for name in alone):
+            frame = self._planned(statement, needs, set())
+        return frame
+
+    def _planned(self, statement: str, needs: Mapping[str, set[str]], pushing: Set[str]) -> DataFrame:
+        """The answer to a statement over the stores themselves. `pushing`: views that are told the filters on them."""
         try:
-            for view, names in needs.items():
-                self._real(view, names).createOrReplaceTempView(view)
+            for name, columns in needs.items():
+                self._real(name, columns, pushing=name in pushing).createOrReplaceTempView(f"`{name}`")
             return self._session.sql(statement)
         finally:
             self._show_stand_ins(needs)
 
-    def _kind_of(self, statement: str) -> str | None:
-        """The command that a statement is, None for a query. QueryError if it may not be run."""
-        plan = self._session._jsparkSession.sessionState().sqlParser().parsePlan(statement)
-        root = str(plan.getClass().getSimpleName())
-        if root in _HARMLESS:
-            return root
-        for node in _nodes(plan):
-            if self._changes(node):
-                raise QueryError(
-                    "only queries are answered here: this statement would change something",
-                    hint="SELECT, EXPLAIN, DESCRIBE, SHOW, SET and CREATE TEMPORARY VIEW are understood",
-                )
-        return None
+    def _optimized(self, query: str) -> Any:
+        """The plan of a query over the stand-ins."""
+        return self._session.sql(query)._jdf.queryExecution().optimizedPlan()
 
-    def _changes(self, node: Any) -> bool:
-        from py4j.java_gateway import is_instance_of
-
-        gateway = self._session.sparkContext._gateway
-        return str(node.getClass().getSimpleName()) in _FURTHER_CHANGES or any(
-            is_instance_of(gateway, node, kind) for kind in _CHANGES
-        )
-
-    def _needs(self, query: str) -> dict[str, set[str]]:
-        """The views that a query reads, and the columns of each that its result depends on."""
-        plan = self._session.sql(query)._jdf.queryExecution().optimizedPlan()
-        needs: dict[str, set[str]] = {}
-        for leaf in _leaves(plan, None):
-            view = self._names.get(tuple(str(attribute.name()) for attribute in leaf.columns))
-            if view is not None:
-                needed = needs.setdefault(view, set())
-                needed |= {str(attribute.name()) for attribute in leaf.columns if leaf.is_needed(attribute)}
-        return needs
-
-    def _real(self, view: str, needed: set[str]) -> DataFrame:
+    def _real(self, name: str, needed: set[str], *, pushing: bool) -> DataFrame:
         """The view over the store, with nulls in the columns that are not needed."""
         from pyspark.sql import functions as spark
 
-        schema = view_schema(view)
-        names = [name for name in schema.names if name in needed] or [_CHEAPEST.get(view, schema.names[0])]
-        reader = self._session.read.format("rocketmq").schema(view_schema(view, names))
-        frame = reader.options(**self._options, view=view).load(self._path)
+        view = self._views[name]
+        names = [column for column in view.columns if column in needed] or [CHEAPEST[view.table]]
+        reader = self._session.read.format("rocketmq").schema(_marked(name, view.table, names))
+        frame = reader.options(**view.options, view=view.table, push_filters=str(pushing)).load()
         return frame.select(
             [
                 frame[field.name] if field.name in names else spark.lit(None).cast(field.dataType).alias(field.name)
-                for field in schema.fields
+                for field in view_schema(view.table, view.columns).fields
             ]
         )
 
-    def _show_stand_ins(self, views: Iterable[str]) -> None:
-        for view in views:
-            self._stand_ins[view].createOrReplaceTempView(view)
+    def _show_stand_ins(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._stand_ins[name].createOrReplaceTempView(f"`{name}`")
 
     def answer(self, statement: str) -> pa.Table:
         """The rows of the answer to a statement, in its order; errors as in `query`."""
+
+        def computed() -> pa.Table:
+            return self.collected(self._said(lambda: self._query(statement, is_alone=True)))
+
         try:
-            return self.collected(self.query(statement))
+            return computed()
         except SplitEdgeError:
             # a message too large to look behind: whole files need no look
-            self._options["split_size"] = str(WHOLE_FILES)
-            return self.collected(self.query(statement))
+            for view in self._views.values():
+                view.options["split_size"] = str(WHOLE_FILES)
+            return computed()
 
     def collected(self, frame: DataFrame) -> pa.Table:
         """The rows of an answer, in its order; errors as in `query`."""
-        try:
-            return frame.toArrow()
-        except Exception as error:
-            said = query_error(error)
-            if said is None or said is error:
-                raise
-            raise said from error
+        return self._said(frame.toArrow)
 
 
-def _stand_in(session: SparkSession, view: str) -> DataFrame:
+def _needs(plan: Any) -> dict[str, set[str]]:
+    """The views that an optimized plan reads, and the columns of each that its result depends on."""
+    needs: dict[str, set[str]] = {}
+    for leaf in leaves(plan):
+        name = _view_of(leaf)
+        if name is not None:
+            needed = needs.setdefault(name, set())
+            needed |= {str(attribute.name()) for attribute in leaf.columns if leaf.is_needed(attribute)}
+    return needs
+
+
+def _places(plan: Any) -> Counter[str]:
+    """In how many places an optimized plan reads each view."""
+    return Counter(name for name in map(_view_of, leaves(plan)) if name is not None)
+
+
+def _view_of(leaf: Leaf) -> str | None:
+    """The name of the view that a relation is, or stands in for; None where it is none of them."""
+    metadata = leaf.columns[0].metadata() if leaf.columns else None
+    return str(metadata.getString(_VIEW)) if metadata is not None and metadata.contains(_VIEW) else None
+
+
+def _marked(name: str, table: str, columns: Sequence[str]) -> StructType:
+    """Columns of a view that say in a plan whose they are."""
+    schema = view_schema(table, columns)
+    for field in schema.fields:
+        field.metadata = {**(field.metadata or {}), _VIEW: name}
+    return schema
+
+
+def _stand_in(session: SparkSession, name: str, view: _View) -> DataFrame:
     """The view without rows. Of an RDD: the optimizer would compute with a relation that it knows to be empty."""
     from pyspark.sql import DataFrame
 
     context: Any = session.sparkContext
     kind: Any = context._jvm.org.apache.spark.sql.types.DataType
-    frame = session._jsparkSession.createDataFrame(context._jsc.emptyRDD(), kind.fromJson(view_schema(view).json()))
-    return DataFrame(frame, session)
-
-
-class _Leaf(NamedTuple):
-    """A relation of a plan, and the attributes that what stands above it looks at; None: at all."""
-
-    columns: list[Any]
-    references: list[Any] | None
-
-    def is_needed(self, attribute: Any) -> bool:
-        return self.references is None or any(reference.contains(attribute) for reference in self.references)
-
-
-def _leaves(plan: Any, above: list[Any] | None) -> Iterator[_Leaf]:
-    """The relations of an optimized plan, those of subqueries too. `above`: attributes that a projection, and filters
-    below it, look at; None where everything of this plan may be looked at."""
-    for subquery in _each(plan.subqueries()):
-        yield from _leaves(subquery, None)
-    kind = str(plan.nodeName())
-    children = list(_each(plan.children()))
-    if not children:
-        yield _Leaf(list(_each(plan.output())), above)
-    for child in children:
-        if kind in ("Project", "Aggregate"):
-            yield from _leaves(child, [plan.references()])
-        elif kind == "Filter" and above is not None:
-            yield from _leaves(child, [*above, plan.references()])
-        else:
-            yield from _leaves(child, None)
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    """A plan and all plans in it."""
-    yield plan
-    for child in (*_each(plan.children()), *_each(plan.innerChildren())):
-        # some keep what is no plan in here
-        if hasattr(child, "children"):
-            yield from _nodes(child)
-
-
-def _each(sequence: Any) -> Iterator[Any]:
-    """The elements of a sequence of Scala's."""
-    return (sequence.apply(number) for number in range(sequence.size()))
+    schema = kind.fromJson(_marked(name, view.table, view.columns).json())
+    return DataFrame(session._jsparkSession.createDataFrame(context._jsc.emptyRDD(), schema), session)

@@ -17,11 +17,12 @@ Ask = Callable[[str], "pa.Table"]
 
 
 @contextlib.contextmanager
-def asking_here(path: str, options: Mapping[str, str]) -> Iterator[Ask]:
-    """Asks the store at `path` in this process. `options` of the data source; errors as `embedded_sql`."""
+def asking_here(path: str, options: Mapping[str, str], attached: Mapping[str, str]) -> Iterator[Ask]:
+    """Asks the store at `path`, or several by a pattern, in this process. `options` of the data source; `attached`:
+    further stores by name; errors as `embedded_sql`."""
     from rmqctl.pipeline.embedded.embedded_sql import embedded_sql
 
-    with embedded_sql(path, options) as views:
+    with embedded_sql(path, options, attached=attached) as views:
 
         def ask(statement: str) -> pa.Table:
             with progress("querying", None, "bytes") as bar:
@@ -30,13 +31,13 @@ def asking_here(path: str, options: Mapping[str, str]) -> Iterator[Ask]:
         yield ask
 
 
-def asking_spark(session: SparkSession, path: str, options: Mapping[str, str]) -> Ask:
-    """Asks it in a session of Spark."""
+def asking_spark(session: SparkSession, path: str, options: Mapping[str, str], attached: Mapping[str, str]) -> Ask:
+    """Asks them in a session of Spark."""
     from rmqctl.pipeline.engine.spark_job import run_job, uninterrupted
     from rmqctl.pipeline.sql.sql import StoreSql
 
     with uninterrupted():
-        views = StoreSql(session, path, options)
+        views = StoreSql(session, path, options, attached)
 
     def ask(statement: str) -> pa.Table:
         with progress("querying", None, "tasks") as bar:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.wording import counted
 from rmqctl.output.output import Output, talk
-from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.pipeline.source.tables import TABLES, Table
 from rmqctl.reports.outcome import Terminated
 from rmqctl.sql.answers import print_answer
 from rmqctl.sql.statements import cut_statements
@@ -32,12 +32,14 @@ _WORDS = (
 )
 
 
-def prompt(run: Callable[[str], pa.Table], output: Output, *, of_spark: bool) -> None:
-    """Ask for statements and answer them until there are no more; an error is told and does not end it. `of_spark`:
-    whether Spark answers, whose texts have other quotes."""
-    talk(f"Views: {', '.join(TABLES)}. End a query with ';'. \\d lists columns, \\? helps, \\q quits.")
-    with _line_editing():
-        for statement in _statements(output, of_spark):
+def prompt(run: Callable[[str], pa.Table], output: Output, attached: Iterable[str] = (), *, of_spark: bool) -> None:
+    """Ask for statements and answer them until there are no more; an error is told and does not end it. `attached`:
+    names of further stores; `of_spark`: whether Spark answers, whose texts have other quotes."""
+    views = {**TABLES, **{f"{name}.{view}": table for name in attached for view, table in TABLES.items()}}
+    further = "".join(f", {name}.{next(iter(TABLES))}, …" for name in attached)
+    talk(f"Views: {', '.join(TABLES)}{further}. End a query with ';'. \\d lists columns, \\? helps, \\q quits.")
+    with _line_editing(views):
+        for statement in _statements(output, views, of_spark):
             began = time.monotonic()
             try:
                 table = run(statement)
@@ -56,7 +58,7 @@ def prompt(run: Callable[[str], pa.Table], output: Output, *, of_spark: bool) ->
                 output.talk(f"({counted(table.num_rows, 'row')}, {time.monotonic() - began:.1f} s)")
 
 
-def _statements(output: Output, of_spark: bool) -> Iterator[str]:
+def _statements(output: Output, views: Mapping[str, Table], of_spark: bool) -> Iterator[str]:
     """What is typed, statement by statement; commands that begin with a backslash are answered here."""
     text = ""
     while True:
@@ -75,26 +77,26 @@ def _statements(output: Output, of_spark: bool) -> Iterator[str]:
         if not text.strip() and word.lower() in ("\\q", "quit", "exit"):
             return
         if not text.strip() and word.startswith("\\"):
-            _command(word, output)
+            _command(word, output, views)
             continue
         found = cut_statements(f"{text}{line}\n", of_spark=of_spark)
         text = found.rest
         yield from found.statements
 
 
-def _command(word: str, output: Output) -> None:
+def _command(word: str, output: Output, views: Mapping[str, Table]) -> None:
     name, _, about = word.partition(" ")
     view = about.strip().lower()
     if name == "\\d" and not view:
-        output.rows(("view", "rows"), [{"view": known, "rows": table.about} for known, table in TABLES.items()])
-    elif name == "\\d" and view in TABLES:
-        columns = TABLES[view].columns
+        output.rows(("view", "rows"), [{"view": known, "rows": table.about} for known, table in views.items()])
+    elif name == "\\d" and view in views:
+        columns = views[view].columns
         output.rows(
             ("column", "type", "about"),
             [{"column": column, "type": kind, "about": text} for column, (kind, text) in columns.items()],
         )
     elif name == "\\d":
-        output.talk(f"error: there is no view {about.strip()}; the views are {', '.join(TABLES)}")
+        output.talk(f"error: there is no view {about.strip()}; the views are {', '.join(views)}")
     elif name == "\\?":
         for line in _HELP.split("\n"):
             output.talk(line)
@@ -109,7 +111,7 @@ def history_file() -> Path:
 
 
 @contextlib.contextmanager
-def _line_editing() -> Iterator[None]:
+def _line_editing(views: Iterable[str]) -> Iterator[None]:
     """Editing of lines with a history and completion, where Python has readline."""
     try:
         import readline
@@ -120,7 +122,7 @@ def _line_editing() -> Iterator[None]:
     with contextlib.suppress(OSError):
         readline.read_history_file(path)
     readline.set_history_length(_HISTORY)
-    readline.set_completer(_completer())
+    readline.set_completer(_completer(views))
     readline.set_completer_delims(" \t\n,()=<>;.")
     readline.parse_and_bind("tab: complete")
     try:
@@ -132,8 +134,8 @@ def _line_editing() -> Iterator[None]:
             readline.write_history_file(path)
 
 
-def _completer() -> Callable[[str, int], str | None]:
-    words: set[str] = {*TABLES, *_WORDS}
+def _completer(views: Iterable[str]) -> Callable[[str, int], str | None]:
+    words: set[str] = {*views, *_WORDS}
     for table in TABLES.values():
         words |= set(table.columns)
 

@@ -16,7 +16,7 @@ from rmqctl.formats.errors import CorruptError, EngineError, RmqctlError, Unsupp
 from rmqctl.pipeline.engine.spark_job import run_job
 from rmqctl.pipeline.splits.splits import SplitEdgeError
 from rmqctl.pipeline.sql.errors import QueryError, query_error
-from rmqctl.pipeline.sql.sql import StoreSql
+from rmqctl.pipeline.sql.sql import StoreSql, _needs
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 
@@ -106,7 +106,33 @@ def test_reading_only_what_is_needed_changes_no_answer(spark: SparkSession, clea
     ],
 )  # fmt: skip
 def test_the_columns_that_a_query_needs(clean: StoreSql, query: str, needs: dict[str, set[str]]) -> None:
-    assert clean._needs(query) == needs
+    assert _needs(clean._optimized(query)) == needs
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        """select (select count(*) from messages where topic = 'a'), (select count(*) from messages where queue_id = 1),
+        (select count(*) from messages where physical_offset < 100000), (select count(*) from messages)""",
+        "select count(*) from messages a join messages b using (queue_id) where a.topic = 'a' and b.topic = 'TBW102'",
+        """with m as (select * from messages) select count(*) from m where physical_offset < 20000
+        union all select count(*) from m order by 1""",
+        "select count(*) from few, messages where messages.topic = 'a' and few.queue_id = messages.queue_id",
+    ],
+)
+def test_conditions_of_one_place_do_not_reach_another(spark: SparkSession, clean: StoreSql, query: str) -> None:
+    """Spark plans all places of one relation by the conditions of the one that it comes to last."""
+    clean.query("create or replace temporary view few as select * from messages where physical_offset < 50000")
+    found = clean.answer(query).to_pylist()
+    before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        wanted = clean.answer(query).to_pylist()
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", str(before))
+        clean.query("drop view few")
+    assert found == wanted
+    assert all(any(row.values()) for row in found)
 
 
 def test_a_query_of_two_columns_plans_two(clean: StoreSql) -> None:
@@ -185,6 +211,53 @@ def test_only_queries_are_answered(clean: StoreSql, tmp_path: Path, statement: s
     assert list(tmp_path.iterdir()) == []
 
 
+CALL = "('java.lang.System', 'setProperty', 'rmqctl.test', 'called')"
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (f"select java_method{CALL}", "java_method would run methods of Java"),
+        (f"select (select `reflect`{CALL})", "reflect would run methods of Java"),
+        (f"select topic from messages where try_reflect{CALL} is null", "try_reflect would run methods of Java"),
+        (f"select identifier('java_' || 'method'){CALL}", "java_method would run methods of Java"),
+        (f"select system.builtin.java_method{CALL}", "java_method would run methods of Java"),
+        (f"explain select reflect{CALL}", "reflect would run methods of Java"),
+        (f"create temporary view called as select reflect{CALL}", "reflect would run methods of Java"),
+        (f"declare variable called string default reflect{CALL}", "reflect would run methods of Java"),
+        ("select transform(topic) using 'touch {folder}/out' from messages", "would run a program"),
+        ("explain insert overwrite directory '{folder}/out' using csv select 1", "would change something"),
+        ("explain create table t using csv location '{folder}/out' as select 1", "would change something"),
+    ],
+)
+def test_a_query_runs_no_code(spark: SparkSession, clean: StoreSql, tmp_path: Path, statement: str, said: str) -> None:
+    with pytest.raises(QueryError, match=said):
+        clean.answer(statement.format(folder=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    jvm: Any = spark.sparkContext._jvm
+    assert jvm.java.lang.System.getProperty("rmqctl.test") is None
+
+
+def test_views_of_an_attached_store(spark: SparkSession) -> None:
+    sql = StoreSql(spark, str(store_path("clean")), attached={"b": str(store_path("features"))})
+    count = len(truth("features").messages)
+    for query in (
+        "select count(*) from b.messages", "select count(messages.topic) from B.`Messages` where messages.size > 0",
+        "with x as (table b.messages) select count(*) from x", "from b.messages |> aggregate count(*)",
+        "select count(*) from main.messages m semi join b . messages n on m.topic = n.topic having count(*) > 0 union "
+        "select count(*) from b.messages minus select count(*) from messages m semi join b.messages n using (topic)",
+        "select 'b.messages is no name here' x, count(*) from b.messages group by 1",
+        f"select (select count(*) from b.messages tablesample ({count} rows))",
+    ):  # fmt: skip
+        assert [row[-1] for row in _answer(sql, query)] == [count], query
+    assert _answer(sql, "describe b.topics")[0][:2] == ("topic", "string")
+    assert "BatchScan rocketmq[topic" in _answer(sql, "explain select topic from b.messages")[0][0]
+    with pytest.raises(QueryError, match=r"`c`\.`messages` cannot be found"):
+        sql.query("select * from c.messages")
+    with pytest.raises(QueryError, match="would change something"):
+        sql.query("insert into b.messages select * from messages")
+
+
 def test_looking_changes_nothing(spark: SparkSession, golden_store: GoldenStore) -> None:
     store = golden_store("crash")
     before = tree_state(store)
@@ -211,7 +284,7 @@ def test_a_split_that_cannot_know_its_edge_makes_it_whole_files(
     collected = sql.collected
 
     def edgy(frame: DataFrame) -> pa.Table:
-        if sql._options.get("split_size") != "0":
+        if sql._views["messages"].options.get("split_size") != "0":
             error = query_error(PySparkRuntimeError(_told_by_a_worker(SplitEdgeError("at offset 7: a record hides"))))
             assert isinstance(error, SplitEdgeError)
             raise error

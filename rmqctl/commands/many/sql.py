@@ -30,14 +30,26 @@ Examples:
   rmqctl sql -s /data/store -o big.parquet "select msg_id, topic, size from messages where size > 1000000"
   rmqctl sql -s /data/store "select g.consumer_group, sum(g.lag) lag from consumer_offsets g group by all"
   rmqctl sql -s /data/store
+  rmqctl sql -s '/data/broker-*/store' "select store, count(*) n from messages group by store"
+  rmqctl sql -s /data/a --attach b=/data/b "select * from messages anti join b.messages using (unique_key)"
   rmqctl sql -s /data/store --master spark://m:7077 "select count(*) from messages"
 
 Views: messages, consumequeue, index_entries, consumer_offsets, topics, findings. Without a query there is a prompt;
 `\\d` lists views and columns there. Queries never fail for damage: it is passed, and findings tells of it. Times are
-UTC. SQL is DuckDB's, and Spark's with --master; statements that would change anything are refused."""
+UTC. SQL is DuckDB's, and Spark's with --master; statements that would change anything are refused.
+
+-s may be a pattern in quotes: its stores are read as one, with the columns store and broker_name. The views of a store
+that is attached are NAME.messages and so on. -c is about the store of -s."""
 )
 @click.argument("query", metavar="[QUERY]", required=False)
 @store_options
+@click.option(
+    "--attach",
+    "attach",
+    multiple=True,
+    metavar="NAME=DIR",
+    help="Another store, whose views are NAME.messages and so on; may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON Lines.")
 @click.option("--format", "chosen_format", type=click.Choice(_FORMATS), help="How to print or write; table.")
 @click.option("-o", "--output", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write into FILE.")
@@ -60,6 +72,7 @@ UTC. SQL is DuckDB's, and Spark's with --master; statements that would change an
 def sql(
     query: str | None,
     store: StoreLocation,
+    attach: tuple[str, ...],
     as_json: bool,
     chosen_format: str | None,
     target: Path | None,
@@ -70,16 +83,15 @@ def sql(
     key_index: str | None,
     spark: SparkChoice,
 ) -> int:
-    """Answer a query in SQL about a store, or many at a prompt.
+    """Answer a query in SQL about a store or several, or many at a prompt.
 
     QUERY is one statement, or several with semicolons between them; `-` or a pipe: from standard input.
     """
     from rmqctl.confirm import require_agreed_file
-    from rmqctl.opening import broker_config, open_store
     from rmqctl.output.output import Output
+    from rmqctl.pipeline.stores.attaching import attached_stores
     from rmqctl.sql.prompt import prompt
     from rmqctl.sql.statements import cut_statements
-    from rmqctl.store.outputs.outputs import require_new_file
 
     # for a file --json is about the summary, as everywhere
     chosen = "json" if as_json and target is None else chosen_format
@@ -94,16 +106,16 @@ def sql(
             raise click.UsageError("there is no query")
         if target is not None and len(statements) > 1:
             raise click.UsageError("one FILE takes one query")
-    options = _source_options(store, split_size=split_size, clock_tolerance=clock_tolerance, key_index=key_index)
     # everything that can be said without an engine is said before it starts
-    broker_config(store)
-    with open_store(store) as opened:
-        if target is not None:
-            require_new_file(target, overwrite, opened.files.layout)
-            require_agreed_file(target, overwrite, yes)
-    with _asking(spark, str(store.path.absolute()), options) as ask:
+    attached = attached_stores(attach)
+    options = _source_options(store, split_size=split_size, clock_tolerance=clock_tolerance, key_index=key_index)
+    for one in _stores(store, options, attached):
+        _require_readable(one, target, overwrite)
+    if target is not None:
+        require_agreed_file(target, overwrite, yes)
+    with _asking(spark, str(store.path), options, attached) as ask:
         if statements is None:
-            prompt(ask, output, of_spark=spark.is_spark)
+            prompt(ask, output, attached, of_spark=spark.is_spark)
         elif target is not None:
             _write(ask, statements[0], target, chosen, overwrite, output)
         else:
@@ -113,15 +125,35 @@ def sql(
 
 
 @contextlib.contextmanager
-def _asking(spark: SparkChoice, path: str, options: dict[str, str]) -> Iterator[Ask]:
+def _asking(spark: SparkChoice, path: str, options: dict[str, str], attached: dict[str, str]) -> Iterator[Ask]:
     from rmqctl.sql.asking import asking_here, asking_spark
 
     if not spark.is_spark:
-        with asking_here(path, options) as ask:
+        with asking_here(path, options, attached) as ask:
             yield ask
         return
     with told_spark_session(spark) as session:
-        yield asking_spark(session, path, options)
+        yield asking_spark(session, path, options, attached)
+
+
+def _stores(store: StoreLocation, options: dict[str, str], attached: dict[str, str]) -> Iterator[StoreLocation]:
+    """Every store that is read, with the broker.conf that goes with it."""
+    from rmqctl.pipeline.source.options import parse_options
+    from rmqctl.pipeline.stores.attaching import options_by_schema
+
+    for given in options_by_schema(str(store.path), options, attached).values():
+        for one in parse_options(given).stores():
+            yield StoreLocation(Path(one.path), None if one.config is None else Path(one.config))
+
+
+def _require_readable(store: StoreLocation, target: Path | None, overwrite: bool) -> None:
+    """What opening the store raises; UsageError where FILE would lie in it, or is there already."""
+    from rmqctl.opening import open_store
+    from rmqctl.store.outputs.outputs import require_new_file
+
+    with open_store(store) as opened:
+        if target is not None:
+            require_new_file(target, overwrite, opened.files.layout)
 
 
 def _is_a_terminal(stream: TextIO | None) -> bool:

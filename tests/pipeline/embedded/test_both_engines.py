@@ -37,9 +37,9 @@ class Both:
 
 @pytest.fixture(scope="module")
 def clean(spark: SparkSession) -> Iterator[Both]:
-    path = str(store_path("clean"))
-    with embedded_sql(path) as here:
-        yield Both(here, StoreSql(spark, path))
+    path, attached = str(store_path("clean")), {"b": str(store_path("features"))}
+    with embedded_sql(path, attached=attached) as here:
+        yield Both(here, StoreSql(spark, path, attached=attached))
 
 
 def _plain(array: pa.ChunkedArray) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from pyspark.sql import datasource as spark
@@ -54,6 +55,35 @@ def test_some_topics() -> None:
 def test_from_a_time_on() -> None:
     time = STORED[1200][2]
     assert list(_offsets(_reader(startingTimestamp=str(time)))) == [offset for offset, _, at in STORED if at >= time]
+
+
+def test_up_to_a_time() -> None:
+    begin, time = STORED[700][2], STORED[1200][2]
+    found = list(_offsets(_reader(startingTimestamp=str(begin), endingTimestamp=str(time))))
+    assert found == [offset for offset, _, at in STORED if begin <= at < time]
+
+
+def test_from_here_to_there_queue_by_queue() -> None:
+    """As the source `kafka` has it: queues that are not named are read from end to end."""
+    rows = [row for row in truth("clean").messages if row["topic"] in ("OrderTopic", "TopicTest")]
+    starting = {"OrderTopic": {"0": 5, "1": -1, "2": -2}}
+    ending = {"OrderTopic": {"0": 9}, "TopicTest": {"3": 4}}
+    wanted = [
+        row["phyOffset"]
+        for row in rows
+        if {
+            ("OrderTopic", 0): 5 <= row["queueOffset"] < 9,
+            ("OrderTopic", 1): False,
+            ("TopicTest", 3): row["queueOffset"] < 4,
+        }.get((row["topic"], row["queueId"]), True)
+    ]
+    assert 0 < len(wanted) < len(rows) - 20
+    given = {"startingOffsets": json.dumps(starting), "endingOffsets": json.dumps(ending)}
+    assert list(_offsets(_reader(**given))) == wanted
+    # which are walked, and which are read through the queues, says the same
+    assert list(_offsets(_reader(split_size="0", **given))) == wanted
+    only = [row["phyOffset"] for row in rows if row["topic"] == "TopicTest" and row["phyOffset"] in wanted]
+    assert list(_offsets(_reader(subscribe="TopicTest", **given))) == only
 
 
 def test_about_so_many_tasks() -> None:

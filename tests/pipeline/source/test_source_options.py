@@ -34,15 +34,20 @@ def test_every_option_is_understood_in_any_case() -> None:
         "endingOffset": "5000",
         "subscribe": "a, b,",
         "minPartitions": "7",
+        "storeColumns": "true",
+        "pushFilters": "True",
+        "maxOffsetsPerTrigger": "1000",
         "keys": " a b",
         "keyIndex": "Trusted",
     }
     wanted = SourceOptions(
         "/s", "/broker.conf", "messages", ("topic", "queue_id"), 64 << 20, 90_000, 1000, 1 << 30, False, "fork", 5000,
-        frozenset("ab"), None, 7, None, frozenset("ab"), "trusted",
+        frozenset("ab"), None, 7, None, True, (), ("/broker.conf",), None, True, None, 1000, (),
+        frozenset("ab"), "trusted",
     )  # fmt: skip
     assert parse_options(given) == wanted
-    names = {name.lower().replace("_", "") for name in given} | {"subscribepattern", "startingtimestamp"}
+    others = {"subscribepattern", "startingtimestamp", "endingtimestamp"}
+    names = {name.lower().replace("_", "").replace("offsetspertrigger", "messages") for name in given} | others
     assert names == {name.replace("_", "") for name in OPTIONS}
 
 
@@ -58,9 +63,11 @@ def test_the_names_of_the_source_kafka_are_understood() -> None:
     assert (options.starting_offset, options.ending_offset, options.fail_on_data_loss) == ("latest", 900, False)
     assert (options.min_partitions, options.topic_pattern, options.topics) == (3, "Order.*", None)
     assert parse_options({"path": "/s", "startingTimestamp": "1795217376500"}).starting_timestamp == 1_795_217_376_500
+    assert parse_options({"path": "/s", "endingTimestamp": "7"}).ending_timestamp == 7
+    assert parse_options({"path": "/s", "maxOffsetsPerTrigger": "1000"}).max_messages == 1000
     with pytest.raises(UsageError) as raised:
-        parse_options({"path": "/s", "maxOffsetsPerTrigger": "1000"})
-    assert "max_bytes" in str(raised.value.hint)
+        parse_options({"path": "/s", "assign": '{"a": [0]}'})
+    assert "subscribe" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +108,49 @@ def test_values(option: str, text: str, value: object) -> None:
         ({"path": "/s", "subscribePattern": "("}, "no regular expression"),
         ({"path": "/s", "subscribe": "a", "subscribePattern": "b"}, "both"),
         ({"path": "/s", "startingOffsets": "7", "startingTimestamp": "8"}, "both"),
+        ({"path": "/s", "endingOffsets": "7", "endingTimestamp": "8"}, "both"),
         ({"path": "/s", "min_partitions": "0"}, "1 or more"),
+        ({"path": "/s", "store": "/t"}, "option path is given twice"),
+        ({"path": "/s", "paths": '["/s", "/t"]'}, "option path is given twice"),
+        ({"path": "/s", "startingOffset": "7", "startingOffsets": "8"}, "option starting_offset is given twice"),
+        ({"path": "/s", "view": "topics", "columns": "stores"}, "topics has no column 'stores'"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         parse_options(given)
+
+
+def test_offsets_queue_by_queue() -> None:
+    given = {
+        "startingOffsets": '{"Pay": {"0": 23, "1": -1}, "Log": {"7": -2}}',
+        "endingOffsets": '{"Pay": {"0": 30, "3": -1}}',
+    }
+    options = parse_options({"path": "/s", **given})
+    most = (1 << 63) - 1
+    assert options.queue_bounds == (
+        ("Log", 7, 0, most), ("Pay", 0, 23, 30), ("Pay", 1, most, most), ("Pay", 3, 0, most),
+    )  # fmt: skip
+    assert options.topics == frozenset(("Pay", "Log"))
+    assert (options.starting_offset, options.ending_offset) == ("earliest", None)
+    assert parse_options({"path": "/s", "subscribe": "Pay", **given}).topics == frozenset(("Pay",))
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("startingOffsets", '{"a": {"0": 1}', "starting_offset is no JSON"),
+        ("startingOffsets", "{}", "names no queue"),
+        ("startingOffsets", '{"a": 7}', "says 7 of 'a'"),
+        ("startingOffsets", '{"a": {"x": 7}}', "says 7 of queue 'x' of a"),
+        ("startingOffsets", '{"a": {"0": -3}}', "says -3 of queue '0' of a"),
+        ("startingOffsets", '{"a": {"0": true}}', "says True of queue '0' of a"),
+        ("endingOffsets", '{"a": {"0": -2}}', "the earliest: nothing lies before it"),
+    ],
+)
+def test_what_is_no_offset_of_a_queue(option: str, text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_options({"path": "/s", option: text})
 
 
 def test_every_view_and_column_says_what_it_is() -> None:

@@ -111,13 +111,13 @@ CONDITIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_filters_find_what_they_say_pushed_down_or_not(spark: SparkSession, pushdown: bool, condition: str) -> None:
-    frame = _load(spark, "clean", split_size="65536", clock_tolerance="0s").where(condition)
+    frame = _load(spark, "clean", split_size="65536", clock_tolerance="0s", push_filters="true").where(condition)
     wanted = [row["phyOffset"] for row in truth("clean").messages if CONDITIONS[condition](row)]
     assert [row.physical_offset for row in frame.select("physical_offset").collect()] == wanted
 
 
 def test_filters_leave_out_splits(spark: SparkSession) -> None:
-    frame = _load(spark, "clean", split_size="65536", clock_tolerance="0s")
+    frame = _load(spark, "clean", split_size="65536", clock_tolerance="0s", push_filters="true")
     assert spark.conf.get(PUSHDOWN) == "true"
     tasks = frame.rdd.getNumPartitions()
     assert tasks > 30
@@ -128,7 +128,8 @@ def test_filters_leave_out_splits(spark: SparkSession) -> None:
     late = frame.where("store_timestamp > timestamp'2026-11-20 23:29:36.500'")
     assert late.rdd.getNumPartitions() < tasks / 2
     # a clock may have been set back by up to an hour unless somebody says otherwise: all of this lies closer together
-    careful = _load(spark, "clean", split_size="65536").where("store_timestamp > timestamp'2026-11-20 23:29:36.500'")
+    careful = _load(spark, "clean", split_size="65536", push_filters="true")
+    careful = careful.where("store_timestamp > timestamp'2026-11-20 23:29:36.500'")
     assert careful.rdd.getNumPartitions() == tasks
 
 

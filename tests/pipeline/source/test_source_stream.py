@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
-from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.errors import UnreadableError, UsageError
+from rmqctl.pipeline.source.datasource import RocketMQSource
 from rmqctl.pipeline.source.options import parse_options
 from rmqctl.pipeline.source.spark_types import view_schema
 from rmqctl.pipeline.source.stream import MessageStreamReader
@@ -48,6 +49,51 @@ def _read(reader: MessageStreamReader, begin: int, end: int) -> Iterator[int]:
 def _offset(position: dict[str, Any] | None) -> int:
     assert position is not None
     return int(position["physical_offset"])
+
+
+def test_so_many_messages_a_batch() -> None:
+    """On a log with blank ends of files and with damage: none is lost, and there are never more but around damage."""
+    for name in ("clean", "torn-zero", "crc-flip-third", "gap"):
+        reader = _reader(store_path(name), maxOffsetsPerTrigger="700")
+        limit = reader.getDefaultReadLimit()
+        position = reader.initialOffset()
+        counts, offsets = [], []
+        while True:
+            end = reader.latestOffset(position, limit)
+            if end == position:
+                break
+            found = list(_read(reader, _offset(position), _offset(end)))
+            counts.append(len(found))
+            offsets += found
+            position = end
+        whole = _reader(store_path(name))
+        assert offsets == list(_read(whole, _offset(whole.initialOffset()), _offset(whole.reportLatestOffset())))
+        assert len(counts) >= len(offsets) // 1000
+        if name == "clean":
+            assert counts == [700, 700, 700, 400]
+
+
+def test_a_batch_that_begins_inside_of_a_message() -> None:
+    reader = _reader(store_path("clean"), maxOffsetsPerTrigger="10")
+    stored = [int(row["phyOffset"]) for row in truth("clean").messages]
+    end = reader.latestOffset({"physical_offset": stored[5] + 3}, reader.getDefaultReadLimit())
+    assert list(_read(reader, stored[5] + 3, _offset(end))) == stored[6:16]
+
+
+def test_messages_and_bytes_both_limit_a_batch() -> None:
+    reader = _reader(store_path("clean"), maxOffsetsPerTrigger="700", max_bytes="10k")
+    begin = reader.initialOffset()
+    assert 0 < _offset(reader.latestOffset(begin, reader.getDefaultReadLimit())) <= 10 * 1024
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("endingOffsets", "7"), ("endingTimestamp", "7"), ("startingOffsets", '{"T": {"0": 1}}'), ("path", "/a-*")],
+)
+def test_what_a_stream_has_not(option: str, value: str) -> None:
+    given = {"path": str(store_path("clean")), option: value}
+    with pytest.raises(UsageError, match=r"^a stream "):
+        RocketMQSource(given).streamReader(view_schema("messages"))
 
 
 def test_where_a_stream_begins(writer: Writer) -> None:
