@@ -11,6 +11,8 @@ STAMP := $(VENV)/installed.stamp
 # Tests run in several processes; those of a file stay together, because they share what they set up. The limit is the
 # last net under a test that hangs: a busy machine must not come near it.
 WORKERS ?= auto
+# they wait for brokers half of their time
+INTEROP_WORKERS ?= 4
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --timeout 600 --durations 25
 
 .DEFAULT_GOAL := help
@@ -69,7 +71,7 @@ lint: install
 	$(BIN)/python -m rmqctl.documents.document --check
 
 interop: install
-	$(PYTEST) --dist loadfile -m interop $(ARGS)
+	$(PYTEST) -n $(INTEROP_WORKERS) --dist loadfile -m interop $(ARGS)
 
 bench: install
 	$(BIN)/python -m bench $(ARGS)
