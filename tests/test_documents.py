@@ -15,7 +15,7 @@ import pytest
 
 from tests.goldens import golden
 from tests.processes import ROOT, run
-from tests.test_tidy import FLOORS, HOUSE, module_name, modules
+from tests.test_tidy import FLOORS, HOUSE, module_name, sources
 
 DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("tests/*/README.md")])
 ARCHITECTURE = ROOT / "docs/architecture.md"
@@ -36,13 +36,13 @@ def test_paths_lead_somewhere(document: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_modules_named_without_their_folder_are_there(document: Path) -> None:
     named = re.findall(r"`([a-z_]+\.py)`", document.read_text(encoding="utf-8"))
-    there = {Path(path).name for path in modules()} | {path.name for path in ROOT.glob("*.py")}
+    there = {Path(path).name for path in sources()} | {path.name for path in ROOT.glob("*.py")}
     assert sorted(set(named) - there) == []
 
 
 def test_paths_in_sources_lead_somewhere() -> None:
     stale = []
-    for path, (source, _) in modules().items():
+    for path, source in sources().items():
         if path not in OF_EXAMPLES:
             named = re.findall(rf"(?<![\w/])(?:{'|'.join(TOPS)})/[a-z_0-9/]+\.(?:py|c|h|md)\b", source)
             stale += [f"{path}: {name}" for name in named if not (ROOT / name).exists()]
@@ -82,7 +82,7 @@ def rooms_told() -> list[str]:
 
 def test_the_map_has_every_room_in_the_order_of_the_house() -> None:
     told = rooms_told()
-    rooms = {Path(path).parent.as_posix() for path in modules() if path.startswith(tuple(f"{top}/" for top in FLOORS))}
+    rooms = {Path(path).parent.as_posix() for path in sources() if path.startswith(tuple(f"{top}/" for top in FLOORS))}
     assert sorted(told) == sorted(rooms)
     places = [HOUSE.index(module_name(room)) for room in told]
     assert places == sorted(places)

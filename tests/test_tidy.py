@@ -224,20 +224,25 @@ RULES: tuple[Rule, ...] = (
 
 
 @functools.cache
-def modules() -> dict[str, tuple[str, ast.Module]]:
-    """Every module's path -> its source and what that is parsed to: once for all rules."""
+def sources() -> dict[str, str]:
+    """Every module's path -> its source."""
     found = [path for top in (*FLOORS, "tests", "bench") for path in sorted((ROOT / top).rglob("*.py"))]
     # the floors are reached below rmqctl/ as well, by links that make one name of them
     found = [path for path in found if path.resolve() == path]
-    sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in found}
-    return {path: (source, ast.parse(source)) for path, source in sources.items()}
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in found}
+
+
+@functools.cache
+def modules() -> dict[str, tuple[str, ast.Module]]:
+    """Every module's path -> its source and what that is parsed to: once for all rules."""
+    return {path: (source, ast.parse(source)) for path, source in sources().items()}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_house_is_tidy(rule: Rule) -> None:
-    sources = modules()
-    assert len(sources) > 30
-    complaints = [f"{path}:{said}" for path, (source, tree) in sources.items() for said in rule(path, source, tree)]
+    every = modules()
+    assert len(every) > 30
+    complaints = [f"{path}:{said}" for path, (source, tree) in every.items() for said in rule(path, source, tree)]
     assert complaints == []
 
 

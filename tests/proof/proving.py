@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     failures: list[str]
 
 
-_QUICK_SHARE = 25
+_QUICK_SHARE = 50
 
 PROOFS: dict[str, Proof] = {
     "crash": Proof(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -135,16 +136,21 @@ def test_commitlog_directories() -> None:
     assert read_only.layout(root).commitlog == (Path("/a"), Path("/b"), Path("/c"))
 
 
-def _used(field: str) -> set[str]:
-    """Modules beside the configuration's own that read a field."""
+@functools.cache
+def _words() -> dict[str, set[str]]:
+    """The words of each module beside the configuration's own."""
     root = Path(__file__).resolve().parents[2]
     modules = [path for floor in ("store", "rmqctl", "pipeline") for path in (root / floor).rglob("*.py")]
-    word = re.compile(rf"\b{field}\b")
     return {
-        path.relative_to(root).as_posix()
+        path.relative_to(root).as_posix(): set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
         for path in modules
-        if path.name not in ("config.py", "config_keys.py") and word.search(path.read_text(encoding="utf-8"))
+        if path.name not in ("config.py", "config_keys.py")
     }
+
+
+def _used(field: str) -> set[str]:
+    """Modules beside the configuration's own that read a field."""
+    return {module for module, words in _words().items() if field in words}
 
 
 def test_the_table_of_keys_says_what_the_code_does() -> None:
