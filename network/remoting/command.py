@@ -88,7 +88,9 @@ def encode_header(command: RemotingCommand) -> bytes:
 def _from_json(header: bytes, body: bytes) -> RemotingCommand:
     try:
         content = json.loads(header)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise CorruptError("the header is nested too deeply") from error
+    except ValueError as error:
         raise CorruptError(f"the header is no JSON: {error}") from error
     if not isinstance(content, dict):
         raise CorruptError("the header is no JSON object")

@@ -58,7 +58,10 @@ def _object(line: bytes) -> dict[str, Any]:
     # the slow way knows byte order marks, and what is wrong
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        # what Python says of it is another figure each time
+        raise UsageError("it is not JSON: it is nested too deeply") from error
+    except ValueError as error:
         raise UsageError(f"it is not JSON: {error}") from error
     if not isinstance(record, dict):
         raise UsageError("it is JSON, but no object")

@@ -156,6 +156,7 @@ def test_bad_lines_are_told_alike(tmp_path: Path, more: list[str], monkeypatch: 
     monkeypatch.setattr(line_pieces, "_BLOCK_BYTES", 10_000)
     assert appended(tmp_path / "columns", lines, *more) == expected
     assert (expected[0], "line 8: " in expected[2]) == (2, True)
+    assert "it is not JSON: it is nested too deeply" in expected[2]
 
 
 def test_lines_are_numbered_however_they_are_read() -> None:
