@@ -1,7 +1,7 @@
-"""What pyproject.toml cannot say: the one part that is compiled at install, and the links of a source distribution.
+"""What pyproject.toml cannot say: the parts that are compiled at install, and the links of a source distribution.
 
-The part is the fast path of puts. Without a C compiler, and for a Python without GIL, it is left out: everything works,
-puts are slower.
+The parts are the fast path of puts and the checks of frames that a broker gives. Without a C compiler, and for a Python
+without GIL, they are left out: everything works, more slowly.
 """
 
 import os
@@ -14,21 +14,25 @@ from setuptools import Extension, setup
 from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent
-SOURCES = ("store/write/fast/fast_path.c", "formats/layouts.h")
+HEADERS = ("formats/layouts.h", "store/compiled/crc32.h")
 FLOORS = ("formats", "store", "network", "pipeline")
 HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
-# so that code of another source is not taken (store/write/fast/extension.py)
-source = format(zlib.crc32(b"".join((ROOT / name).read_bytes() for name in SOURCES)), "08x")
-fast_path = Extension(
-    "rmqctl.store.write.fast.fast_path",
-    [SOURCES[0]],
-    include_dirs=["."],
-    depends=[SOURCES[1]],
-    define_macros=[("SOURCE", f'"{source}"')],
-    py_limited_api=True,
-    optional=True,
-)
+
+def compiled(name: str) -> Extension:
+    """The extension `rmqctl.NAME`; its number is that of store/compiled/extensions.py."""
+    sources = (f"{name.replace('.', '/')}.c", *HEADERS)
+    # so that code of another source is not taken
+    number = format(zlib.crc32(b"".join((ROOT / one).read_bytes() for one in sources)), "08x")
+    return Extension(
+        f"rmqctl.{name}",
+        [sources[0]],
+        include_dirs=["."],
+        depends=list(HEADERS),
+        define_macros=[("SOURCE", f'"{number}"')],
+        py_limited_api=True,
+        optional=True,
+    )
 
 
 class WithLinks(sdist):
@@ -45,6 +49,6 @@ class WithLinks(sdist):
 
 setup(
     cmdclass={"sdist": WithLinks},
-    ext_modules=[fast_path] if HAS_GIL else [],
+    ext_modules=[*map(compiled, ("store.write.fast.fast_path", "store.read.frame_checks"))] if HAS_GIL else [],
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if HAS_GIL else {},
 )

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import append, child, growth, lookup, machine, memory, mending, network, rocketmq, spark, sql, text, walk
+from bench import (
+    append,
+    child,
+    growth,
+    lookup,
+    machine,
+    memory,
+    mending,
+    rocketmq,
+    spark,
+    sql,
+    text,
+    walk,
+)
 from bench.measure import Measurement, say, table, tell
 from bench.stores import BODIES, GIGABYTE, BenchStore, write_store
+from bench.wire import beginning, network
 
 _SIZE = 1.6
 _LOOKUP_SIZE = 0.05
@@ -90,8 +105,13 @@ class Bench:
         """Questions in SQL, in this process and on Spark."""
         yield from sql.questions(self.folder, self.scale)
 
+    def parquet(self) -> Iterator[Measurement]:
+        """Questions to a store beside those to Parquet files."""
+        yield from sql.beside_parquet(self.folder, self.scale)
+
     def network(self) -> Iterator[Measurement]:
-        """Java clients at both brokers."""
+        """A broker that begins, and Java clients at both brokers."""
+        yield from beginning.all_of_it(self.folder, self.scale)
         yield from network.all_of_it(self.folder, self.scale, self.with_rocketmq)
 
     def growth(self) -> Iterator[Measurement]:
@@ -109,6 +129,7 @@ THEMES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
     "memory": Bench.memory,
     "spark": Bench.spark,
     "sql": Bench.sql,
+    "parquet": Bench.parquet,
     "network": Bench.network,
     "growth": Bench.growth,
 }
@@ -122,6 +143,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where to put the stores (default: the temporary folder)")
     parser.add_argument("--no-rocketmq", action="store_true", help="measure our side alone")
     asked = parser.parse_args()
+    # as an installed package is: what is started is not compiled anew each time
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # a terminated run removes its stores and ends its processes as an interrupted one does
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     for name, described in machine.described().items():

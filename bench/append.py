@@ -9,6 +9,7 @@ from pathlib import Path
 from bench import child, rocketmq
 from bench.measure import Measurement, in_turns, rates
 from bench.stores import BODIES
+from rmqctl.store.compiled.extensions import NO_EXTENSION
 
 _ONE_BY_ONE = 200_000
 _MANY = 500_000
@@ -20,20 +21,24 @@ _LEAST = 10_000
 
 
 def one_at_a_time(folder: Path, scale: float, with_rocketmq: bool) -> Iterator[Measurement]:
-    """Messages/s of put() in one thread while another dispatches, against putMessage."""
+    """Messages/s of put() in one thread while another dispatches, against putMessage; and of its plain form alone."""
     for kind, body in BODIES.items():
 
-        def ours(body: int = body) -> float:
-            outcome = child.run("put", _empty(folder), _scaled(_ONE_BY_ONE, scale), body)
+        def ours(body: int = body, **environment: str) -> float:
+            outcome = child.run("put", _empty(folder), _scaled(_ONE_BY_ONE, scale), body, **environment)
             return outcome.messages / outcome.seconds
+
+        def plain(body: int = body) -> float:
+            return ours(body, **{NO_EXTENSION: "1"})
 
         def theirs(body: int = body) -> float:
             with rocketmq.running() as jvm:
                 answer = jvm.put(_empty(folder), _scaled(_ROCKETMQ_ONE_BY_ONE, scale), body)
             return answer.messages / answer.seconds
 
-        pair = in_turns(ours, theirs if with_rocketmq else None)
-        yield rates(f"put-{kind}", pair, "messages/s", "putMessage, 1 thread", 1, 2)
+        for name, work, at_least, aim in (("put", ours, 1, 2), ("put-plain", plain, 0.6, None)):
+            pair = in_turns(work, theirs if with_rocketmq else None)
+            yield rates(f"{name}-{kind}", pair, "messages/s", "putMessage, 1 thread", at_least, aim)
     _empty(folder)
 
 

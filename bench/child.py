@@ -36,11 +36,11 @@ class Outcome(NamedTuple):
     resident: int = 0
 
 
-def run(work: str, store: Path, *arguments: object) -> Outcome:
+def run(work: str, store: Path, *arguments: object, **environment: str) -> Outcome:
     """Do `work` (see WORKS) on `store` in a new process; RuntimeError with what it said if it fails."""
     command = [sys.executable, "-m", "bench.child", work, str(store), *map(str, arguments)]
     # as rmqctl/start.py has it
-    environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+    environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, **environment}
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

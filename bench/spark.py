@@ -8,14 +8,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench.measure import Measurement, in_turns, say, times
-from bench.stores import GIGABYTE, BenchStore, write_store
+from bench.measure import Measurement, in_turns, processor_seconds, say, times
+from bench.stores import GIGABYTE, BenchStore, put_store, write_store
 from rmqctl.pipeline.engine.engine import Engine, LocalEngine, SparkEngine
+from rmqctl.pipeline.jobs.check import check_with
 from rmqctl.pipeline.jobs.export import export_with
 from rmqctl.pipeline.jobs.rebuild import rebuild_with
+from rmqctl.pipeline.jobs.stats.stats import StatsRequest, stats
 from rmqctl.pipeline.spark.session import spark_session
 from rmqctl.pipeline.splits.splits import Split, open_split, plan_splits, split_columns
+from rmqctl.store.check.check import check
 from rmqctl.store.columns.batch import Columns, MessageColumns
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.export.export import Target, export_batches
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.scan.scan import Scan
@@ -27,6 +31,8 @@ _PROCESSES = 2
 _SIZE = 2.1
 _JOBS = 7
 _STARTS = 3
+_SMALL_FILE, _SMALL_FILES = 256 << 10, 400_000
+_MANY, _MANY_TOPICS = 1_000_000, 10_000
 _SLOWEST_START, _SLOWEST_JOB = 7.0, 1.0
 
 
@@ -48,7 +54,47 @@ def all_of_it(folder: Path, scale: float) -> Iterator[Measurement]:
         yield times("spark-export-parquet", pair, "one process", 1.25, None)
         pair = in_turns(lambda: _rebuild_with(spark, store), lambda: _rebuild(store))
         yield times("spark-rebuild", pair, "one process", None, None)
+        shutil.rmtree(store.path)
+        yield _small_files(spark, folder, scale)
+        yield _many_topics(spark, folder, scale)
+
+
+def _small_files(spark: Engine, folder: Path, scale: float) -> Measurement:
+    """Check of files of 256 KiB, 2,000 of them times `scale`, of 400 queues."""
+    config = StoreConfig(mapped_file_size_commit_log=_SMALL_FILE)
+    store = put_store(folder, "small-files", int(_SMALL_FILES * scale), 50, 1024, config)
+    say(f"store {store.name}: {store.messages} messages, {store.bytes} bytes in {len(store.files)} files")
+
+    def by_tasks(files: StoreFiles) -> object:
+        return list(check_with(spark, files))
+
+    pair = in_turns(_cost(store, by_tasks), _cost(store, lambda files: list(check(files))))
     shutil.rmtree(store.path)
+    return times("spark-check-small-files", pair, "processor time; one process", 1 / 1.3, None)
+
+
+def _many_topics(spark: Engine, folder: Path, scale: float) -> Measurement:
+    """What statistics of a million messages in 10,000 topics, times `scale`, cost beside a check."""
+    store = put_store(folder, "many-topics", int(_MANY * scale), max(1, int(_MANY_TOPICS * scale)), 200)
+
+    def counted(files: StoreFiles) -> object:
+        return stats(spark, files, StatsRequest())
+
+    pair = in_turns(_cost(store, counted), _cost(store, lambda files: list(check_with(spark, files))))
+    shutil.rmtree(store.path)
+    return times("spark-stats-many-topics", pair, "processor time; check by tasks", 0.5, None)
+
+
+def _cost(store: BenchStore, work: Callable[[StoreFiles], object]) -> Callable[[], float]:
+    """Processor seconds, JVM and Python workers included, of an engine that is warm."""
+
+    def cost() -> float:
+        begin = processor_seconds()
+        with StoreFiles(store.path) as files:
+            work(files)
+        return processor_seconds() - begin
+
+    return cost
 
 
 def _start() -> Measurement:

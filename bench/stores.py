@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rmqctl.formats.hosts import LOCAL_HOST
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
 from rmqctl.formats.message import Message, frame_bytes, prepare_frame
+from rmqctl.store import MessageStore, StoreConfig
 
 if TYPE_CHECKING:
     import pyarrow
@@ -120,6 +121,35 @@ def write_store(folder: Path, kind: str, size: int, name: str | None = None, bod
                 number += rows
         physical_offset += FILE_SIZE
     return BenchStore(path.name, path, number, written, tuple(files))
+
+
+def put_store(
+    folder: Path, name: str, messages: int, topics: int, body_size: int, config: StoreConfig | None = None
+) -> BenchStore:
+    """A store as a broker leaves it, queues and index included: `topics` that take turns, keys as those of `key` and
+    `unique_key`."""
+    import pyarrow as pa
+
+    path = folder / name
+    random = np.random.default_rng(1)
+    with MessageStore.open(path, "rw", config, create=True) as store:
+        for first in range(0, messages, _ROWS):
+            count = min(_ROWS, messages - first)
+            batch = columns(first, count, b"")
+            numbers = range(first, first + count)
+            # half as dense as random bytes, as what producers send
+            bodies = [random.bytes(body_size // 2).hex().encode() for _ in numbers]
+            made = {
+                "topic": pa.array([f"{TOPIC}{one % topics}" for one in numbers]),
+                "queue_id": pa.array([one // topics % QUEUES for one in numbers], pa.int32()),
+                "properties": batch.column("properties"),
+                "body": pa.array(bodies, pa.binary()),
+            }
+            result = store.put_columns(pa.record_batch(made))
+            if result.stored != count:
+                raise RuntimeError(f"{name}: only {result.stored} of {count} messages were stored")
+    files = tuple(sorted(file.name for file in (path / "commitlog").iterdir()))
+    return BenchStore(name, path, messages, int(result.physical_offset[-1]), files)
 
 
 def _frame(number: int, body: bytes) -> bytes:

@@ -85,9 +85,7 @@ def crc32_shift(crc: int, length: int) -> int:
     """
     if not _POWERS:
         _POWERS.extend(_powers())
-    for power in _POWERS:
-        if not length:
-            break
+    for power in _POWERS[: length.bit_length()]:
         if length & 1:
             crc = _multiply(power, crc)
         length >>= 1

@@ -60,11 +60,11 @@ def _lz4(body: bytes, limit: int) -> tuple[bytes, bool]:
     # little at a time, because what it leaves over is copied
     plain, position, chunk = bytearray(), 0, _LZ4_FIRST_CHUNK
     machine = LZ4FrameDecompressor()
-    while len(plain) <= limit:
+    while True:
         given = body[position : position + chunk]
         plain += machine.decompress(given, max_length=limit + 1 - len(plain))
         if len(plain) > limit:
-            break
+            return bytes(plain), True
         position += len(given)
         if machine.eof:
             position -= len(machine.unused_data or b"")
@@ -75,7 +75,6 @@ def _lz4(body: bytes, limit: int) -> tuple[bytes, bool]:
             return bytes(plain), False
         else:
             chunk = min(2 * chunk, _LZ4_LARGEST_CHUNK)
-    return bytes(plain), True
 
 
 def _zstd(body: bytes, limit: int) -> tuple[bytes, bool]:

@@ -15,6 +15,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?P<before>[{,]\s*+)(?P<key
 _BARE = "\x00"
 _BARE_ESCAPED = "\\u0000"
 _IS_KEY = re.compile(r"\s*+:")
+_NOT_PLAIN = object()
 MAXIMUM_SIZE = 64 * 1024 * 1024
 # far above any file of a broker, far below what Python's own recursion bears
 MAXIMUM_DEPTH = 100
@@ -35,7 +36,9 @@ def parse_config_json(text: str) -> Any:
         return string
 
     try:
-        value = json.loads(_TOKEN.sub(quote, text), object_pairs_hook=_object)
+        value = _plain(text)
+        if value is _NOT_PLAIN:
+            value = json.loads(_TOKEN.sub(quote, text), object_pairs_hook=_object)
         if _is_deeper(value, MAXIMUM_DEPTH):
             raise CorruptError("config JSON is nested too deeply")
         return value
@@ -43,6 +46,14 @@ def parse_config_json(text: str) -> Any:
         raise CorruptError("config JSON is nested too deeply") from error
     except ValueError as error:
         raise CorruptError(f"config JSON does not parse: {error}") from error
+
+
+def _plain(text: str) -> Any:
+    """What `text` says if it is JSON proper, as most is that clients send: the same without a look at each token."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return _NOT_PLAIN
 
 
 def _is_deeper(value: Any, depth: int) -> bool:

@@ -31,14 +31,12 @@ def _integer_code(field: FormatField) -> str:
 
 
 def schema_fields(schema: Construct, choices: Mapping[str, bool] | None = None) -> Iterator[SchemaField]:
-    """Fields of `schema` in order, nested structures flattened with `_`.
+    """Fields of `schema`, all of which have names, in order; nested structures are flattened with `_`.
 
     `choices` answers the schema's conditions by field name (`{"born_host": True}` takes the first branch); a field
     with a condition that is not answered has neither code nor size.
     """
     for member in schema.subcons:
-        if not member.name:
-            continue
         yield from _flatten(member.name, member, _doc(member), choices or {})
 
 
@@ -80,8 +78,7 @@ def derive_layout(name: str, schema: Construct, choices: Mapping[str, bool] | No
         fields.append((field.name, field.code, offset, field.size))
         offset += field.size
     layout = Layout(name, tuple(fields))
-    if layout.size != offset:
-        raise AssertionError(f"layout {name}: struct says {layout.size} bytes, the schema {offset}")
+    assert layout.size == offset, f"layout {name}: struct says {layout.size} bytes, the schema {offset}"
     return layout
 
 
@@ -123,7 +120,6 @@ def explain(schema: Struct, data: bytes) -> tuple[list[ParsedField], str | None]
         except (ConstructError, OverflowError, MemoryError) as error:
             reason = str(error).strip().splitlines()[-1] if str(error) else type(error).__name__
             return found, f"{member.name}: {reason}"
-        if member.name:
-            context[member.name] = value
-            found.append(ParsedField(member.name, start, stream.tell() - start, value, _doc(member)))
+        context[member.name] = value
+        found.append(ParsedField(member.name, start, stream.tell() - start, value, _doc(member)))
     return found, None

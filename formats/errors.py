@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from rmqctl.formats.wording import told
 
 
 class RmqctlError(Exception):
@@ -32,7 +34,12 @@ class RmqctlError(Exception):
         place = self.file or ""
         if self.physical_offset is not None:
             place += f"{' ' if place else ''}at offset {self.physical_offset}"
-        return f"{place}: {self.message}" if place else self.message
+        return told(f"{place}: {self.message}" if place else self.message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which knows a store on a server by its address only."""
+        values = {name: told(value) if isinstance(value, str) else value for name, value in self.__dict__.items()}
+        return type(self), (told(self.message),), values
 
 
 class UsageError(RmqctlError):

@@ -4,7 +4,6 @@ offset (docs/formats.md)."""
 from __future__ import annotations
 
 import re
-import struct
 from typing import NamedTuple
 
 from rmqctl.formats import layouts
@@ -85,8 +84,5 @@ def parse_offset_message_id(text: str) -> tuple[Host, int]:
             hint="an id has 32 hex digits (IPv4) or 56 (IPv6); look for other keys with `query -k`",
         )
     layout = layouts.OFFSET_MESSAGE_ID_V4 if len(text) == 32 else layouts.OFFSET_MESSAGE_ID_V6
-    try:
-        ip, port, physical_offset = layout.struct.unpack(bytes.fromhex(text))
-    except (ValueError, struct.error) as error:
-        raise UsageError(f"message id {text!r} is malformed") from error
+    ip, port, physical_offset = layout.struct.unpack(bytes.fromhex(text))
     return Host(ip, port), physical_offset

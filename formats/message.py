@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from rmqctl.formats.framing import NO_PROPERTIES, FrameParts, Message, frame_bytes, prepare_frame, utf16_length
 
 __all__ = [
+    "LARGEST_HEAD_SIZE",
     "MINIMUM_FRAME_SIZE",
     "FrameDamage",
+    "FrameHead",
     "Reason",
     "StoredMessage",
     "decode_message",
+    "frame_head",
     # what another module has, see __getattr__
     "NO_PROPERTIES",
     "FrameParts",
@@ -68,6 +71,57 @@ class FrameDamage(Exception):  # noqa: N818 - a finding that travels by exceptio
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
+
+
+LARGEST_HEAD_SIZE = FRAME_HEADS[3].size
+
+
+class FrameHead(NamedTuple):
+    """What stands before the body of a frame. Timestamps in ms; `size` in bytes, as its sysFlag says."""
+
+    total_size: int
+    magic_code: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host_ip: bytes
+    born_host_port: int
+    store_timestamp: int
+    store_host_ip: bytes
+    store_host_port: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_length: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the head itself."""
+        return FRAME_HEADS[self.sys_flag >> 4 & 3].size
+
+    @property
+    def is_message(self) -> bool:
+        """Whether the magic code is that of a message."""
+        return self.magic_code in _MAGICS
+
+
+def frame_head(data: _Buffer, position: int = 0) -> FrameHead | None:
+    """The head at `position`, of whichever addresses; None where there are fewer bytes than it has. Nothing in it is
+    checked."""
+    layout = FRAME_HEADS[0]
+    if len(data) - position < layout.size:
+        return None
+    fields = layout.unpack_from(data, position)
+    layout = FRAME_HEADS[fields[_SYS_FLAG] >> 4 & 3]
+    if len(data) - position < layout.size:
+        return None
+    return FrameHead._make(fields if layout is FRAME_HEADS[0] else layout.unpack_from(data, position))
+
+
+_SYS_FLAG = FrameHead._fields.index("sys_flag")
 
 
 class StoredMessage(NamedTuple):

@@ -24,6 +24,15 @@ def lasting(milliseconds: int) -> str:
     return " ".join(parts[:2]) or f"{abs(milliseconds)} ms"
 
 
+def lasting_in_short(milliseconds: int) -> str:
+    """The same for a cell of a table, as exact as `lasting`: `2d 3h`, `16s`, `709ms`; with its sign."""
+    if -1000 < milliseconds < 1000:
+        return f"{milliseconds}ms"
+    words = lasting(milliseconds).split()
+    short = " ".join(count + unit[0] for count, unit in zip(words[::2], words[1::2], strict=True))
+    return f"-{short}" if milliseconds < 0 else short
+
+
 def format_time(milliseconds: int) -> str:
     """ISO 8601 in UTC with milliseconds, `2023-11-14T22:13:20.000Z`.
 
@@ -36,3 +45,25 @@ def format_time(milliseconds: int) -> str:
     except OverflowError:
         return str(milliseconds)
     return moment.isoformat(timespec="milliseconds") + "Z"
+
+
+_addresses: dict[str, str] = {}
+
+
+def stand_for(folder: str, address: str) -> None:
+    """From now on everything below `folder`, an absolute path that nothing else is called, is told as below
+    `address`."""
+    _addresses[folder] = address
+
+
+def forget_place(folder: str) -> None:
+    """Take `stand_for` back."""
+    _addresses.pop(folder, None)
+
+
+def told(text: str) -> str:
+    """The text with addresses in the place of folders that stand for them."""
+    if _addresses:
+        for folder, address in tuple(_addresses.items()):
+            text = text.replace(folder, address)
+    return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from rmqctl.formats.errors import RemoteError
@@ -48,7 +48,7 @@ class LocalBroker:
             self.broker.identity.cluster,
             self.broker.identity.name,
             self.broker.identity.address,
-            self.broker.topics.routes,
+            self.broker.routes,
         )
         limits = Limits()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-requests")
@@ -111,6 +111,12 @@ class _Caller:
     def send(self, command: RemotingCommand) -> None:
         """See Caller."""
         self._answers.received(command)
+
+    def ask(self, command: RemotingCommand, seconds: float) -> Future[RemotingCommand | None]:
+        """See Caller: clients of ours answer nothing."""
+        future: Future[RemotingCommand | None] = Future()
+        future.set_result(None)
+        return future
 
 
 class LocalChannel:

@@ -39,7 +39,7 @@ class Registrar:
         """Register now, when the topics change, and every 30 s. What a name server says against it is told once."""
         told_at = 0.0
         while True:
-            topics = self._broker.topics.routes()
+            topics = self._broker.routes()
             if topics != self._topics or time.monotonic() - told_at >= _AGAIN_SECONDS:
                 if topics != self._topics:
                     # name servers compare versions, and look at the topics of a new one only

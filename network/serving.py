@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Set
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UsageError
+from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UnreadableError, UsageError
 from rmqctl.formats.hosts import Host
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
@@ -99,7 +99,7 @@ async def serve(
             identity.cluster,
             identity.name,
             identity.address,
-            broker.topics.routes,
+            broker.routes,
             ha_address,
         )
         at = await name_servers.listen_on(name_server_on)
@@ -235,13 +235,9 @@ def _address_of(host: Host) -> Address:
 
 
 def last_store_host(broker: Broker) -> Host | None:
-    """The store host of a message at the end of a queue; None where there is none to be read."""
-    for queue in broker.files.queues.all():
-        unit = queue.unit(queue.max_offset - 1) if queue.max_offset else None
-        if unit is None or not unit.is_written or unit.end != broker.log_end:
-            continue
-        try:
-            return message_at(broker.files.log, unit.physical_offset, unit.size).store_host
-        except (CorruptError, NotFoundError):
-            continue
-    return None
+    """The store host of the last message that a queue knows; None where that cannot be read."""
+    unit = broker.last_unit
+    try:
+        return None if unit is None else message_at(broker.files.log, unit.physical_offset, unit.size).store_host
+    except (CorruptError, NotFoundError, UnreadableError):
+        return None

@@ -9,8 +9,9 @@ PYSPARK_PYTHON is set.
 import os
 import sys
 
+from rmqctl.pipeline.engine.hadoop import session_options as storage_options
 from rmqctl.pipeline.sink.datasource import RocketMQStore as DefaultSource
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "storage_options"]

@@ -136,7 +136,7 @@ class VerbGroup(click.Group):
         if name in self.verbs or name.startswith("-") or ctx.resilient_parsing:
             found = super().resolve_command(ctx, args)
             if found[1] is not None and not ctx.resilient_parsing:
-                _refuse_repeated(ctx, found[1], found[2])
+                _refuse_misread(ctx, found[1], found[2])
             return found
         raise no_such_verb(name, self.verbs, ctx)
 
@@ -179,11 +179,12 @@ def no_such_verb(name: str, verbs: Iterable[str], context: click.Context) -> cli
     return click.UsageError(f"there is no verb '{name}'.{advice}", context)
 
 
-def _refuse_repeated(parent: click.Context, command: click.Command, arguments: list[str]) -> None:
-    """A usage error for an option with a value that is given twice: click would take the last one in silence."""
+def _refuse_misread(parent: click.Context, command: click.Command, arguments: list[str]) -> None:
+    """A usage error for an option with a value that is given twice: click would take the last one in silence; and for a
+    store without `-s` before it, which click would not know what to make of."""
     context = click.Context(command, info_name=command.name, parent=parent)
     try:
-        _, _, given = command.make_parser(context).parse_args(list(arguments))
+        _, rest, given = command.make_parser(context).parse_args(list(arguments))
     except click.UsageError:
         return  # told where the command itself is parsed
     options = [option for option in given if isinstance(option, click.Option)]
@@ -192,6 +193,9 @@ def _refuse_repeated(parent: click.Context, command: click.Command, arguments: l
         if is_one and sum(other is option for other in options) > 1:
             names = "' / '".join(option.opts)
             raise click.UsageError(f"'{names}' is given more than once, and only one can be meant", context)
+    has_store = any(isinstance(one, click.Option) and "-s" in one.opts for one in command.params)
+    if rest and has_store and (os.path.isdir(rest[0]) or "://" in rest[0]):
+        raise click.UsageError(f"unexpected argument '{rest[0]}': a store is named with -s", context)
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,6 +62,20 @@ def listen(tell: Callable[[str], None] = talk) -> None:
 
     tell_notices(tell)
     help_compiling(help_with)
+
+
+@contextlib.contextmanager
+def naming_create(path: Path, config: StoreConfig) -> Iterator[None]:
+    """Have the error of a place where there is no store yet say how to make one there."""
+    from rmqctl.formats.errors import NotAStoreError
+    from rmqctl.store.write.opening.open_for_writing import is_empty_place
+
+    try:
+        yield
+    except NotAStoreError as error:
+        if is_empty_place(config.layout(path)):
+            error.hint = f"{error.hint}; to make a new one there, say --create"
+        raise
 
 
 def tell_if_open(store: MessageStore) -> None:

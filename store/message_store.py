@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from rmqctl.formats.errors import RefusedError, UsageError
+from rmqctl.store.files.lock import refuse_server
 from rmqctl.store.methods.offsets import OffsetStore
+from rmqctl.store.remote.address import reachable
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -70,12 +72,14 @@ class MessageStore(OffsetStore):
         that is nearly full; off unless asked for, as a library deletes nothing by itself. `store_host`: what messages
         get as their store host; that of the last message if None, 127.0.0.1:10911 in an empty store. `clock`: ms.
         """
-        root = Path(path)
+        root = reachable(path)
         if mode == "r":
             return cls(StoreFiles(root, config), None)
         if mode != "rw":
             raise UsageError(f"mode {mode!r} is neither 'r' nor 'rw'")
         from rmqctl.store.write.open_writer import open_writer
+
+        refuse_server(root)
 
         writer = open_writer(
             root,
@@ -220,6 +224,11 @@ class MessageStore(OffsetStore):
         if now is not None:
             raise UsageError("a store that is open for writing goes by its own clock", hint="leave out `now`")
         return self._writer.clean(options, dry_run)
+
+    @property
+    def is_cleaning(self) -> bool:
+        """Whether expired files are removed while it is open (`clean_expired`)."""
+        return self._writer is not None and self._writer.is_cleaning
 
     def _files_at_rest(self) -> StoreFiles:
         if self._writer is not None:

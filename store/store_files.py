@@ -8,15 +8,18 @@ from functools import cached_property
 from pathlib import Path
 
 from rmqctl.formats.errors import NotAStoreError, UnreadableError
+from rmqctl.formats.wording import told
 from rmqctl.store.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import lock_holder
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.presence import exists, is_directory
-from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.reading import STAND_IN, Descriptors
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, list_queues
+from rmqctl.store.remote.address import address_of, is_address, reachable
+from rmqctl.store.remote.patterns import ONE_STORE, is_wild
 
 # any one of these makes a directory a store
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint")
@@ -29,7 +32,9 @@ class StoreFiles:
     """
 
     def __init__(self, root: Path, config: StoreConfig | None = None) -> None:
-        """NotAStoreError if `root` holds nothing of a store; UnreadableError if it cannot be listed."""
+        """NotAStoreError if `root`, a path or an address (s3://…), holds nothing of a store; UnreadableError if it
+        cannot be listed."""
+        root = reachable(root)
         self.root = root
         self.config = config or StoreConfig()
         self.layout: StoreLayout = self.config.layout(root)
@@ -38,6 +43,18 @@ class StoreFiles:
         """Whether this process holds the store's lock for a change, so that nobody writes while it looks."""
         self.descriptors.on_removed = self._tell_removed
         _require_store(self.layout)
+
+    @classmethod
+    def of_log(cls, root: Path, config: StoreConfig) -> StoreFiles:
+        """The same for who looks at the log again and again: of an address only that is listed, anew each time, and the
+        rest when it is asked for. No other store may be open there in this process."""
+        if not is_address(root):
+            return cls(root, config)
+        from rmqctl.store.remote.shadow import as_far_as_known, look_again
+
+        look_again(address_of(root), log_only=True)
+        with as_far_as_known():
+            return cls(root, config)
 
     def _tell_removed(self, _directory: Path) -> None:
         from rmqctl.store.compiled.notices import notice
@@ -50,6 +67,25 @@ class StoreFiles:
         log = MappedFileQueue(self.layout.commitlog, self.config.mapped_file_size_commit_log, self.descriptors)
         log.load()
         return log
+
+    @cached_property
+    def place(self) -> str:
+        """What the store is called on every machine that sees it: its absolute path, or its address on a server."""
+        return told(str(self.root.resolve()))
+
+    @property
+    def listing(self) -> str:
+        """In which listing of a server the store was seen; "" for one on this machine."""
+        if STAND_IN not in str(self.root):
+            return ""
+        from rmqctl.store.remote.shadow import listing_of
+
+        return listing_of(self.root)
+
+    def path_of(self, name: str) -> Path:
+        """Where a file lies here of which the name is known, as it begins with the `place` of its store."""
+        place = self.place
+        return self.root / name.removeprefix(place + "/") if name.startswith(place + "/") else Path(name)
 
     def take_log(self, listed: Iterable[tuple[Path, int]], file_size: int) -> None:
         """Have these files, of `file_size` bytes as a rule, for the commitlog instead of listing its directories."""
@@ -137,9 +173,8 @@ def _require_store(layout: StoreLayout) -> None:
     try:
         names = set(os.listdir(root))
     except FileNotFoundError:
-        raise NotAStoreError(
-            "there is no such directory", file=root, hint="name the store with -s DIR or RMQCTL_STORE"
-        ) from None
+        hint = ONE_STORE if is_wild(root) else "name the store with -s DIR or RMQCTL_STORE"
+        raise NotAStoreError("there is no such directory", file=root, hint=hint) from None
     except NotADirectoryError:
         raise NotAStoreError(
             "is a file, not a store directory", file=root, hint="look into a single file with `rmqctl dump FILE`"

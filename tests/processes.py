@@ -17,6 +17,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 LIMIT = 300.0
 """Seconds after which a process is taken for hanging."""
+SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a JVM that ends before the time is earned that its better compiler and its parallel collector take."""
 
 Command = Sequence[str | Path]
 
@@ -55,6 +57,12 @@ def run(
     if check:
         ended.check_returncode()
     return ended
+
+
+def processor_seconds(process_id: int) -> float:
+    """What a process has taken of the processor so far, user and system."""
+    words = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def end_all() -> None:

@@ -23,13 +23,13 @@ GOLDENS = ("clean", "v4-clean", "features", "crash", "crc-flip-third", "gap")
 """Whole stores of both lines, every kind of message, a killed broker, damage in the middle, a file that is missing."""
 
 
-_SHARE = 3
+_SHARE = 4
 is_quick = False
 """Whether this is the quick run; set before any test is collected."""
 
 
 def examples(count: int) -> int:
-    """How many examples hypothesis tries for a property: all in a full run, a third of them in a quick one."""
+    """How many examples hypothesis tries for a property: all in a full run, a quarter of them in a quick one."""
     return count // _SHARE if is_quick else count
 
 

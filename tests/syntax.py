@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+Node = TypeVar("Node", bound=ast.AST)
 
 
-def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+def nodes(tree: ast.Module, kind: type[Node]) -> Sequence[Node]:
+    """All nodes of this kind. A tree is walked once, whatever is asked of it."""
+    return _by_kind(tree)[kind]
 
 
-def calls(tree: ast.Module) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+@functools.cache
+def _by_kind(tree: ast.Module) -> defaultdict[type, list[Any]]:
+    found: defaultdict[type, list[Any]] = defaultdict(list)
+    for node in ast.walk(tree):
+        found[type(node)].append(node)
+    return found
 
 
 def dotted(node: ast.expr) -> str:

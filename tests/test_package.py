@@ -17,7 +17,7 @@ import pytest
 
 from rmqctl import exit_codes
 from rmqctl.main import VERBS
-from rmqctl.store.installed import FAST, SPARK, SQL, how_to_add
+from rmqctl.store.installed import FAST, REMOTE, SPARK, SQL, how_to_add
 from tests.goldens import GoldenStore
 from tests.processes import ROOT, run, start
 
@@ -90,7 +90,7 @@ CALLS = [
 
 def test_extras_are_named_as_the_project_has_them() -> None:
     extras: dict[str, list[str]] = PROJECT["optional-dependencies"]
-    for extra, said in (("fast", FAST), ("spark", SPARK), ("sql", SQL)):
+    for extra, said in (("fast", FAST), ("remote", REMOTE), ("spark", SPARK), ("sql", SQL)):
         names = {re.split(r"[<>=]", one)[0]: one for one in extras[extra]}
         told = re.findall(r"[a-z0-9]+", said.removeprefix("pip install ").partition(" (")[0])
         assert set(names) <= set(told)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import run
-from tests.syntax import calls, changes_files, dotted, functions, names
+from tests.syntax import changes_files, dotted, names, nodes
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("formats", "store", "network", "pipeline", "rmqctl")
@@ -34,7 +34,7 @@ DEVELOPERS_COMMANDS = ("formats/generate.py",)
 # each ends what it starts, and after a while in any case
 STARTERS = (
     *("tests/processes.py", "tests/interop/toolchain.py", "tests/pipeline/cluster.py"),
-    *("tests/proof/killed.py", "tests/pipeline/sink/killed.py"),
+    *("tests/proof/killed.py", "tests/proof/trying.py", "tests/pipeline/sink/killed.py"),
 )
 
 # The house from the ground up. A row is a room, or a module that lies beside rooms and that rooms above it use; what
@@ -43,10 +43,10 @@ HOUSE = tuple(
     """
     rmqctl.formats.schemas rmqctl.formats
     rmqctl.store.installed rmqctl.store.status rmqctl.store.files rmqctl.store.outputs
-    rmqctl.store.config rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues
+    rmqctl.store.remote rmqctl.store.config rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues
     rmqctl.store.index rmqctl.store.compiled rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read
     rmqctl.store.timer rmqctl.store.answers rmqctl.store.answers.where rmqctl.store.scan rmqctl.store.export
-    rmqctl.store.dump rmqctl.store.survey rmqctl.store.follow
+    rmqctl.store.dump rmqctl.store.survey rmqctl.store.follow rmqctl.store.journal.blob
     rmqctl.store.journal.plan rmqctl.store.journal.kept rmqctl.store.journal.use rmqctl.store.journal
     rmqctl.store.info rmqctl.store.clean rmqctl.store.offsets
     rmqctl.store.recover.mend rmqctl.store.recover
@@ -67,6 +67,7 @@ HOUSE = tuple(
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.stores
     rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
+    rmqctl.pipeline.streams rmqctl.pipeline.source.datasource
     rmqctl.pipeline.sink rmqctl.pipeline.sql rmqctl.pipeline.embedded rmqctl.pipeline
     rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.warm_up rmqctl.opening rmqctl.reports rmqctl.flags
     rmqctl.sql rmqctl
@@ -98,13 +99,12 @@ def _imported(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
     package = module_name(path).split(".")
     if not path.endswith("/__init__.py"):
         package = package[:-1]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+    for plain in nodes(tree, ast.Import):
+        yield from ((plain.lineno, alias.name) for alias in plain.names)
+    for node in nodes(tree, ast.ImportFrom):
+        base = package[: len(package) - node.level + 1] if node.level else []
+        module = ".".join([*base, *([node.module] if node.module else [])])
+        yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
 
 
 def imports_go_downwards(path: str, source: str, tree: ast.Module) -> Iterator[str]:
@@ -127,7 +127,11 @@ def modules_are_short(path: str, source: str, tree: ast.Module) -> Iterator[str]
 
 
 def functions_are_short(path: str, source: str, tree: ast.Module) -> Iterator[str]:
-    for function in functions(tree):
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = [
+        *nodes(tree, ast.FunctionDef),
+        *nodes(tree, ast.AsyncFunctionDef),
+    ]
+    for function in functions:
         lines = (function.end_lineno or function.lineno) - function.lineno + 1
         if lines > LONGEST_FUNCTION:
             yield f"{function.lineno}: {function.name} has {lines} lines, more than {LONGEST_FUNCTION}"
@@ -143,15 +147,14 @@ def imports_name_what_they_take(path: str, source: str, tree: ast.Module) -> Ite
 
 
 def errors_are_not_swallowed(path: str, source: str, tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ExceptHandler):
-            if node.type is None:
-                yield f"{node.lineno}: bare except"
-            elif dotted(node.type) in ("Exception", "BaseException") and all(
-                isinstance(statement, ast.Pass | ast.Continue) for statement in node.body
-            ):
-                yield f"{node.lineno}: every error is swallowed"
-    for call in calls(tree):
+    for node in nodes(tree, ast.ExceptHandler):
+        if node.type is None:
+            yield f"{node.lineno}: bare except"
+        elif dotted(node.type) in ("Exception", "BaseException") and all(
+            isinstance(statement, ast.Pass | ast.Continue) for statement in node.body
+        ):
+            yield f"{node.lineno}: every error is swallowed"
+    for call in nodes(tree, ast.Call):
         taken = {dotted(argument) for argument in call.args}
         if dotted(call.func).endswith("suppress") and taken & {"Exception", "BaseException"}:
             yield f"{call.lineno}: every error is suppressed"
@@ -160,7 +163,7 @@ def errors_are_not_swallowed(path: str, source: str, tree: ast.Module) -> Iterat
 def only_the_command_line_prints(path: str, source: str, tree: ast.Module) -> Iterator[str]:
     if path.startswith(("rmqctl/", "tests/", "bench/")) or path in DEVELOPERS_COMMANDS:
         return
-    for call in calls(tree):
+    for call in nodes(tree, ast.Call):
         if dotted(call.func) in ("print", "sys.stdout.write", "sys.stderr.write", "input", "click.echo"):
             yield f"{call.lineno}: {dotted(call.func)} outside of rmqctl/"
 
@@ -175,12 +178,12 @@ def one_module_changes_files(path: str, source: str, tree: ast.Module) -> Iterat
     if not path.startswith("store/") or path == WRITER:
         return
     from_writer: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module in ("rmqctl.store.files", "rmqctl.store.files.io"):
+    for node in nodes(tree, ast.ImportFrom):
+        if node.module in ("rmqctl.store.files", "rmqctl.store.files.io"):
             from_writer |= {alias.asname or alias.name for alias in node.names}
-        if isinstance(node, ast.ImportFrom) and node.module in ("os", "shutil", "mmap", "tempfile"):
+        if node.module in ("os", "shutil", "mmap", "tempfile"):
             yield f"{node.lineno}: import {node.module} as a module, so that this test sees its calls"
-    for call in calls(tree):
+    for call in nodes(tree, ast.Call):
         if changes_files(call, from_writer):
             yield f"{call.lineno}: {dotted(call.func)} changes files, which only {WRITER} may"
 
@@ -188,7 +191,7 @@ def one_module_changes_files(path: str, source: str, tree: ast.Module) -> Iterat
 def a_failing_disk_is_no_absence(path: str, source: str, tree: ast.Module) -> Iterator[str]:
     if not path.startswith("store/") or path == PRESENCE:
         return
-    for call in calls(tree):
+    for call in nodes(tree, ast.Call):
         name = dotted(call.func)
         asked = re.fullmatch(r"os\.path\.(l?exists|is(file|dir|link))|.+\.(exists|is_(file|dir|symlink))", name)
         # what os.scandir gives has its own
@@ -199,7 +202,7 @@ def a_failing_disk_is_no_absence(path: str, source: str, tree: ast.Module) -> It
 def processes_have_a_limit(path: str, source: str, tree: ast.Module) -> Iterator[str]:
     if not path.startswith("tests/") or path in STARTERS:
         return
-    for call in calls(tree):
+    for call in nodes(tree, ast.Call):
         name = dotted(call.func)
         limited = name != "subprocess.Popen" and any(keyword.arg == "timeout" for keyword in call.keywords)
         if not limited and re.match(

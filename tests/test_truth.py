@@ -211,7 +211,7 @@ def test_every_unit_is_one_that_a_message_accounts_for(name: str) -> None:
                 assert found in expected
 
 
-@pytest.mark.parametrize("name", goldens_of(GOLDENS))
+@pytest.mark.parametrize("name", goldens_of(GOLDENS, "innerbatch"))
 def test_offset_by_time(name: str) -> None:
     if _has_rocksdb(name):
         return

@@ -5,8 +5,10 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
+from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.tables.groups import is_legal_group
+from rmqctl.network.broker.tables.settings import is_changeable, is_cleaning
 from rmqctl.network.broker.tables.topics import is_system_topic, topic_problem
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
@@ -14,12 +16,15 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, parse_body, text_of
 from rmqctl.network.remoting.services import Caller, Promised, Reply, RequestError, Service, oneway
 from rmqctl.network.topic_config import TopicConfig
+from rmqctl.store.config.config import parse_properties
 
 _DEFAULT_QUEUES = 16
 _MOST_QUEUES = 10_000
 _MOST_PERM = 7
 _SIMPLE_QUEUES = "SimpleCQ"
 _FOR_ALL_QUEUES = -1
+# AdminBrokerProcessor#initConfigBlackList
+_BLACK_LIST = ("brokerConfigPath", "rocketmqHome", "configBlackList")
 
 
 def _when_written(done: Future[None]) -> Reply:
@@ -138,6 +143,51 @@ def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller)
     return RemotingCommand(ResponseCode.SUCCESS, body=body)
 
 
+def clone_offsets(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Have a group be where another one is, in one topic or in all that this one has offsets of. Topics that a group
+    which is there does not subscribe any more are left out, unless it is said to be offline."""
+    source, target = fields.text(request, "srcGroup"), fields.text(request, "destGroup")
+    only, is_offline = request.fields.get("topic", ""), fields.flag(request, "offline")
+    members = None if is_offline else broker.clients.consumer_group(source)
+    broker.group(target)
+    for topic in [only] if only else broker.offsets.topics_of(source):
+        if broker.topics.find(topic) is None or (members is not None and topic not in members.subscriptions):
+            continue
+        for queue_id, offset in broker.offsets.of(source, topic).items():
+            broker.offsets.commit(target, topic, queue_id, offset)
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def update_broker_config(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Go by other settings, all that are named or none. They are kept until the broker ends: a broker.conf belongs to
+    whoever wrote it."""
+    try:
+        properties = parse_properties(request.body.decode("utf-8", "replace"))
+        for key in properties:
+            _refuse_to_change(broker, key)
+        broker.change_settings(properties)
+    except UsageError as error:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, error.message) from error
+    said = ", ".join(f"{key}={value}" for key, value in properties.items())
+    if said:
+        broker.tell(f"{caller.remote} has changed settings, until this broker ends: {said}")
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def _refuse_to_change(broker: MasterBroker, key: str) -> None:
+    if key in _BLACK_LIST:
+        raise RequestError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+    if not is_changeable(key):
+        raise RequestError(
+            ResponseCode.NO_PERMISSION,
+            f"{key} cannot be changed while the broker runs: docs/network.md names what can be; nothing was changed",
+        )
+    if is_cleaning(key) and not broker.store.is_cleaning:
+        raise RequestError(
+            ResponseCode.NO_PERMISSION, f"{key} has no effect: this broker removes no files, `serve --clean` would"
+        )
+
+
 def _tell_members(broker: MasterBroker, topic: str, group: str) -> None:
     """Have the members share the queues out anew, which lets them pull at once."""
     members = broker.clients.consumer_group(group)
@@ -151,6 +201,10 @@ def get_all_delay_offset(broker: MasterBroker, request: RemotingCommand, caller:
 
 
 SERVICES: dict[int, Service[MasterBroker]] = {
+    RequestCode.UPDATE_BROKER_CONFIG: Service(
+        update_broker_config,
+        "settings count at once, until the broker ends; all of them or none, others refused with 16",
+    ),
     RequestCode.UPDATE_AND_CREATE_TOPIC: Service(update_and_create_topic, "a topic, answered when it is written"),
     RequestCode.DELETE_TOPIC_IN_BROKER: Service(
         delete_topic, "nobody sees it any more, its offsets are gone; created again it goes on behind its old messages"
@@ -160,5 +214,6 @@ SERVICES: dict[int, Service[MasterBroker]] = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Service(
         reset_offset, "a group's next pulls begin at a time or an offset (21)", is_slow=True
     ),
+    RequestCode.CLONE_GROUP_OFFSET: Service(clone_offsets, "a group is where another one is"),
     RequestCode.GET_ALL_DELAY_OFFSET: Service(get_all_delay_offset, "delivered delay levels, as they are now"),
 }

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.wording import counted
 from rmqctl.network.broker.tables.clients import ClientManager
 from rmqctl.network.broker.tables.groups import GroupTable
 from rmqctl.network.broker.tables.identity import BrokerIdentity
@@ -17,13 +20,21 @@ from rmqctl.network.ha.slaves import Slaves
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import FAQ, Caller, RequestError, Tell
 from rmqctl.network.topic_config import TopicConfig
+from rmqctl.store.commitlog.walk import Empty, walk
+from rmqctl.store.files.lock import lock_holder
+from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.read.get import GetResult, QueueView, get_messages, no_queue
+from rmqctl.store.read.good_frames import good_frames
 from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.tail import look_at_tail
 
 _MOST_TOLD = 10_000
+# among these there is a message that a queue knows, unless its broker was killed or the queues are gone
+_LAST_BYTES = 64 * 1024
 
 
 def wall_clock() -> int:
@@ -51,9 +62,11 @@ class Broker:
         self.identity = identity
         self.tell = tell
         self.clock = clock
-        self.properties = properties or {}
+        self.properties = dict(properties or {})
         self.started_at = clock()
         self.reader = StoreReader(files)
+        # loaded before anybody asks: the first pull would wait for it, and all others with it
+        good_frames()
         self.settings = settings_from_properties(self.properties)
         self.topics = TopicTable(files, tell, is_written=self.is_writable)
         may_create = self.settings.auto_create_subscription_group or not self.is_writable
@@ -66,7 +79,8 @@ class Broker:
         # finding out what belongs to a queue takes as long as reading a message of it
         self._views: dict[tuple[str, int], QueueView] = {}
         self._told: set[tuple[str, int]] = set()
-        self._log_end = self._find_log_end()
+        self.last_unit = self._last_unit_of_tail() or self._last_unit_of_queues()
+        self._log_end = 0 if self.last_unit is None else self.last_unit.end
         # clients ask for queues without a file again and again, and delays ten times a second
         files.queues.settle()
 
@@ -79,14 +93,59 @@ class Broker:
         """The log is handed on to slaves up to here, further than queues may know after a crash: so far it goes."""
         self._log_end = max(self._log_end, end)
 
-    def _find_log_end(self) -> int:
-        """Physical offset behind the last message that a queue knows: zeros may fill the rest of the log."""
-        ends = [0]
-        for queue in self.files.queues.all():
-            unit = queue.unit(queue.max_offset - 1) if queue.max_offset else None
-            if unit is not None and unit.is_written:
-                ends.append(unit.end)
-        return max(ends)
+    def _last_unit_of_tail(self) -> QueueUnit | None:
+        """The unit of the last message that its queue knows; None if that is none of the last ones in the log. Almost
+        always it is the very last, and to ask every queue for its end takes as long as all else at the beginning."""
+        log, delay_levels = self.files.log, self.files.config.delay_levels()
+        messages: list[StoredMessage] = []
+        try:
+            for record in walk(log, look_at_tail(log, _LAST_BYTES).begin):
+                if isinstance(record, Empty):
+                    break
+                if isinstance(record, StoredMessage):
+                    messages.append(record)
+        except UnreadableError:
+            return None
+        for message in reversed(messages):
+            for slot in queue_slots(message, delay_levels):
+                queue = self.files.queues.find(slot.topic, slot.queue_id)
+                unit = None if queue is None else queue.unit(slot.unit.queue_offset)
+                if unit is not None and unit.is_written and unit.physical_offset == message.physical_offset:
+                    return unit
+        return None
+
+    def _last_unit_of_queues(self) -> QueueUnit | None:
+        """The last unit of the queue that reaches furthest into the log: zeros may fill the rest of that."""
+        ends = (queue.unit(queue.max_offset - 1) for queue in self.files.queues.all() if queue.max_offset)
+        written = (unit for unit in ends if unit is not None and unit.is_written)
+        return max(written, key=lambda unit: unit.end, default=None)
+
+    def tell_of_unserved(self) -> None:
+        """Tell of messages behind the last one that a queue knows, as a broker that was killed leaves them: no consumer
+        gets them, and each would take that for the end. One that still runs is about to put them into their queues."""
+        missing = self.files.missing_log()
+        if missing is not None:
+            self.tell(f"{missing}: no message can be given; -c broker.conf with storePathCommitLog names its place")
+            return
+        try:
+            tail = look_at_tail(self.files.log)
+        except UnreadableError as error:
+            # what can be read is served all the same
+            self.tell(f"the end of the log cannot be looked at: {error}")
+            return
+        if tail.end <= self.log_end or lock_holder(self.files.layout.lock) is not None:
+            return
+        delay_levels = self.files.config.delay_levels()
+        for record in walk(self.files.log, self.log_end):
+            if isinstance(record, Empty):
+                break
+            if isinstance(record, StoredMessage) and any(queue_slots(record, delay_levels)):
+                self.tell(
+                    f"the last {counted(tail.end - record.physical_offset, 'byte')} of the log, from physical offset "
+                    f"{record.physical_offset} on, are in no queue, as after a crash: no consumer gets the messages in "
+                    "them before `rmqctl recover`; `rmqctl cat` shows them"
+                )
+                break
 
     # ---- what requests name
 
@@ -141,6 +200,10 @@ class Broker:
         """A member of a group comes: its retry topic is there from now on. RequestError as for `group`."""
         self.group(group)
         self.topics.add_retry_topics([group])
+
+    def routes(self) -> Mapping[str, TopicConfig]:
+        """All topics as name servers show them (BrokerController#registerBrokerAll)."""
+        return self.topics.routes(self.settings.broker_permission)
 
     # ---- what goes on
 

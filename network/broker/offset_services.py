@@ -9,6 +9,7 @@ from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, RequestError, Service
+from rmqctl.store.queues.offset_by_time import Boundary
 
 _UPPER = "UPPER"
 _YOUNG_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 40 // 100
@@ -34,8 +35,8 @@ def search_offset_by_timestamp(broker: Broker, request: RemotingCommand, caller:
     timestamp = fields.long(request, "timestamp")
     if broker.queue(topic, queue_id) is None:
         return _offset(0)
-    is_upper = request.fields.get("boundaryType", "").upper() == _UPPER
-    return _offset(broker.reader.offset_at(topic, queue_id, timestamp, "upper" if is_upper else "lower"))
+    boundary: Boundary = "upper" if request.fields.get("boundaryType", "").upper() == _UPPER else "lower"
+    return _offset(broker.reader.offset_at(topic, queue_id, timestamp, boundary))
 
 
 def get_earliest_store_time(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:

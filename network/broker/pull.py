@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.tables.clients import TAG
@@ -19,6 +21,8 @@ _COMMIT_OFFSET = 1
 _SUSPEND = 2
 _SUBSCRIPTION = 4
 _LONGEST_WAIT_MS = 30_000
+# expressions no longer than this are kept as they were understood
+_USUAL_EXPRESSION = 256
 _BROADCASTING = "BROADCASTING"
 
 _CODES = {
@@ -131,11 +135,16 @@ def _subscribed_tags(
             ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
         )
     try:
-        return TagFilter(expression)
+        return _tags(expression) if len(expression) <= _USUAL_EXPRESSION else TagFilter(expression)
     except UsageError as error:
         raise RequestError(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
         ) from error
+
+
+@lru_cache(maxsize=1024)
+def _tags(expression: str) -> TagFilter:
+    return TagFilter(expression)
 
 
 def _read(

@@ -66,7 +66,11 @@ def _frames(broker: Broker, messages: list[StoredMessage]) -> bytes:
 
 def view_message(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """The message whose frame begins at a physical offset."""
-    offset = fields.long(request, "offset")
+    return RemotingCommand(ResponseCode.SUCCESS, body=frame_at(broker, fields.long(request, "offset")))
+
+
+def frame_at(broker: Broker, offset: int) -> bytes:
+    """The frame at a physical offset as it is stored. RequestError where there is none, or a damaged one."""
     try:
         message = broker.reader.lookup(offset)
     except NotFoundError as error:
@@ -76,7 +80,7 @@ def view_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
     except CorruptError as error:
         broker.tell_once((error.file or "", offset), f"asked for by its offset: {error}")
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"the message at offset {offset} is damaged: {error}") from error
-    return RemotingCommand(ResponseCode.SUCCESS, body=_frames(broker, [message]))
+    return _frames(broker, [message])
 
 
 def query_consume_queue(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:

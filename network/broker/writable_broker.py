@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,6 +11,7 @@ from rmqctl.network.broker.broker import Broker, wall_clock
 from rmqctl.network.broker.put_wait import PutWait
 from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.broker.tables.saver import ConfigSaver
+from rmqctl.network.broker.tables.settings import changed
 from rmqctl.network.broker.tables.system import system_groups, system_topics
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
@@ -46,9 +47,7 @@ class WritableBroker(Broker):
         self.steps: list[Callable[[int], None]] = []
         self._put_waits: dict[PutWait, None] = {}
         self._saved_at = clock()
-        for topic in system_topics(identity, self.settings, has_timer=store.files.config.timer_wheel_enable):
-            if self.topics.find(topic.name) is None:
-                self.topics.put(topic)
+        self._add_system_topics()
         for name in system_groups():
             if self.groups.find(name) is None:
                 self.groups.put(name, {})
@@ -71,11 +70,29 @@ class WritableBroker(Broker):
         queue = self.files.queues.find(topic, queue_id) if is_safe_topic(topic) else None
         return 0 if queue is None else queue.max_offset
 
+    def _add_system_topics(self) -> None:
+        for topic in system_topics(self.identity, self.settings, has_timer=self.files.config.timer_wheel_enable):
+            if self.topics.find(topic.name) is None:
+                self.topics.put(topic)
+
+    def change_settings(self, properties: Mapping[str, str]) -> None:
+        """Go by other settings from now on, until the broker ends; keys as `is_changeable` has them. UsageError for a
+        value that is none: then nothing changes."""
+        self.settings, self.files.config = changed(self.settings, self.files.config, properties)
+        known = {key.lower(): key for key in self.properties}
+        self.properties |= {known.get(key.lower(), key): value for key, value in properties.items()}
+        self.groups.may_create = self.settings.auto_create_subscription_group
+        self._add_system_topics()
+
     # ---- messages
 
     def put(self, messages: Sequence[Message], *, batch: bool = False) -> PendingPut:
         """Put one message, or a classic batch; errors of the store are raised."""
         return self.store.put_at_once(messages, batch=batch)
+
+    def is_waited_for(self, put: PendingPut) -> bool:
+        """Whether `when_durable` may give anything but the answer at once."""
+        return put.durable_at != 0 or self.is_sync_master
 
     def when_durable(
         self, messages: Sequence[Message], put: PendingPut, answer: Callable[[ResponseCode], RemotingCommand]
@@ -108,7 +125,7 @@ class WritableBroker(Broker):
             self._end_wait(wait)
             return answer(wait.code)
 
-        return Promised(wait.done, answered)
+        return Promised(wait, answered)
 
     def _written_end(self) -> int:
         """Physical offset behind the last message, one that cannot be read yet included."""
@@ -175,7 +192,7 @@ class WritableBroker(Broker):
         now = self.clock()
         for wait in list(self._put_waits):
             wait.expire(now)
-            if wait.done.done():
+            if wait.done():
                 # nobody asks for the answer to a oneway request
                 self._end_wait(wait)
         for step in self.steps:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
 
 from rmqctl.network.remoting.fastjson import MessageQueue
 
 Allocate = Callable[[Sequence[MessageQueue], Sequence[str], str], list[MessageQueue]]
-"""allocate(queues, members, who): the queues of `who`; both lists in order."""
+"""allocate(queues, members, who): the queues of `who`; both lists in order. All members have to have the same."""
+
+_VIRTUAL_NODES = 10
 
 
 def averagely(queues: Sequence[MessageQueue], members: Sequence[str], who: str) -> list[MessageQueue]:
@@ -26,3 +30,41 @@ def by_circle(queues: Sequence[MessageQueue], members: Sequence[str], who: str) 
         return []
     index = list(members).index(who)
     return [queue for number, queue in enumerate(queues) if number % len(members) == index]
+
+
+def by_config(mine: Collection[MessageQueue]) -> Allocate:
+    """Those that are named, whoever else is there (AllocateMessageQueueByConfig)."""
+    return lambda queues, members, who: list(mine)
+
+
+def by_machine_room(rooms: Collection[str]) -> Allocate:
+    """Queues of brokers of these rooms, which are named `room@broker`, in stretches; what is left over goes to one
+    after the other (AllocateMessageQueueByMachineRoom)."""
+
+    def allocate(queues: Sequence[MessageQueue], members: Sequence[str], who: str) -> list[MessageQueue]:
+        if who not in members:
+            return []
+        parts = [(queue, queue.broker_name.split("@")) for queue in queues]
+        near = [queue for queue, names in parts if len(names) == 2 and names[0] in rooms]
+        index, (share, more) = list(members).index(who), divmod(len(near), len(members))
+        left_over = near[share * len(members) + index :][:1] if index < more else []
+        return near[index * share : (index + 1) * share] + left_over
+
+    return allocate
+
+
+def by_consistent_hash(queues: Sequence[MessageQueue], members: Sequence[str], who: str) -> list[MessageQueue]:
+    """Each to the next member on a ring of hashes: few change hands when members come and go
+    (AllocateMessageQueueConsistentHash)."""
+    ring = {_hash(f"{member}-{number}"): member for member in members for number in range(_VIRTUAL_NODES)}
+    places = sorted(ring)
+
+    def member_of(queue: MessageQueue) -> str:
+        text = f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
+        return ring[places[bisect_left(places, _hash(text)) % len(places)]]
+
+    return [queue for queue in queues if member_of(queue) == who] if who in members else []
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")

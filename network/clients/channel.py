@@ -10,7 +10,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Protocol
 
 from rmqctl.formats.errors import RemoteError
-from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
+from rmqctl.network.remoting.codes import ResponseCode
+from rmqctl.network.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 
 OnRequest = Callable[[RemotingCommand], None]
 """Takes a request that the server sends; in a thread of the channel, so it must not wait for answers."""
@@ -83,10 +84,20 @@ class Connection:
     """Requests over one channel."""
 
     def __init__(self, address: str, dial: Dial, on_request: OnRequest) -> None:
-        """RemoteError where the server cannot be reached."""
+        """RemoteError where the server cannot be reached. `on_request` gets what wants no answer."""
         self.address = address
-        self._answers = Answers(address, on_request)
+        self._on_request = on_request
+        self._answers = Answers(address, self._asked)
         self._channel = dial(address, self._answers)
+
+    def _asked(self, command: RemotingCommand) -> None:
+        if command.is_oneway:
+            self._on_request(command)
+            return
+        # whoever waits for an answer, as mqadmin's consumerStatus does, is told at once that there is none
+        remark = f" request type {command.code} not supported"
+        no_answer = RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark, opaque=command.opaque)
+        self._channel.send(no_answer._replace(flag=RESPONSE_FLAG, language=LANGUAGE))
 
     @property
     def is_open(self) -> bool:

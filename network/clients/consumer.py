@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Generator, Mapping
@@ -107,9 +108,7 @@ class Consumer:
         while True:
             self._rebalance()
             self._save(is_due=True)
-            for queue, offset in self._offsets.items():
-                if queue not in self._pulls and (ends is None or offset < ends.get(queue, 0)):
-                    self._pulls[queue] = self._pull(queue, offset)
+            self._pull_more(ends)
             left = until - time.monotonic()
             if not self._pulls:
                 self._changed.wait(max(0.0, min(left, _LOOK_SECONDS)))
@@ -117,6 +116,9 @@ class Consumer:
             for queue, pull in list(self._pulls.items()):
                 found = self._taken(queue, pull)
                 if found:
+                    # the next ones are on their way while the caller has these; what is wrong the next call will say
+                    with contextlib.suppress(RemoteError):
+                        self._pull_more(ends)
                     return [(queue, message) for message in found]
             if time.monotonic() >= until:
                 return []
@@ -139,6 +141,12 @@ class Consumer:
                     # what was pulled with it is not consumed
                     self._offsets[queue] = message.queue_offset + 1
                     raise
+
+    def _pull_more(self, ends: Mapping[MessageQueue, int] | None) -> None:
+        """Ask for messages of each queue of which none are asked for: no more than one answer of it is ever kept."""
+        for queue, offset in self._offsets.items():
+            if queue not in self._pulls and (ends is None or offset < ends.get(queue, 0)):
+                self._pulls[queue] = self._pull(queue, offset)
 
     def _pull(self, queue: MessageQueue, offset: int) -> _Pull:
         """Ask for messages; the answer comes when there are some, or after a while without any."""
@@ -196,7 +204,10 @@ class Consumer:
         self._balance_at = now + _REBALANCE_SECONDS
         route = self._client.route(self.topic, anew=True)
         if route is None or not route.readable:
-            raise RemoteError(f"no broker has messages of topic {self.topic!r}", hint="look for its name with mqadmin")
+            raise RemoteError(
+                f"no broker has messages of topic {self.topic!r}",
+                hint="`rmqctl topics` lists those that name servers know",
+            )
         mine = set(route.readable)
         if self._joins:
             self._client.start_heartbeats(self._heartbeat())

@@ -14,6 +14,7 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
 
 _CONNECT_SECONDS = 3.0
+_LARGEST_PORT = 65535
 # a server that takes nothing for so long is gone
 _SEND_SECONDS = 30.0
 _CHUNK = 1 << 18
@@ -28,16 +29,17 @@ class SocketChannel:
         self._answers = answers
         self._sending = threading.Lock()
         self.is_open = True
-        host, _, port = address.rpartition(":")
+        host, port = _host_and_port(address)
         try:
-            plain = socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS)
+            plain = socket.create_connection((host, port), _CONNECT_SECONDS)
         except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
             raise RemoteError(
-                f"{address} cannot be reached: {error}", hint="is it running, and is this its address?"
+                f"{address} cannot be reached: {reason}", hint="is it running, and is this its address?"
             ) from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket = plain if tls is None else EncryptedSocket(plain, tls, host.strip("[]"))
+            self._socket = plain if tls is None else EncryptedSocket(plain, tls, host)
             plain.settimeout(None)
         except OSError as error:
             plain.close()
@@ -83,6 +85,15 @@ class SocketChannel:
         self.is_open = False
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """What to dial; RemoteError for what is no address. Systems take ports beyond the largest for others."""
+    host, _, port = address.rpartition(":")
+    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_LARGEST_PORT))
+    if not host or not is_number or not 0 < int(port) <= _LARGEST_PORT:
+        raise RemoteError(f"{address!r} is no address", hint="write it as HOST:PORT, 127.0.0.1:9876")
+    return host.strip("[]"), int(port)
 
 
 def dial_encrypted(context: ssl.SSLContext) -> Dial:

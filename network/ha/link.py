@@ -43,7 +43,7 @@ class SocketLink:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             raise RemoteError(
-                f"{self._name} cannot be reached: {error}",
+                f"{self._name} cannot be reached: {error.strerror or error}",
                 hint="it is the master's HA port that is wanted (haListenPort, 10912 by default)",
             ) from error
 
@@ -53,7 +53,7 @@ class SocketLink:
             self._socket.settimeout(_SEND_SECONDS)
             self._socket.sendall(data)
         except OSError as error:
-            raise RemoteError(f"{self._name}: the connection is lost: {error}") from error
+            raise RemoteError(f"{self._name}: the connection is lost: {error.strerror or error}") from error
 
     def receive(self, seconds: float) -> bytes:
         """See SlaveLink."""
@@ -63,7 +63,7 @@ class SocketLink:
         except TimeoutError:
             return b""
         except OSError as error:
-            raise RemoteError(f"{self._name}: the connection is lost: {error}") from error
+            raise RemoteError(f"{self._name}: the connection is lost: {error.strerror or error}") from error
         if not data:
             raise RemoteError(f"{self._name}: the master has closed the connection")
         return data

@@ -78,7 +78,7 @@ class MasterServer:
         try:
             connection = SlaveConnection(self, peer, remote)
         except OSError as error:
-            self.tell(f"{remote}: connection closed: {error}")
+            self.tell(f"{remote}: connection closed: {error.strerror or error}")
             peer.close()
             return
         with self._lock:

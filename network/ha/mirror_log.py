@@ -12,7 +12,7 @@ from rmqctl.store.commitlog.frame_search import FrameSearch
 from rmqctl.store.commitlog.walk import Progress, walk_file
 from rmqctl.store.files import io
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import end_of_nonzero
+from rmqctl.store.files.zeros import end_of_nonzero
 
 DEFAULT_FILE_SIZE = 1 << 30
 # so much of the end is held against the master's log each time, or the last record where that is more

@@ -44,9 +44,14 @@ def parse_body(body: bytes) -> dict[str, Any]:
         return match.group(0) if key is None else match.group("before") + json.dumps(key, ensure_ascii=False)
 
     try:
-        content = parse_config_json(_OBJECT_KEY.sub(quoted, body.decode("utf-8")))
+        text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptError("the body is not UTF-8") from error
+    try:
+        content = parse_config_json(text)
+    except CorruptError:
+        # few bodies have such keys
+        content = parse_config_json(_OBJECT_KEY.sub(quoted, text))
     if not isinstance(content, dict):
         raise CorruptError("the body is no JSON object")
     return content

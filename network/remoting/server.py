@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RefusedError
 from rmqctl.formats.wording import counted
 from rmqctl.network.remoting.codes import ResponseCode
-from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
 from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_frame
-from rmqctl.network.remoting.services import Processor, Tell
+from rmqctl.network.remoting.services import Processor, RequestError, Tell
 from rmqctl.network.remoting.session import Session, Shared
 from rmqctl.network.remoting.tls import EitherListener
 from rmqctl.network.remoting.traffic import Seen, Traffic
 
 Address = tuple[str, int]
 
-_TOGETHER = 64 * 1024
+# from so many bytes on answers leave at once: their clients can go on while others are answered
+_TOGETHER = 4 * 1024
 _INCOMING = 256 * 1024
+# requests of ours that one client may have to answer
+_MOST_ASKED = 64
 
 
 class Limits(NamedTuple):
@@ -44,7 +48,8 @@ def bound(host: str, port: int) -> socket.socket:
         family, _, _, _, address = found[0]
         return socket.create_server((str(address[0]), port), family=family, backlog=100)
     except OSError as error:
-        reason = error.strerror or str(error)
+        # what asyncio and sockets add to it names the address once more
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
         raise RefusedError(
             f"cannot listen at {host}:{port}: {reason}", hint="name another address, or port 0 for any free port"
         ) from error
@@ -125,6 +130,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._last_active = loop.time()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._opaque = 0
+        self._asked: dict[int, Future[RemotingCommand | None]] = {}
         # answers that go out together: a call of the kernel for each would take a third of the time
         self._outgoing: list[bytes] = []
         self._outgoing_size = 0
@@ -154,6 +160,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport = None
         self._count_buffered(0)
         self._session.close()
+        for opaque in list(self._asked):
+            self._answered(opaque, None)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self in self._server.connections:
@@ -188,13 +196,17 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _process(self) -> None:
         self._is_answering = True
+        next_command, count, serve = self._decoder.next_command, self._server.traffic.request, self._session.serve
         try:
             while not self._is_paused and self._transport is not None:
-                command = self._decoder.next_command()
+                command = next_command()
                 if command is None:
                     break
-                self._server.traffic.request(command)
-                self._session.serve(command)
+                if command.flag & RESPONSE_FLAG:
+                    self._answered(command.opaque, command)
+                    continue
+                count(command.code)
+                serve(command)
         except CorruptError as error:
             self._end(error.message)
             return
@@ -212,10 +224,25 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._opaque += 1
         self._write(command._replace(opaque=self._opaque))
 
+    def ask(self, command: RemotingCommand, seconds: float) -> Future[RemotingCommand | None]:
+        """See Caller. In the thread of the loop."""
+        if len(self._asked) >= _MOST_ASKED:
+            raise RequestError(ResponseCode.SYSTEM_BUSY, f"{self.remote} has {_MOST_ASKED} requests to answer already")
+        self.send(command)
+        opaque = self._opaque
+        future: Future[RemotingCommand | None] = Future()
+        self._asked[opaque] = future
+        self._loop.call_later(seconds, self._answered, opaque, None)
+        return future
+
+    def _answered(self, opaque: int, answer: RemotingCommand | None) -> None:
+        future = self._asked.pop(opaque, None)
+        if future is not None:
+            future.set_result(answer)
+
     def _write(self, command: RemotingCommand | None) -> None:
         if command is None or self._transport is None or self._transport.is_closing():
             return
-        self._last_active = self._loop.time()
         try:
             frame = encode_frame(command)
         except CorruptError as error:
@@ -236,6 +263,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _send_out(self) -> None:
         if self._outgoing and self._transport is not None and not self._transport.is_closing():
+            self._last_active = self._loop.time()
             self._transport.write(b"".join(self._outgoing))
         self._outgoing.clear()
         self._outgoing_size = 0

@@ -68,10 +68,10 @@ class Session:
             self._deliver(request, done.result())
 
     def _deliver(self, request: RemotingCommand, reply: RemotingCommand | Suspended | Promised | None) -> None:
-        if isinstance(reply, Promised):
-            self._promise(reply)
-        elif not isinstance(reply, Suspended):
+        if reply is None or isinstance(reply, RemotingCommand):
             self._give(reply)
+        elif isinstance(reply, Promised):
+            self._promise(reply)
         elif self._shared.waiting.is_full:
             self._give(answered(request, _busy("too many pulls are waiting for messages")))
         elif not self._is_closed:
@@ -86,7 +86,7 @@ class Session:
         self._held[held] = None
 
     def _promise(self, reply: Promised) -> None:
-        def tell(_: Future[None]) -> None:
+        def tell(_: Future[Any]) -> None:
             self._shared.hand_over.call(self._loop, lambda: self._give(reply.answer()))
 
         if reply.done.done():

@@ -6,11 +6,10 @@ from collections import Counter
 from typing import NamedTuple
 
 from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
 
 OTHER = -1
 """Stands for all codes that are none of RocketMQ's: what a client sends must not make new ones."""
-_CODES = frozenset(int(code) for code in RequestCode)
+_CODES = {int(code): int(code) for code in RequestCode}
 
 
 class Seen(NamedTuple):
@@ -32,10 +31,9 @@ class Traffic:
         self.bytes_out = 0
         self.refused_connections = 0
 
-    def request(self, command: RemotingCommand) -> None:
-        """A command came; answers to requests of ours are none."""
-        if not command.flag & RESPONSE_FLAG:
-            self.requests[command.code if command.code in _CODES else OTHER] += 1
+    def request(self, code: int) -> None:
+        """A request with this code came."""
+        self.requests[_CODES.get(code, OTHER)] += 1
 
     def seen(self, connections: int, held: int) -> Seen:
         """The counts now, with what is not counted here."""

@@ -23,6 +23,7 @@ _SIGNS: dict[str, Literal["=", "in", "<", ">"]] = {
     "equal": "=", "less": "<", "less_equal": "<", "greater": ">", "greater_equal": ">", "is_in": "in",
 }  # fmt: skip
 _ALL_HOLD = ("and", "and_kleene")
+_ONE_HOLDS = ("or", "or_kleene")
 
 
 class _ArrowSchema(ctypes.Structure):
@@ -113,6 +114,8 @@ def _comparisons(node: _Node) -> Iterator[Comparison]:
     if node.call in _ALL_HOLD:
         for argument in node.arguments:
             yield from _comparisons(argument)
+    elif node.call in _ONE_HOLDS:
+        yield from _alternatives([list(_comparisons(argument)) for argument in node.arguments])
     elif node.call == "if_else" and len(node.arguments) == 3 and _is_null(node.arguments[2]):
         # null lets nothing pass, so what holds of the second argument holds of all that passes
         yield from _comparisons(node.arguments[1])
@@ -120,6 +123,16 @@ def _comparisons(node: _Node) -> Iterator[Comparison]:
         values = _values(node)
         if values is not None:
             yield Comparison(node.arguments[0].field, _SIGNS[node.call], values)
+
+
+def _alternatives(sides: list[list[Comparison]]) -> Iterator[Comparison]:
+    """What is sure where one of the sides holds, each with all it says: a column has one of the values that they name,
+    if all of them name some."""
+    first, *others = [{one.column: one.values for one in side if one.sign in ("=", "in")} for side in sides]
+    for column, values in first.items():
+        if all(column in other for other in others):
+            more = [value for other in others for value in other[column]]
+            yield Comparison(column, "in", (*values, *more))
 
 
 def _is_null(node: _Node) -> bool:

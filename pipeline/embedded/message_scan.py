@@ -19,7 +19,7 @@ from rmqctl.pipeline.source.fitting import fitted, labelled
 from rmqctl.pipeline.source.options import SourceOptions
 from rmqctl.pipeline.source.planning import LogTask, plan_tasks, spans_of
 from rmqctl.pipeline.source.tables import CHEAPEST
-from rmqctl.pipeline.source.wanted import Wanted, may_pass, wanted_by
+from rmqctl.pipeline.source.wanted import Wanted, wanted_by
 from rmqctl.pipeline.splits.named import span_columns
 from rmqctl.pipeline.splits.splits import first_record
 from rmqctl.store.columns.batch import Columns, Int64s, MessageColumns
@@ -30,7 +30,7 @@ from rmqctl.store.scan.schema import needed
 from rmqctl.store.store_files import StoreFiles
 
 _ROW = "row"
-_MESSAGES = "messages"
+MESSAGES = "messages"
 _FEWEST_THREADS, _MOST_THREADS = 2, 8
 
 
@@ -45,10 +45,8 @@ def message_batches(
     """The columns `names` of good messages that pass a filter, in the log's order. `schema`: of all columns, and those
     that tell stores apart."""
     said = understood(expression)
-    if not may_pass(options.labels, said.comparisons):
-        return
     wanted = wanted_by(said.comparisons)
-    looked_at = [name for name in schema.names if said.fields is None or name in said.fields] or [CHEAPEST[_MESSAGES]]
+    looked_at = [name for name in schema.names if said.fields is None or name in said.fields] or [CHEAPEST[MESSAGES]]
     maker = _FilteringMaker(schema, names, looked_at, expression, options.labels)
     groups = needed([name for name in (*names, *looked_at) if name not in options.labels]) | wanted.needs
     threads = max(_FEWEST_THREADS, min(_MOST_THREADS, len(os.sched_getaffinity(0))))
@@ -130,7 +128,7 @@ class _FittingMaker(BatchMaker):
     """Makes batches with the types of the view, and with `labels` in the columns that tell stores apart."""
 
     def __init__(self, schema: pa.Schema, names: Sequence[str], labels: Mapping[str, str | None]) -> None:
-        super().__init__([name for name in names if name not in labels] or [CHEAPEST[_MESSAGES]], views=False)
+        super().__init__([name for name in names if name not in labels] or [CHEAPEST[MESSAGES]], views=False)
         self._fit = pa.schema([schema.field(name) for name in names])
         self._labels = labels
 

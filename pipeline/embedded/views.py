@@ -16,17 +16,16 @@ import pyarrow.compute as pc
 import pyarrow.dataset as arrow_dataset
 
 from rmqctl.pipeline.embedded.arrow_filters import understood
-from rmqctl.pipeline.embedded.message_scan import message_batches
+from rmqctl.pipeline.embedded.message_scan import MESSAGES, message_batches
 from rmqctl.pipeline.source.fitting import fitted, labelled
 from rmqctl.pipeline.source.options import SourceOptions
+from rmqctl.pipeline.source.planning import asked_stores
 from rmqctl.pipeline.source.readers import READERS
 from rmqctl.pipeline.source.tables import CHEAPEST, STORE_COLUMNS, TABLES
-from rmqctl.pipeline.source.wanted import may_pass
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.scan.schema import COLUMNS, arrow_schema
 from rmqctl.store.store_files import StoreFiles
 
-MESSAGES = "messages"
 _MOMENT = pa.timestamp("us", "UTC")
 _TYPES = {
     "string": pa.string(),
@@ -103,7 +102,7 @@ class StoreView(arrow_dataset.Dataset):  # type: ignore[misc]  # pyarrow has no 
         return _Scanner(schema, self._reading.watched(self._batches(names, filter)))
 
     def _batches(self, names: Sequence[str], expression: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        for options in self._options.stores():
+        for options in asked_stores(self._options, understood(expression).comparisons):
             with StoreFiles(Path(options.path), options.store_config()) as files:
                 if self._view == MESSAGES:
                     yield from message_batches(files, options, self._schema, names, expression, self._reading.passed)
@@ -117,10 +116,8 @@ class StoreView(arrow_dataset.Dataset):  # type: ignore[misc]  # pyarrow has no 
         names: Sequence[str],
         expression: pc.Expression | None,
     ) -> Iterator[pa.RecordBatch]:
-        said = understood(expression)
-        if not may_pass(labels, said.comparisons):
-            return
-        looked_at = [name for name in self._schema.names if said.fields is None or name in said.fields or name in names]
+        fields = understood(expression).fields
+        looked_at = [name for name in self._schema.names if fields is None or name in fields or name in names]
         schema = pa.schema([self._schema.field(name) for name in looked_at])
         read = [name for name in looked_at if name not in labels] or [CHEAPEST[self._view]]
         reader = READERS[self._view]

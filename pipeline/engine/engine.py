@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rmqctl.formats.errors import EngineError, RmqctlError, UnreadableError, WriteFailedError
+from rmqctl.store.remote.file_system import storage_options, use_storage_options
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -23,6 +24,8 @@ EXECUTOR_WAIT = "spark.rmqctl.executorWait"
 _EXECUTOR_WAIT = 180.0
 # what Spark does with a task unless it is told otherwise
 _TRIES = 4
+# processes take about this long to start: what is done by then is not worth them
+_ALONE_FOR = 1.0
 
 
 class Engine(Protocol):
@@ -45,11 +48,14 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Processes of this machine; nothing but Python. A single item, or a single process, runs in this process."""
+    """Processes of this machine; nothing but Python. Short work, a single item, and what a single process is to do
+    runs in this process."""
 
-    def __init__(self, processes: int | None = None) -> None:
-        """By default a process for each core that this one may use."""
+    def __init__(self, processes: int | None = None, *, alone_for: float = _ALONE_FOR) -> None:
+        """By default a process for each core that this one may use. They are started for what is left to do when this
+        one has worked for `alone_for` seconds."""
         self._processes = processes or len(os.sched_getaffinity(0))
+        self._alone_for = alone_for
 
     def run(
         self,
@@ -59,16 +65,19 @@ class LocalEngine:
         on_done: OnDone | None = None,
     ) -> list[Result]:
         """See Engine."""
-        if len(items) <= 1 or self._processes <= 1:
-            results = []
-            for item in items:
-                results.append(task(item))
-                if on_done is not None:
-                    on_done(1)
-            return results
-        from rmqctl.pipeline.engine.local_pool import run_in_processes
+        results: list[Result] = []
+        for item in items:
+            left = len(items) - len(results)
+            if self._alone_for <= 0 and min(self._processes, left) > 1:
+                from rmqctl.pipeline.engine.local_pool import run_in_processes
 
-        return run_in_processes(task, items, min(self._processes, len(items)), on_done)
+                return results + run_in_processes(task, items[-left:], min(self._processes, left), on_done)
+            began = time.monotonic()
+            results.append(task(item))
+            self._alone_for -= time.monotonic() - began
+            if on_done is not None:
+                on_done(1)
+        return results
 
 
 class SparkEngine:
@@ -112,7 +121,7 @@ class SparkEngine:
             may_fail = int(context.getConf().get("spark.task.maxFailures") or _TRIES) > 1
             errors = context.accumulator([], _errors_parameter())
             executors = _Executors(context) if is_cluster else None
-        guarded = _Guarded(task, is_cluster and may_fail, errors)
+        guarded = _Guarded(task, is_cluster and may_fail, errors, storage_options())
         told = 0
 
         def work() -> list[Any]:
@@ -155,12 +164,17 @@ class _Guarded:
     another one.
     """
 
-    def __init__(self, task: Callable[[Any], Any], elsewhere: bool, errors: Any) -> None:
+    def __init__(
+        self, task: Callable[[Any], Any], elsewhere: bool, errors: Any, storage: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """`storage`: how servers with stores are reached."""
         self._task = task
+        self._storage = storage
         self._elsewhere = elsewhere
         self._errors = errors
 
     def __call__(self, items: Any) -> Any:
+        use_storage_options(self._storage)
         for item in items:
             try:
                 yield self._task(item)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.wording import told
 from rmqctl.pipeline.engine.engine import Engine
+from rmqctl.pipeline.jobs.check_index import IndexFileItem, survey_here, survey_one
 from rmqctl.pipeline.jobs.check_parts import (
     Checked,
     CheckOrder,
-    IndexFileItem,
     TalliedRun,
-    check_split,
+    check_splits,
     renumbered,
-    survey_one,
     whole_files,
 )
-from rmqctl.pipeline.splits.over_splits import run_over_splits
-from rmqctl.pipeline.splits.splits import SPLIT_SIZE
+from rmqctl.pipeline.splits.over_splits import run_by_bundles, whole_files_at_need
+from rmqctl.pipeline.splits.splits import SPLIT_SIZE, plan_splits
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import CheckRun
 from rmqctl.store.check.check import check as check_in_process
@@ -38,6 +38,8 @@ from rmqctl.store.survey.log_runs import Digest, Run, RunRecord
 
 # splits whose results are held at a time: a result has some hundred bytes for each queue with messages in the split
 _WAVE = 512
+# tasks of a stretch of the log: what the driver does for each queue of each task adds up, however small it is
+_MOST_TASKS = 4096
 
 
 def check_with(
@@ -80,11 +82,8 @@ class _ByTasks:
         """The checks, for runs that tasks have compared already."""
         self._survey = survey = error = None
         if files.config.message_index_enable and level is not Level.QUICK:
-            # with absolute paths for the tasks, with those that the caller knows for what is told
             try:
-                self._survey = self._survey_index(files, is_live)
-                named = [replace(one, path=files.layout.index / one.path.name) for one in self._survey.files]
-                survey = replace(self._survey, files=named)
+                self._survey = survey = survey_here(self._survey_index(files, is_live), files)
             except UnreadableError as caught:
                 error = _named(caught, files)
         checks: list[CrossCheck] = [_TalliedIndex(IndexCheck(files, survey, is_live=is_live), error)]
@@ -94,39 +93,53 @@ class _ByTasks:
 
     def _survey_index(self, files: StoreFiles, is_live: bool) -> IndexSurvey:
         found, strangers = readable_files(files.index, files.descriptors)
-        items = [IndexFileItem(str(file.path.resolve()), file.geometry, is_live) for file in found]
+        items = [IndexFileItem(files.place, told(str(file.path.resolve())), file.geometry, is_live) for file in found]
         return IndexSurvey(self._engine.run("check: index files", survey_one, items), strangers)
 
     def walk(
-        self, files: StoreFiles, begin: int, end: int, digest: Digest, is_full: bool, progress: Progress | None
+        self,
+        files: StoreFiles,
+        begin: int,
+        end: int,
+        digest: Digest,
+        is_full: bool,
+        doubtful_from: int,
+        progress: Progress | None,
     ) -> Iterator[Walked]:
         """The log file by file, in order. UnreadableError where a file begins that cannot be read."""
         with_queues = not has_rocksdb_queues(files.layout)
-        order = CheckOrder(is_full, with_queues, self._survey)
-        size = max(self._split_size, 1) * _WAVE
-        for first, stop in _waves(files.log, begin, end, size):
+        order = CheckOrder(is_full, with_queues, self._survey, doubtful_from)
+        split_size = self._split_size and max(self._split_size, (end - begin) // _MOST_TASKS)
+        for first, stop in _waves(files.log, begin, end, max(split_size, 1) * _WAVE):
             try:
-                results = run_over_splits(
-                    self._engine,
-                    "check: reading the log",
-                    partial(check_split, order),
-                    files,
-                    split_size=self._split_size,
-                    begin=first,
-                    end=stop,
-                    progress=progress,
-                )
+                results = self._checked(files, order, (first, stop), split_size, progress)
             except UnreadableError as caught:
                 error = _named(caught, files)
                 bad = next((file for file in files.log.files if str(file.path) == error.file), None)
                 if bad is not None and bad.start_offset > first:
                     # an error ends all tasks, but what lies before that file can be read, and counts
-                    yield from self.walk(files, first, bad.start_offset, digest, is_full, progress)
+                    before = bad.start_offset
+                    yield from self.walk(files, first, before, digest, is_full, doubtful_from, progress)
                 raise error from caught
             for found in whole_files(_with_files(files.log, results)):
                 numbers = [digest.topics.id_of(name.encode("utf-8")) for name in found.topics]
                 found.look.topics = renumbered(found.look.topics, numbers)
                 yield Walked([_as_named(record, files) for record in found.records], found.look)
+
+    def _checked(
+        self,
+        files: StoreFiles,
+        order: CheckOrder,
+        stretch: tuple[int, int],
+        split_size: int,
+        progress: Progress | None,
+    ) -> list[Checked]:
+        def work(size: int, told: Progress | None) -> list[Checked]:
+            splits, task = plan_splits(files, size, *stretch), partial(check_splits, order)
+            found = run_by_bundles(self._engine, "check: reading the log", task, splits, size, told)
+            return list(chain.from_iterable(found))
+
+        return whole_files_at_need(split_size, work, progress)
 
 
 def _as_named(record: RunRecord, files: StoreFiles) -> RunRecord:
@@ -146,8 +159,7 @@ def _named(error: UnreadableError, files: StoreFiles) -> UnreadableError:
 
 
 def _path_of(path: str, files: StoreFiles) -> str:
-    root = f"{files.root.resolve()}/"
-    return str(files.root / path.removeprefix(root)) if path.startswith(root) else path
+    return str(files.path_of(path))
 
 
 def _waves(log: MappedFileQueue, begin: int, end: int, size: int) -> Iterator[tuple[int, int]]:

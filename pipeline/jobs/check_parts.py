@@ -1,4 +1,4 @@
-"""A check's workers: a split is walked and compared with the queues and the index; what it says is small.
+"""A check's workers: splits are walked and compared with the queues and the index; what it says is small.
 
 What compares and what judges is the store's own code (`store/check`), so that the findings are those of the check in
 one process.
@@ -6,40 +6,47 @@ one process.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.pipeline.splits.splits import Split, split_columns
+from rmqctl.pipeline.jobs.check_index import survey_here
+from rmqctl.pipeline.splits.over_splits import as_one, bundled
+from rmqctl.pipeline.splits.splits import Split, split_columns, take_split
 from rmqctl.store.check.index.compare import IndexTally
 from rmqctl.store.check.index.index import IndexCheck
-from rmqctl.store.check.index.index_files import FileSurvey, IndexSurvey, survey_file
+from rmqctl.store.check.index.index_files import IndexSurvey
 from rmqctl.store.check.log.batch_look import Look
-from rmqctl.store.check.log.log_walk import walked
+from rmqctl.store.check.log.log_walk import Walked, walked
 from rmqctl.store.check.queues.queues import QueueCheck
 from rmqctl.store.check.queues.tally import QueuesTally
 from rmqctl.store.columns.batch import Flags, Int64s
-from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.index.index_file import Geometry, IndexFile
+from rmqctl.store.columns.topics import TopicIds
+from rmqctl.store.commitlog.walk import Blank
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, RunRecord
 
+# bytes of small files that are walked together: of more there is more to hold, and to walk again where one is not sound
+_TOGETHER = 16 << 20
+
 
 class CheckOrder(NamedTuple):
-    """What all tasks of a check know. Picklable. `survey`: the index files by themselves, None without an index."""
+    """What all tasks of a check know. Picklable. `survey`: the index files by themselves, None without an index.
+    `doubtful_from`: see `store/check/walker.py`."""
 
     is_full: bool
     with_queues: bool
     survey: IndexSurvey | None
+    doubtful_from: int
 
 
 class Checked(NamedTuple):
-    """What a task found: the records of its split, runs as `TalliedRun`, what was noted of its messages, and the names
-    of the topics that the note counts."""
+    """What was found in a split, or in several small files: the records, runs as `TalliedRun`, what was noted of the
+    messages, and the names of the topics that the note counts."""
 
     records: list[RunRecord]
     look: Look
@@ -80,63 +87,187 @@ class TalliedRun(Run):
             self.queues[place] = before._replace(slots=slots, units=units)
 
 
-class IndexFileItem(NamedTuple):
-    """One index file to look through."""
+def check_splits(order: CheckOrder, files: StoreFiles, splits: Sequence[Split]) -> list[Checked]:
+    """Walk splits of a store, neighbours, with every checksum, and compare their messages.
 
-    path: str
-    geometry: Geometry
-    is_live: bool
+    Whole files in which nothing but messages stands are walked together, and compared and told as one: a queue is read
+    once for all of them.
+    """
+    survey = None if order.survey is None else survey_here(order.survey, files)
+    order = order._replace(survey=survey)
+    digest = Digest(files.config.delay_levels(), queues=order.with_queues, keys=survey is not None)
+    made: list[Checked] = []
+    held: _SoundFiles | None = None
+    for split, found in _walks(order, digest, files, splits):
+        is_sound = _is_sound(order, files, split, found)
+        if held is not None and not (is_sound and held.is_followed_by(found)):
+            made.append(held.finish())
+            held = None
+        if is_sound:
+            held = held or _SoundFiles(order, files, digest.topics)
+            held.add(found)
+        else:
+            made.append(_compared(order, files, digest.topics, found))
+    return made if held is None else [*made, held.finish()]
 
 
-def survey_one(item: IndexFileItem) -> FileSurvey:
-    """The survey of one index file."""
-    descriptors = Descriptors()
-    try:
-        file = IndexFile(Path(item.path), item.geometry, descriptors)
-        return survey_file(file, descriptors, is_live=item.is_live)
-    finally:
-        descriptors.close()
-
-
-def check_split(order: CheckOrder, files: StoreFiles, split: Split) -> Checked:
-    """Walk a split of a store with every checksum, and compare its messages."""
-    digest = Digest(split.config.delay_levels(), queues=order.with_queues, keys=order.survey is not None)
+def _walks(
+    order: CheckOrder, digest: Digest, files: StoreFiles, splits: Sequence[Split]
+) -> Iterator[tuple[Split, Walked]]:
+    """What the walk finds in each split; in several as one where all of these are sound."""
     columns = digest.columns | Look(order.is_full).columns
-    found = walked(digest, order.is_full, split_columns(files, split, columns=columns, topics=digest.topics))
+
+    def walk(split: Split) -> Walked:
+        take_split(files, split)
+        return walked(digest, order.is_full, split_columns(files, split, columns=columns, topics=digest.topics))
+
+    for neighbours in bundled(splits, _TOGETHER):
+        if len(neighbours) > 1:
+            split = as_one(neighbours)
+            found = walk(split)
+            if _is_sound(order, files, split, found):
+                yield split, found
+                continue
+        for split in neighbours:
+            yield split, walk(split)
+
+
+def _is_sound(order: CheckOrder, files: StoreFiles, split: Split, found: Walked) -> bool:
+    """Whether whole files were walked, and each has messages one behind the other, up to its end or a blank frame, none
+    older than the one before it, and certainly of this log."""
+    first, last = files.log.find(split.begin), files.log.find(split.end - 1)
+    if first is None or last is None or (first.start_offset, last.end_offset) != (split.begin, split.end):
+        return False
+    if found.look.jumps.count or not found.records or not isinstance(found.records[0], Run):
+        return False
+    runs = [record for record in found.records if isinstance(record, Run)]
+    is_alone = all(isinstance(record, Run | Blank) for record in found.records)
+    follows = all(one.end == other.physical_offset for one, other in itertools.pairwise(found.records))
+    return is_alone and follows and runs[-1].physical_offset < order.doubtful_from
+
+
+class _SoundFiles:
+    """Files of which each follows the one before it, compared as one. Of their queues the highest slots are kept: no
+    message came back among them."""
+
+    def __init__(self, order: CheckOrder, files: StoreFiles, topics: TopicIds) -> None:
+        self._comparison = _Comparison(order, files)
+        self._topics = topics
+        self._look = Look(order.is_full)
+        self._run: Run | None = None
+        self._behind: list[RunRecord] = []
+        self._highest: dict[tuple[str, int], tuple[int, int, QueueRun]] = {}
+
+    def is_followed_by(self, found: Walked) -> bool:
+        """Whether a sound file goes on where the last one ended, and in time."""
+        last = self._behind[-1] if self._behind else self._run
+        is_next = last is not None and last.end == found.records[0].physical_offset
+        return is_next and self._look.last_store_timestamp <= found.look.first_store_timestamp
+
+    def add(self, found: Walked) -> None:
+        """The next files."""
+        for record in found.records:
+            if isinstance(record, Run):
+                self._add(record)
+            else:
+                self._behind.append(record)
+        self._look.join(found.look)
+
+    def _add(self, run: Run) -> None:
+        self._comparison.add(run)
+        for queue in run.queues:
+            self._keep_highest(queue)
+        before = self._run or Run(run.physical_offset, run.physical_offset, 0, 0, 0)
+        # without the columns, which were compared
+        self._run = Run(
+            before.physical_offset,
+            run.end,
+            before.messages + run.messages,
+            run.last_message_offset,
+            run.last_store_timestamp,
+            before.unplaceable + run.unplaceable,
+        )
+        self._behind = []
+
+    def _keep_highest(self, queue: QueueRun) -> None:
+        key, slots = (queue.topic, queue.queue_id), queue.slots
+        # small files have a few messages of a queue each: what is cheap for many is dear for one
+        at = 0 if len(slots) == 1 else int(slots.argmax())
+        highest = int(slots[at])
+        known = self._highest.get(key)
+        if known is None or highest > known[0]:
+            self._highest[key] = highest, at, queue
+
+    def finish(self) -> Checked:
+        """All of them."""
+        assert self._run is not None
+        queues = [_rows(queue, [at]) for _, at, queue in self._highest.values()]
+        return _told(self._topics, [self._comparison.of(self._run, queues), *self._behind], self._look)
+
+
+class _Comparison:
+    """Runs, one behind the other, held against queues and index."""
+
+    def __init__(self, order: CheckOrder, files: StoreFiles) -> None:
+        self._queues = QueueCheck(files) if order.with_queues else None
+        self._index = IndexCheck(files, order.survey) if order.survey is not None else None
+        self._queues_error: UnreadableError | None = None
+        self._index_error: UnreadableError | None = None
+
+    def add(self, run: Run) -> None:
+        """The next run."""
+        if self._queues is not None and self._queues_error is None:
+            try:
+                self._queues.add(run)
+            except UnreadableError as error:
+                self._queues_error = error
+        if self._index is not None and self._index_error is None:
+            try:
+                self._index.add(run)
+            except UnreadableError as error:
+                self._index_error = error
+
+    def of(self, run: Run, queues: list[QueueRun]) -> TalliedRun:
+        """What was found, as that of one run with these rows of its queues."""
+        made = TalliedRun(
+            run.physical_offset,
+            run.end,
+            run.messages,
+            run.last_message_offset,
+            run.last_store_timestamp,
+            run.unplaceable,
+            queues,
+            queues_error=self._queues_error,
+            index_error=self._index_error,
+        )
+        if self._queues is not None and self._queues_error is None:
+            try:
+                made.queues_tally = self._queues.tally
+            except UnreadableError as error:
+                made.queues_error = error
+        if self._index is not None and self._index_error is None:
+            made.index_tally = self._index.tally
+        return made
+
+
+def _compared(order: CheckOrder, files: StoreFiles, topics: TopicIds, found: Walked) -> Checked:
+    """What was walked, each run compared by itself."""
     records: list[RunRecord] = []
     for record in found.records:
         if isinstance(record, Run):
-            queues = QueueCheck(files) if order.with_queues else None
-            index = IndexCheck(files, order.survey) if order.survey is not None else None
-            records.append(_tallied(record, queues, index, found.look.jumps.first))
-        else:
-            records.append(record)
-    return Checked(records, found.look, list(digest.topics.names))
+            comparison = _Comparison(order, files)
+            comparison.add(record)
+            queues = [kept(queue, found.look.jumps.first) for queue in record.queues]
+            record = comparison.of(record, queues)  # noqa: PLW2901
+        records.append(record)
+    return _told(topics, records, found.look)
 
 
-def _tallied(run: Run, queues: QueueCheck | None, index: IndexCheck | None, jumps: list[int]) -> TalliedRun:
-    made = TalliedRun(
-        run.physical_offset,
-        run.end,
-        run.messages,
-        run.last_message_offset,
-        run.last_store_timestamp,
-        run.unplaceable,
-        [kept(queue, jumps) for queue in run.queues],
-    )
-    if queues is not None:
-        try:
-            queues.add(run)
-            made.queues_tally = queues.tally
-        except UnreadableError as error:
-            made.queues_error = error
-    if index is not None:
-        try:
-            index.add(run)
-            made.index_tally = index.tally
-        except UnreadableError as error:
-            made.index_error = error
-    return made
+def _told(topics: TopicIds, records: list[RunRecord], look: Look) -> Checked:
+    """As it leaves the task: with the names of its own topics only."""
+    used = np.flatnonzero(look.topics)
+    look.topics = look.topics[used]
+    return Checked(records, look, [topics.names[number] for number in used.tolist()])
 
 
 def kept(queue: QueueRun, jumps: list[int]) -> QueueRun:
@@ -148,8 +279,11 @@ def kept(queue: QueueRun, jumps: list[int]) -> QueueRun:
     for before in np.searchsorted(offsets, np.array(jumps, np.int64)).tolist():
         if before:
             chosen[int(np.argmax(slots[:before]))] = True
-    rows: Int64s = np.flatnonzero(chosen)
-    return queue._replace(slots=slots[rows].copy(), units=queue.units[rows].copy(), rows=None)
+    return _rows(queue, np.flatnonzero(chosen))
+
+
+def _rows(queue: QueueRun, rows: Int64s | list[int]) -> QueueRun:
+    return queue._replace(slots=queue.slots[rows].copy(), units=queue.units[rows].copy(), rows=None)
 
 
 def whole_files(results: Iterator[tuple[int, Checked]]) -> Iterator[Checked]:

@@ -25,9 +25,9 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import looks_like_store
 from rmqctl.store.files.lock import is_in_use
-from rmqctl.store.files.presence import is_directory, is_there
+from rmqctl.store.files.presence import is_directory
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.outputs.output_place import check_output_place
+from rmqctl.store.outputs.output_place import check_output_place, is_vacant
 from rmqctl.store.outputs.publish import publish
 from rmqctl.store.outputs.staging import staged_directory
 from rmqctl.store.write.opening.open_for_writing import is_empty_place
@@ -86,7 +86,7 @@ def write_staged(
         return Written(0)
     # it is flushed at the end, as a whole
     config = config._replace(flush_disk_type="ASYNC_FLUSH", transient_store_pool_enable=False)
-    if not config.store_path_commit_log and (not is_there(target) or _is_empty(target)):
+    if not config.store_path_commit_log and is_vacant(target):
         with staged_directory(target) as staging:
             written = _put(staging, config, tasks, as_stored, lambda begun: None)
             if batch is not None:
@@ -96,10 +96,6 @@ def write_staged(
         return written
     with _one_write_at_a_time(target):
         return _append(target, config, tasks, as_stored, batch)
-
-
-def _is_empty(path: Path) -> bool:
-    return is_directory(path) and not any(path.iterdir())
 
 
 @contextlib.contextmanager

@@ -16,15 +16,15 @@ from pyspark.sql.types import StructType
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.pipeline.source.options import SourceOptions, parse_options
-from rmqctl.pipeline.source.planning import plan_tasks
+from rmqctl.pipeline.source.planning import asked_stores, plan_tasks
 from rmqctl.pipeline.source.spark_filters import comparisons
 from rmqctl.pipeline.source.spark_types import view_schema
 from rmqctl.pipeline.source.split_reading import SplitPartition, read_split, subscribed
 from rmqctl.pipeline.source.tables import CHEAPEST, STORE_COLUMNS, TABLES
-from rmqctl.pipeline.source.wanted import Comparison, may_pass, wanted_by
+from rmqctl.pipeline.source.wanted import Comparison, wanted_by
 from rmqctl.pipeline.splits.splits import open_in_task
 from rmqctl.pipeline.stores.telling import sentence_first
-from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.remote.address import list_anew
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.tail import end_of_messages
 
@@ -63,19 +63,14 @@ class RocketMQSource(DataSource):
 
     @sentence_first
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A reader that follows the commitlog."""
-        from rmqctl.pipeline.source.stream import MessageStreamReader
+        """A reader that follows the commitlogs."""
+        from rmqctl.pipeline.streams.stream import MessageStreamReader
 
         options = _with_columns(parse_options(self.options), schema)
         if options.view != "messages":
             raise UsageError(f"{options.view} cannot be streamed", hint="only messages can")
         if options.ending_offset is not None or options.ending_timestamp is not None:
             raise UsageError("a stream has no ending_offset and no ending_timestamp", hint="leave it out")
-        if options.several:
-            raise UsageError(
-                "a stream follows the log of one store, and several are named",
-                hint="start a query for each of them, or take the union of what readStream gives for each",
-            )
         if options.queue_bounds:
             raise UsageError(
                 "a stream begins at one place of the log, not at one of each queue",
@@ -105,11 +100,12 @@ def _may_push() -> bool:
 class TablePartition(InputPartition):
     """A task over a part of another view of a store; what a part is, that view's reader knows."""
 
-    def __init__(self, options: SourceOptions, config: StoreConfig, part: Any) -> None:
+    def __init__(self, options: SourceOptions, files: StoreFiles, part: Any) -> None:
         super().__init__(part)
         self.store = options.path
+        self.listing = files.listing
         self.labels = options.labels
-        self.config = config
+        self.config = files.config
         self.part = part
 
 
@@ -126,7 +122,8 @@ class MessageReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """A task for each part of a log that may hold something wanted."""
         tasks: list[InputPartition] = []
-        for options in _asked_stores(self._options, self._comparisons):
+        for options in asked_stores(self._options, self._comparisons):
+            list_anew(options.path)
             with StoreFiles(Path(options.path), options.store_config()) as files:
                 planned = plan_tasks(files, options, self._wanted, *_asked_for(options, files))
             tasks += [SplitPartition(task, options.labels) for task in planned]
@@ -134,6 +131,7 @@ class MessageReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Batches of the schema."""
+        self._options.use_storage()
         return read_split(partition, self._schema, self._wanted)
 
 
@@ -150,11 +148,6 @@ class PushingMessageReader(MessageReader):
         self._comparisons = list(comparisons(filters))
         self._wanted = wanted_by(self._comparisons, subscribed(self._options))
         return filters
-
-
-def _asked_stores(options: SourceOptions, asked: Sequence[Comparison]) -> list[SourceOptions]:
-    """The options for each store whose rows may pass comparisons."""
-    return [one for one in options.stores() if may_pass(one.labels, asked)]
 
 
 def _asked_for(options: SourceOptions, files: StoreFiles) -> tuple[int | None, int | None]:
@@ -179,10 +172,10 @@ class TableSourceReader(DataSourceReader):
         from rmqctl.pipeline.source.readers import READERS
 
         tasks: list[InputPartition] = []
-        for options in _asked_stores(self._options, self._comparisons):
-            config = options.store_config()
-            with StoreFiles(Path(options.path), config) as files:
-                tasks += [TablePartition(options, config, part) for part in READERS[options.view].parts(files)]
+        for options in asked_stores(self._options, self._comparisons):
+            list_anew(options.path)
+            with StoreFiles(Path(options.path), options.store_config()) as files:
+                tasks += [TablePartition(options, files, part) for part in READERS[options.view].parts(files)]
         return tasks or [InputPartition(None)]
 
     @sentence_first
@@ -195,10 +188,11 @@ class TableSourceReader(DataSourceReader):
 
         if not isinstance(partition, TablePartition):
             return
+        self._options.use_storage()
         view = self._options.view
         arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
         names = [name for name in self._schema.names if name not in partition.labels] or [CHEAPEST[view]]
-        with open_in_task(partition.store, partition.config) as files:
+        with open_in_task(partition.store, partition.config, partition.listing) as files:
             for columns in READERS[view].batches(files, partition.part, names, None):
                 yield fitted(labelled(columns, partition.labels, len(columns[names[0]])), arrow_schema)
 

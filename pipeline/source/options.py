@@ -9,11 +9,14 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.properties import split_keys
+from rmqctl.pipeline.engine.hadoop import parse_storage_options
 from rmqctl.pipeline.source.queue_bounds import QueueBounds, bounds_between, is_by_queue, queue_offsets
 from rmqctl.pipeline.source.tables import STORE_COLUMNS, TABLES
 from rmqctl.pipeline.splits.splits import SPLIT_SIZE
 from rmqctl.pipeline.stores.several import is_pattern, named_stores, path_list
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
+from rmqctl.store.remote.address import absolute_place
+from rmqctl.store.remote.file_system import use_storage_options
 
 OPTIONS: dict[str, str] = {
     "path": "the store's directory, seen under this path by driver and executors (also: store, or load(PATH)); "
@@ -38,11 +41,15 @@ OPTIONS: dict[str, str] = {
     "hands over no array_contains(keys, ...)",
     "key_index": "for keys: checked, what the key index does not know is read; trusted, the index alone says where "
     "messages are, as far as it reaches; off, the log is walked",
+    "storage_options": "how servers with stores are reached, as fsspec has it, in JSON by kind of server: "
+    '{"s3": {"endpoint_url": "http://..."}}; pyspark_rocketmq.storage_options(spark) has what the session knows',
     "min_partitions": "about so many tasks at least: makes split_size smaller",
-    "max_bytes": "streams: bytes of commitlog a micro-batch, as 512m; all there is if not given",
-    "max_messages": "streams: messages a micro-batch at most, those of other topics counted, too",
+    "max_bytes": "streams: bytes of commitlog a micro-batch, as 512m, of all stores together; if not given, all",
+    "max_messages": "streams: messages a micro-batch at most, those of other topics counted, too; as max_bytes",
+    "new_stores": "streams: where to begin with a store that the checkpoint does not know: earliest (or at "
+    "starting_timestamp), or latest; earliest",
     "fail_on_data_loss": "streams: whether messages that were removed before they were read end the query, or a log "
-    "that was cut back or replaced; true",
+    "that was cut back or replaced, or a store that is not named any more; true",
     "on_changed_log": "streams: what to do where the log was cut back or replaced: fail, or go on from fork (the last "
     "place known to be the same), earliest or latest; fail, and fork with fail_on_data_loss=false",
 }
@@ -61,6 +68,7 @@ _NOT_OURS = {
     "assign": 'write .option("subscribe", TOPIC) and where("queue_id = 0")',
 }
 CHECKED, TRUSTED, OFF = KEY_INDEX = ("checked", "trusted", "off")
+NEW_STORES = ("earliest", "latest")
 ON_CHANGED_LOG = ("fail", "fork", "earliest", "latest")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"ms": 1, "s": 1000, "m": 60_000, "h": _HOUR, "d": 24 * _HOUR}
@@ -98,6 +106,13 @@ class SourceOptions(NamedTuple):
     queue_bounds: tuple[QueueBounds, ...] = ()
     keys: frozenset[str] | None = None
     key_index: str = CHECKED
+    storage: str | None = None
+    new_stores: str = NEW_STORES[0]
+
+    def use_storage(self) -> None:
+        """Reach servers from this process as the options say."""
+        if self.storage is not None:
+            use_storage_options(parse_storage_options(self.storage))
 
     def store_config(self) -> StoreConfig:
         """Settings of the broker.conf, RocketMQ's defaults without. Read where it lies: on the driver."""
@@ -105,6 +120,7 @@ class SourceOptions(NamedTuple):
 
     def stores(self) -> list[SourceOptions]:
         """The options for each store that is named; looks which directories match. Errors as `named_stores`."""
+        self.use_storage()
         found = named_stores(self.several or (self.path,), self.configs)
         tasks = None if self.min_partitions is None else -(-self.min_partitions // len(found))
         return [
@@ -163,7 +179,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     else:
         named = None
     return SourceOptions(
-        values["path"] if several else str(Path(values["path"]).absolute()),
+        values["path"] if several else absolute_place(values["path"]),
         values.get("config") or None,
         view,
         _columns(view, values.get("columns")),
@@ -186,6 +202,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         queue_bounds=bounds_between(*by_queue),
         keys=_keys(values["keys"]) if "keys" in values else None,
         key_index=_one_of("key_index", values.get("key_index", CHECKED), KEY_INDEX),
+        storage=values.get("storage_options") or None,
+        new_stores=_one_of("new_stores", values.get("new_stores", NEW_STORES[0]), NEW_STORES),
     )
 
 

@@ -6,13 +6,13 @@ frames that are known to be there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from rmqctl.pipeline.source.options import OFF, TRUSTED, SourceOptions
 from rmqctl.pipeline.source.prune import kept_splits, share_in_time
-from rmqctl.pipeline.source.wanted import Wanted
+from rmqctl.pipeline.source.wanted import Comparison, Wanted, may_pass
 from rmqctl.pipeline.splits.indexed import Indexed, KeyLookup, by_keys, by_time, entries_between, is_in_order, look_up
 from rmqctl.pipeline.splits.named import saves_reading, spans_to_read, sure_places
 from rmqctl.pipeline.splits.splits import SPLIT_SIZE, WHOLE_FILES, Split, files_between, log_parts, plan_splits
@@ -36,6 +36,12 @@ class LogTask(NamedTuple):
     by_queues: bool = False
     lookup: KeyLookup | None = None
     by_time: bool = False
+
+
+def asked_stores(options: SourceOptions, asked: Iterable[Comparison]) -> list[SourceOptions]:
+    """The options for each store whose rows may pass comparisons."""
+    comparisons = list(asked)
+    return [one for one in options.stores() if may_pass(one.labels, comparisons)]
 
 
 def plan_tasks(
@@ -98,12 +104,13 @@ def _at_places(files: StoreFiles, wanted: Wanted, begin: int | None, end: int | 
 
 def _span_tasks(files: StoreFiles, found: Sequence[ByteSpan]) -> list[LogTask]:
     """A task for each file with spans, which are in order."""
-    root = str(files.root.resolve())
+    root = files.place
     tasks = []
     for _, group in groupby(found, lambda span: getattr(files.log.find(span[0]), "start_offset", None)):
         spans = tuple(group)
         first, stop = spans[0][0], spans[-1][1]
-        split = Split(root, files.config, first, stop, files_between(files.log, first, stop), files.log.file_size)
+        needed = files_between(files.log, first, stop)
+        split = Split(root, files.config, first, stop, needed, files.log.file_size, files.listing)
         tasks.append(LogTask(split, spans))
     return tasks
 

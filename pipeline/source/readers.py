@@ -15,6 +15,7 @@ from rmqctl.pipeline.source.queue_rows import entry_columns, index_parts, queue_
 from rmqctl.pipeline.source.tables import TABLES
 from rmqctl.pipeline.splits.named import span_columns, spans_to_read
 from rmqctl.pipeline.splits.splits import Split
+from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.columns.batch import Columns, MessageColumns
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config_files import read_config
@@ -185,7 +186,8 @@ class TableReader(NamedTuple):
     batches: Callable[[StoreFiles, Any, Sequence[str], Progress | None], Iterator[_Arrays]]
 
 
-def _rows(view: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[_Arrays]:
+def row_columns(view: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[_Arrays]:
+    """Rows of a view as columns `names`, some thousand rows at a time."""
     kinds = {name: TABLES[view].columns[name].kind for name in names}
     page: list[Mapping[str, Any]] = []
     for row in rows:
@@ -197,12 +199,17 @@ def _rows(view: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) ->
         yield columns_of(page, kinds)
 
 
-def _finding_rows(files: StoreFiles, progress: Progress | None) -> Iterator[Mapping[str, Any]]:
-    from rmqctl.store.check.check import check
-
-    for finding in check(files, progress=progress):
+def finding_rows(found: Iterable[Finding]) -> Iterator[Mapping[str, Any]]:
+    """Rows of the view `findings`."""
+    for finding in found:
         row = finding.row()
         yield {**row, **{name: None if row[name] is None else str(row[name]) for name in ("expected", "found")}}
+
+
+def _checked(files: StoreFiles, progress: Progress | None) -> Iterable[Finding]:
+    from rmqctl.store.check.check import check
+
+    return check(files, progress=progress)
 
 
 def _one_task(files: StoreFiles) -> Sequence[Any]:
@@ -213,13 +220,13 @@ READERS: dict[str, TableReader] = {
     "consumequeue": TableReader(queue_parts, lambda files, part, *_: unit_columns(files, part)),
     "index_entries": TableReader(index_parts, lambda files, part, *_: entry_columns(files, part)),
     "consumer_offsets": TableReader(
-        _one_task, lambda files, _, names, __: _rows("consumer_offsets", offset_rows(files), names)
+        _one_task, lambda files, _, names, __: row_columns("consumer_offsets", offset_rows(files), names)
     ),
     "topics": TableReader(
-        _one_task, lambda files, _, names, told: _rows("topics", topic_view_rows(files, names, told), names)
+        _one_task, lambda files, _, names, told: row_columns("topics", topic_view_rows(files, names, told), names)
     ),
     "findings": TableReader(
-        _one_task, lambda files, _, names, told: _rows("findings", _finding_rows(files, told), names)
+        _one_task, lambda files, _, names, told: row_columns("findings", finding_rows(_checked(files, told)), names)
     ),
 }
 """Every view but `messages`, which is read by splits of the log."""

@@ -36,6 +36,9 @@ _NOISE = re.compile(r"WARN|^\tat |^\s*\.\.\. |[Ll]og(ging)? level|log4j|incubato
 _STAMP = re.compile(r"^[0-9/]+ [0-9:]+ [A-Z]+ |^Exception in thread \S+ ")
 # of the small JVM that only puts the driver's command line together
 _LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -Xshare:auto -XX:+UseSerialGC"
+# of one that hands tasks to Python and takes small results for seconds or minutes: what compiles and collects better in
+# the long run costs more than half of its processor time
+_FOR_JOBS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
@@ -60,12 +63,14 @@ def require_pyspark() -> None:
 
 
 @contextlib.contextmanager
-def spark_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def spark_session(
+    master: str | None = None, conf: Mapping[str, str] | None = None, *, only_jobs: bool = False
+) -> Iterator[SparkSession]:
     """A session at `master`, ready for jobs and SQL, stopped at the end together with its JVM.
 
-    `conf`: Spark's settings, which win over ours. A process that has a session already gets that one and keeps it.
-    What the JVM says goes into a file of a temporary folder. UnsupportedError without pyspark or Java, EngineError
-    if Spark does not start.
+    `conf`: Spark's settings, which win over ours. `only_jobs`: no SQL, so that Python does all the work. A process that
+    has a session already gets that one and keeps it. What the JVM says goes into a file of a temporary folder.
+    UnsupportedError without pyspark or Java, EngineError if Spark does not start.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -77,7 +82,7 @@ def spark_session(master: str | None = None, conf: Mapping[str, str] | None = No
     folder = io.make_temporary_directory("rmqctl-spark-")
     logging.getLogger().addFilter(_is_not_of_py4j)
     try:
-        session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder)
+        session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder, only_jobs=only_jobs)
         try:
             yield session
         finally:
@@ -92,8 +97,10 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in record.pathname
 
 
-def settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """All settings of a session: what `conf` leaves open, with `folder` for what is temporary."""
+def settings(master: str, conf: Mapping[str, str], folder: Path, *, only_jobs: bool = False) -> dict[str, str]:
+    """All settings of a session: what `conf` leaves open, with `folder` for what is temporary. `only_jobs`: see
+    `spark_session`."""
+    is_brief = only_jobs and master.startswith("local")
     ours = {
         "spark.master": master,
         "spark.app.name": APPLICATION,
@@ -103,7 +110,7 @@ def settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, st
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         # what a JVM that is killed leaves goes with the folder
-        "spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={folder}"',
+        "spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={folder}"' + (f" {_FOR_JOBS}" if is_brief else ""),
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.python.task.killTimeout": "500ms",
     }
@@ -122,7 +129,7 @@ def _is_on_this_machine(master: str) -> bool:
     return master.startswith("local") or bool(re.match(r"spark://(localhost|127\.[0-9.]+):", master))
 
 
-def start_session(master: str, conf: Mapping[str, str], folder: Path) -> SparkSession:
+def start_session(master: str, conf: Mapping[str, str], folder: Path, *, only_jobs: bool = False) -> SparkSession:
     """Start the JVM and the session; errors as in `spark_session`. `folder` has to stay until it is stopped."""
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
@@ -130,7 +137,7 @@ def start_session(master: str, conf: Mapping[str, str], folder: Path) -> SparkSe
     from pyspark.sql import SparkSession
 
     _require_listener(master)
-    chosen = settings(master, conf, folder)
+    chosen = settings(master, conf, folder, only_jobs=only_jobs)
     log = folder / "jvm.log"
     with _environment(environment(chosen, folder)), _opened(log) as descriptor:
         spark_conf = SparkConf(loadDefaults=False)

@@ -15,6 +15,7 @@ than the file as well, and each is taken together with the entries on both sides
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
@@ -226,14 +227,8 @@ def _rises(offsets: Int64s) -> bool:
 
 def _first_entry(file: IndexFile, offset: int) -> int:
     """The first entry that leads to physical offset `offset` or behind it, if entries rise."""
-    low, high = 1, file.header.index_count
-    while low < high:
-        middle = (low + high) // 2
-        if file.entry(middle).physical_offset >= offset:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    numbers = range(file.header.index_count)
+    return bisect_left(numbers, offset, 1, key=lambda number: file.entry(number).physical_offset)
 
 
 def _looked_at(seconds: Int64s) -> set[int]:

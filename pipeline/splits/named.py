@@ -19,13 +19,12 @@ import numpy as np
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError
 from rmqctl.formats.layouts import (
     CONSUMEQUEUE_UNIT,
-    FRAME_HEADS,
     INDEX_ENTRY,
-    MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
 )
+from rmqctl.formats.message import LARGEST_HEAD_SIZE, frame_head
 from rmqctl.pipeline.splits.indexed import Indexed
 from rmqctl.pipeline.splits.splits import Split, log_parts
 from rmqctl.store.columns.batch import ColumnRecord, Columns, Flags, Int64s, MessageColumns
@@ -115,12 +114,15 @@ def spans_to_read(
         # from the end of each frame that is passed over to the beginning of the next one
         lefts = np.concatenate([np.array([first], np.int64), passed_ends[inside]])
         rights = np.concatenate([passed[inside], np.array([stop], np.int64)])
-        spans += _together(zip(lefts[lefts < rights].tolist(), rights[lefts < rights].tolist(), strict=True))
-        spans += _tail_apart(spans.pop(), ends[(ends > first) & (ends < stop)]) if spans else []
+        between = zip(lefts[lefts < rights].tolist(), rights[lefts < rights].tolist(), strict=True)
+        of_file = list(_together(between))
+        if of_file:
+            of_file[-1:] = _tail_apart(of_file[-1], ends[(ends > first) & (ends < stop)])
+        spans += of_file
     # what lies behind the last of these frames in its file, such as empty space, is walked in any case
     tails = {part.end for part in parts}
-    between = sum(stop - first for first, stop in spans if stop not in tails)
-    return spans if between < _WORTH * (between + int(found.sizes[~found.wanted].sum())) else None
+    read = sum(stop - first for first, stop in spans if stop not in tails)
+    return spans if read < _WORTH * (read + int(found.sizes[~found.wanted].sum())) else None
 
 
 def _tail_apart(span: ByteSpan, ends: Int64s) -> list[ByteSpan]:
@@ -300,17 +302,13 @@ def _first_slot(queue: ConsumeQueue, low: int, high: int, offset: int) -> int:
 
 def _is_own(log: MappedFileQueue, queue: AnyConsumeQueue, slot: int, begin: int, size: int) -> bool:
     """Whether a unit leads to a message of just the queue, place and size that it says. Its body is not read."""
-    head = log.read(begin, FRAME_HEADS[3].size)
-    if len(head) < FRAME_HEADS[3].size:
+    head = frame_head(log.read(begin, LARGEST_HEAD_SIZE))
+    if head is None or not head.is_message or not 0 <= head.body_length < size:
         return False
-    layout = FRAME_HEADS[FRAME_HEADS[0].unpack_from(head, 0)[7] >> 4 & 3]
-    fields = dict(zip((name for name, *_ in layout.fields), layout.unpack_from(head, 0), strict=True))
     topic = queue.topic.encode("utf-8")
-    length = TOPIC_LENGTH_V2 if fields["magic_code"] == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
-    if fields["magic_code"] not in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) or not 0 <= fields["body_length"] < size:
-        return False
-    there = tuple(fields[name] for name in ("total_size", "physical_offset", "queue_id", "queue_offset"))
-    said = log.read(begin + layout.size + fields["body_length"], length.size + len(topic))
+    length = TOPIC_LENGTH_V2 if head.magic_code == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
+    there = head.total_size, head.physical_offset, head.queue_id, head.queue_offset
+    said = log.read(begin + head.size + head.body_length, length.size + len(topic))
     return there == (size, begin, queue.queue_id, slot) and said == length.struct.pack(len(topic)) + topic
 
 

@@ -56,13 +56,28 @@ def run_bundles(
 ) -> list[Result]:
     """`task` of each split; the results in the order of the splits, which is the log's.
 
+    See `run_by_bundles`.
+    """
+    return list(chain.from_iterable(run_by_bundles(engine, name, partial(_each, task), splits, size, progress)))
+
+
+def run_by_bundles(
+    engine: Engine,
+    name: str,
+    task: Callable[[StoreFiles, Sequence[Split]], Result],
+    splits: Sequence[Split],
+    size: int,
+    progress: Progress | None = None,
+) -> list[Result]:
+    """`task` of each bundle of splits; the results in the log's order.
+
     Small files have small splits: neighbours of `size` bytes together are one item of the engine, for which the store
-    is opened once. See Engine.run.
+    is opened once. See `of_bundle` and Engine.run.
     """
     bundles = list(bundled(splits, size))
     total = sum(split.end - split.begin for split in splits)
     told = on_done_telling(progress, total, len(bundles))
-    return list(chain.from_iterable(engine.run(name, partial(_each, task), bundles, told)))
+    return engine.run(name, partial(of_bundle, task), bundles, told)
 
 
 def bundled(splits: Sequence[Split], size: int) -> Iterator[tuple[Split, ...]]:
@@ -80,14 +95,25 @@ def bundled(splits: Sequence[Split], size: int) -> Iterator[tuple[Split, ...]]:
         yield tuple(bundle)
 
 
-def _each(task: Callable[[StoreFiles, Split], Result], bundle: Sequence[Split]) -> list[Result]:
-    """Task: `task` of some splits of one store. Queues and index are opened once, of the log what each split needs."""
+def of_bundle(task: Callable[[StoreFiles, Sequence[Split]], Result], bundle: Sequence[Split]) -> Result:
+    """Task: `task` of some splits of one store, which are in the log's order, with the store opened: queues and index
+    once. Of the log it takes what each split needs, see `take_split`."""
     with open_split(bundle[0]) as files:
-        results = []
-        for split in bundle:
-            take_split(files, split)
-            results.append(task(files, split))
-        return results
+        return task(files, bundle)
+
+
+def as_one(splits: Sequence[Split]) -> Split:
+    """Neighbouring splits, at least one, as one."""
+    files = {file.path: file for split in splits for file in split.files}
+    return splits[0]._replace(end=splits[-1].end, files=tuple(files.values()))
+
+
+def _each(task: Callable[[StoreFiles, Split], Result], files: StoreFiles, splits: Sequence[Split]) -> list[Result]:
+    results = []
+    for split in splits:
+        take_split(files, split)
+        results.append(task(files, split))
+    return results
 
 
 def whole_files_at_need(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import socket
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import NotAStoreError, RefusedError
+from rmqctl.formats.wording import told
 from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
 from rmqctl.store.columns.compiled_walk import Request
 from rmqctl.store.columns.engine import engine
@@ -24,6 +26,8 @@ from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Progress, walk_fil
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import elsewhere_of
+from rmqctl.store.remote.address import is_address
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest, RunRecord
 
@@ -34,20 +38,31 @@ WHOLE_FILES = 0
 """As a split size: one split a file, which needs no resynchronisation."""
 
 
+class PlannedFile(NamedTuple):
+    """A file of the log as it was listed: its path or address, and its size; on a server what `Listed` has of it."""
+
+    path: str
+    size: int
+    modified_ns: int | None = None
+    version: str = ""
+
+
 class Split(NamedTuple):
     """The records of a store that start in [begin, end), physical offsets; `begin` need not be a record's start.
 
-    `store` is an absolute path, the same on every machine. `files` are those that somebody who reads the split needs,
-    as paths with their sizes: the one that it begins in or behind, and those up to the one behind it; without any, the
-    store is listed again. `file_size`: what the log's files have as a rule. Picklable.
+    `store` is an absolute path, the same on every machine, or an address. `files` are those that somebody who reads the
+    split needs: the one that it begins in or behind, and those up to the one behind it; without any, the store is
+    listed again. `file_size`: what the log's files have as a rule. `listing`: in which listing of a server they were
+    seen. Picklable.
     """
 
     store: str
     config: StoreConfig
     begin: int
     end: int
-    files: tuple[tuple[str, int], ...] = ()
+    files: tuple[PlannedFile, ...] = ()
     file_size: int = 0
+    listing: str = ""
 
 
 class SplitEdgeError(RefusedError):
@@ -84,7 +99,7 @@ def plan_splits(
             # the last split of a file may be half as long again, so that no small one is left over
             edges += range(part.begin + split_size, part.end - split_size // 2, split_size)
     edges = _without_empty(files, edges, {file.start_offset for file in files.log.files})
-    store = str(files.root.resolve())
+    store = files.place
     found = []
     for number, edge in enumerate(edges):
         first = edge if begin is None else max(edge, begin)
@@ -92,16 +107,23 @@ def plan_splits(
         stop = stop if end is None else min(stop, end)
         if first < stop:
             needed = files_between(files.log, first, stop)
-            found.append(Split(store, files.config, first, stop, needed, files.log.file_size))
+            found.append(Split(store, files.config, first, stop, needed, files.log.file_size, files.listing))
     return found
 
 
-def files_between(log: MappedFileQueue, begin: int, end: int) -> tuple[tuple[str, int], ...]:
-    """Paths and sizes of the files that a walk over [begin, end) takes notice of: with the last one that begins before,
+def files_between(log: MappedFileQueue, begin: int, end: int) -> tuple[PlannedFile, ...]:
+    """The files that a walk over [begin, end) takes notice of: with the last one that begins before,
     behind which there may be a gap, and the first one behind, where the file before it ends at the latest."""
     first = bisect_right(log.files, begin, key=lambda file: file.start_offset)
     last = bisect_left(log.files, end, key=lambda file: file.start_offset)
-    return tuple((str(file.path), file.size) for file in log.files[max(first - 1, 0) : last + 1])
+    return tuple(map(_planned, log.files[max(first - 1, 0) : last + 1]))
+
+
+def _planned(file: MappedFile) -> PlannedFile:
+    remote = elsewhere_of(file.path)
+    if remote is None:
+        return PlannedFile(str(file.path), file.size)
+    return PlannedFile(told(str(file.path)), remote.size, remote.modified_ns, remote.version)
 
 
 def _without_empty(files: StoreFiles, edges: list[int], starts: set[int]) -> list[int]:
@@ -131,16 +153,26 @@ def log_parts(files: StoreFiles) -> Iterator[LogPart]:
 
 def open_split(split: Split) -> StoreFiles:
     """The store of a split, opened for reading; close it. NotAStoreError as `open_in_task`."""
-    files = open_in_task(split.store, split.config)
+    files = open_in_task(split.store, split.config, split.listing, split.files)
     take_split(files, split)
     return files
 
 
-def open_in_task(store: str, config: StoreConfig) -> StoreFiles:
+def open_in_task(store: str, config: StoreConfig, listing: str = "", planned: Sequence[PlannedFile] = ()) -> StoreFiles:
     """A store that somebody else has opened before, opened for reading; NotAStoreError that names this machine where it
-    does not see the store."""
+    does not see the store.
+
+    Of one on a server these files were seen in `listing`: what else is in the store is listed when it is asked for,
+    once in a process. An empty `listing` is that of this process.
+    """
     try:
-        return StoreFiles(Path(store), config)
+        if not (listing and is_address(store)):
+            return StoreFiles(Path(store), config)
+        from rmqctl.store.remote.shadow import as_far_as_known
+
+        _take_plan(store, listing, planned)
+        with as_far_as_known() if planned else nullcontext():
+            return StoreFiles(Path(store), config)
     except NotAStoreError as error:
         raise NotAStoreError(
             f"{error.message} on the machine {socket.gethostname()}, which has a task that reads it",
@@ -149,10 +181,20 @@ def open_in_task(store: str, config: StoreConfig) -> StoreFiles:
         ) from error
 
 
+def _take_plan(store: str, listing: str, planned: Sequence[PlannedFile]) -> None:
+    from rmqctl.store.remote.file_system import Listed
+    from rmqctl.store.remote.shadow import take_plan
+
+    below = [(file.path.removeprefix(store + "/"), file) for file in planned if file.path.startswith(store + "/")]
+    take_plan(store, listing, [Listed(name, file.size, file.modified_ns, file.version) for name, file in below])
+
+
 def take_split(files: StoreFiles, split: Split) -> None:
     """Have of the log of an opened store what the split names, instead of what was had or would be listed."""
     if split.files:
-        files.take_log([(Path(path), size) for path, size in split.files], split.file_size)
+        if split.listing:
+            _take_plan(split.store, split.listing, split.files)
+        files.take_log([(files.path_of(file.path), file.size) for file in split.files], split.file_size)
 
 
 def first_record(files: StoreFiles, offset: int) -> int:

@@ -20,6 +20,8 @@ from rmqctl.pipeline.source.tables import CHEAPEST, TABLES
 from rmqctl.pipeline.splits.splits import WHOLE_FILES, SplitEdgeError
 from rmqctl.pipeline.sql.attached import session_view, with_session_views
 from rmqctl.pipeline.sql.errors import query_error
+from rmqctl.pipeline.sql.findings import VIEW as FINDINGS
+from rmqctl.pipeline.sql.findings import findings_by_tasks
 from rmqctl.pipeline.sql.harmless import harmless_kind
 from rmqctl.pipeline.sql.plans import Leaf, leaves
 from rmqctl.pipeline.stores.attaching import MAIN, options_by_schema
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 _Made = TypeVar("_Made")
 
 _EXPLAIN = re.compile(r"\s*explain\s+(?:(?:extended|codegen|cost|formatted)\s+)?(?=\S)", re.IGNORECASE)
+# rows that the driver can hold twice, and that are no reason to read with many tasks at a time
+_FEW = 10_000
 # in the metadata of columns: which view they are of
 _VIEW = "rmqctl.view"
 
@@ -101,17 +105,31 @@ class StoreSql:
         needs = _needs(plan)
         # Spark plans all places of one relation by the filters of the last: only one that stands alone is given any
         alone = {name for name, places in _places(plan).items() if places == 1 and is_alone}
-        frame = self._planned(statement, needs, alone)
+        made = self._findings(needs) if is_alone and explained is None else {}
+        frame = self._planned(statement, needs, alone, made)
         places = _places(frame._jdf.queryExecution().optimizedPlan())
         if any(places[name] > 1 for name in alone):
-            frame = self._planned(statement, needs, set())
+            frame = self._planned(statement, needs, set(), made)
         return frame
 
-    def _planned(self, statement: str, needs: Mapping[str, set[str]], pushing: Set[str]) -> DataFrame:
-        """The answer to a statement over the stores themselves. `pushing`: views that are told the filters on them."""
+    def _findings(self, names: Iterable[str]) -> dict[str, DataFrame]:
+        """Those of the views that are checked for by tasks, and are so now."""
+        views = {name: self._views[name] for name in names}
+        return {
+            name: findings_by_tasks(self._session, view.options)
+            for name, view in views.items()
+            if view.table == FINDINGS
+        }
+
+    def _planned(
+        self, statement: str, needs: Mapping[str, set[str]], pushing: Set[str], made: Mapping[str, DataFrame]
+    ) -> DataFrame:
+        """The answer to a statement over the stores themselves. `pushing`: views that are told the filters on them;
+        `made`: views that are there already."""
         try:
             for name, columns in needs.items():
-                self._real(name, columns, pushing=name in pushing).createOrReplaceTempView(f"`{name}`")
+                frame = made[name] if name in made else self._real(name, columns, pushing=name in pushing)
+                frame.createOrReplaceTempView(f"`{name}`")
             return self._session.sql(statement)
         finally:
             self._show_stand_ins(needs)
@@ -155,7 +173,26 @@ class StoreSql:
 
     def collected(self, frame: DataFrame) -> pa.Table:
         """The rows of an answer, in its order; errors as in `query`."""
-        return self._said(frame.toArrow)
+        return self._said(lambda: _brief(self._session, frame).toArrow())
+
+
+def _brief(session: SparkSession, frame: DataFrame) -> DataFrame:
+    """An answer that wants any few rows, taken task by task until there are enough; any other one as it is.
+
+    As a table Spark would have them from all tasks (CollectLimitExec#doExecute), and so read some of every split.
+    """
+    from pyspark.sql import DataFrame
+
+    plan = frame._jdf.queryExecution().executedPlan()
+    if plan.nodeName() != "CollectLimit" or not 0 < plan.limit() <= _FEW:
+        return frame
+    jvm: Any = session._jvm
+    # as Spark holds rows: what leaves it, and comes back, has maps in another order
+    rows = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(plan.executeCollect())
+    relation = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation(
+        plan.output(), rows, False, jvm.scala.Option.empty()
+    )
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, relation), session)
 
 
 def _needs(plan: Any) -> dict[str, set[str]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.pipeline.stores.several import path_list
+from rmqctl.store.remote.address import absolute_place
 
 MAIN = "main"
 """The schema of the store that is not attached, as DuckDB and SQLite call it."""
@@ -52,8 +52,8 @@ def absolute(path: str | Sequence[str]) -> str:
     """What the data source takes for a path, a pattern or several paths, seen from any working directory."""
     several = path_list(path) if isinstance(path, str) else tuple(path)
     if several is not None:
-        return json.dumps([str(Path(one).absolute()) for one in several])
-    return str(Path(str(path)).absolute())
+        return json.dumps([absolute_place(one) for one in several])
+    return absolute_place(str(path))
 
 
 def options_by_schema(

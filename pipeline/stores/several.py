@@ -6,15 +6,21 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import NotAStoreError, UnreadableError, UsageError
+from rmqctl.formats.wording import counted
 from rmqctl.store.config.config import config_from_properties, read_properties
+from rmqctl.store.files.layout import KEPT
 from rmqctl.store.files.presence import exists, is_directory
+from rmqctl.store.remote.address import absolute_place, address_of, is_address
+from rmqctl.store.remote.file_system import FsspecFiles
+from rmqctl.store.remote.patterns import is_wild
 
-_MAGIC = re.compile(r"[*?\[{]")
+_AT_THE_SAME_TIME = 8
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -40,7 +46,7 @@ def path_list(text: str) -> tuple[str, ...] | None:
 
 def is_pattern(text: str) -> bool:
     """Whether a path stands for all that match it: it has *, ?, [ or { in it, and nothing is really called so."""
-    return bool(_MAGIC.search(text)) and not exists(text)
+    return is_wild(text) and (is_address(text) or not exists(text))
 
 
 def named_stores(paths: Sequence[str], configs: Sequence[str] = ()) -> list[NamedStore]:
@@ -60,8 +66,8 @@ def named_stores(paths: Sequence[str], configs: Sequence[str] = ()) -> list[Name
         config = configs[number] if len(configs) > 1 else None
         matching = list(_matching(path)) if is_pattern(path) else [path]
         if not matching:
-            raise NotAStoreError("no directory matches this pattern", file=path, hint="check the path")
-        found += [NamedStore(str(Path(one).absolute()), config, config and broker_name(config)) for one in matching]
+            raise NotAStoreError("no directory matches this pattern", file=path, hint=_how_far(path))
+        found += [NamedStore(absolute_place(one), config, config and broker_name(config)) for one in matching]
     _require_apart(found)
     if len(configs) != 1:
         return found
@@ -79,7 +85,7 @@ def broker_name(config: str) -> str | None:
 def _require_apart(stores: Sequence[NamedStore]) -> None:
     seen: dict[str, str] = {}
     for one in stores:
-        resolved = str(Path(one.path).resolve())
+        resolved = one.path if is_address(one.path) else str(Path(one.path).resolve())
         if resolved in seen:
             raise UsageError("this store is named twice", file=one.path, hint=f"it is {seen[resolved]}, too")
         seen[resolved] = one.path
@@ -102,6 +108,9 @@ def _matching(pattern: str) -> Iterator[str]:
         for one in braces[1].split(","):
             yield from _matching(f"{pattern[: braces.start()]}{one}{pattern[braces.end() :]}")
         return
+    if is_address(pattern):
+        yield from _matching_addresses(address_of(pattern))
+        return
     parts = Path(pattern).absolute().parts
     found = [parts[0]]
     for part in parts[1:]:
@@ -109,9 +118,46 @@ def _matching(pattern: str) -> Iterator[str]:
     yield from (one for one in found if is_directory(one))
 
 
+def _matching_addresses(pattern: str) -> Iterator[str]:
+    """The same on a server: one request for each folder that is looked into, several at the same time."""
+    parts = pattern.split("/")
+    # behind scheme, nothing, and bucket or host
+    root, below = "/".join(parts[:3]), parts[3:]
+    if is_wild(root) or not below:
+        raise UsageError("what follows :// cannot be a pattern", file=pattern, hint="name the bucket, or the host")
+    fixed = next((number for number, part in enumerate(below) if is_wild(part)), len(below) - 1)
+    files = FsspecFiles(root)
+    found = ["/".join(below[:fixed])]
+    with ThreadPoolExecutor(_AT_THE_SAME_TIME) as pool:
+        for part in below[fixed:]:
+            names = pool.map(files.folders_in, found)
+            found = [
+                f"{folder}/{name}".lstrip("/")
+                for folder, within in zip(found, names, strict=True)
+                for name in within
+                if fnmatchcase(name, part) and not _is_hidden(name, part)
+            ]
+    yield from (f"{root}/{one}" for one in found)
+
+
+def _how_far(pattern: str) -> str:
+    """What to do about a pattern that nothing matches: what of it is there."""
+    above, _, last = pattern.rstrip("/").rpartition("/")
+    while is_wild(above):
+        matching = list(_matching(above))
+        if matching:
+            return (
+                f"{above} matches {counted(len(matching), 'directory', 'directories')}, but {last} is in none of them"
+            )
+        above, _, further = above.rpartition("/")
+        last = f"{further}/{last}"
+    return "check the path"
+
+
 def _children(folder: str, part: str) -> Iterator[str]:
-    """The names in a folder that a part of a pattern means; hidden ones only where it says so."""
-    if not _MAGIC.search(part):
+    """The names in a folder that a part of a pattern means; hidden ones, and what rmqctl keeps beside a store, only
+    where it says so."""
+    if not is_wild(part):
         yield part
         return
     try:
@@ -120,4 +166,8 @@ def _children(folder: str, part: str) -> Iterator[str]:
         return
     except OSError as error:
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=folder) from error
-    yield from (one for one in names if fnmatchcase(one, part) and (part.startswith(".") or not one.startswith(".")))
+    yield from (one for one in names if fnmatchcase(one, part) and not _is_hidden(one, part))
+
+
+def _is_hidden(name: str, part: str) -> bool:
+    return (name.startswith(".") and not part.startswith(".")) or (KEPT in name and KEPT not in part)

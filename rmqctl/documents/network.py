@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
 from rmqctl.network.broker.services import WRITING_SERVICES
-from rmqctl.network.broker.tables.settings import BrokerSettings
+from rmqctl.network.broker.tables.settings import BrokerSettings, is_changeable, is_cleaning
 from rmqctl.network.ha.master_server import SlaveLimits
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.network.remoting.server import Limits
 from rmqctl.network.remoting.services import Service
+from rmqctl.store.config.config_keys import KEYS
 
 _SERVED = """\
 # On the wire
@@ -30,6 +32,8 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
   oneway ones are dropped; routes show topics as readable only, and `TBW102` does not exist, so that producers learn it
   early.
 - It shows the store as it was when `serve` began. What another process writes into it meanwhile is not seen.
+- Consumers get what the queues know. What a killed broker left in the log alone is told of when `serve` begins:
+  `rmqctl recover` brings it into the queues.
 - Topics are those of `topics.json` and those that only the consume queues know. A queue that has files is readable even
   if its topic is configured with fewer. Every group that is known has its `%RETRY%` topic, in memory.
 - Offsets that groups commit are kept in memory until `serve` ends. A group without an offset is told so (22), and its
@@ -100,13 +104,15 @@ with MessageStore.open("new-store", "rw", create=True) as store, LocalBroker(sto
 ```
 
 A producer tries a message on up to three brokers within 3 s in all, compresses bodies from 4096 bytes on, and gives
-each message a unique id. A consumer shares the queues out with the other members of its group, and commits every 5 s
-and when it ends. Where it begins at a time it gives what was stored then and later, even if brokers of 4.x find the
-nearest message instead. With `--tls` both encrypt, whatever certificate a server shows, as Java clients with
-`tls.enable=true` do; with `--tls-ca FILE` it must be signed by one of those in the file. Whatever name it bears:
-RocketMQ's own clients do not ask for that, and certificates made for them seldom bear the addresses by which name
-servers know brokers. With `--tls-check-name` too it must be made for the host or address that is dialled
-(subjectAltName, `IP:10.0.0.1` for an address), that of the name server as those of all brokers.
+each message a unique id. A consumer shares the queues out with the other members of its group, as Java clients do it
+(`rmqctl.network.clients.allocate` has their strategies), and commits every 5 s and when it ends. While its caller has
+messages of a queue the next ones are asked for: one answer of each queue, 32 messages and 256 KiB at most. Where it
+begins at a time it gives what was stored then and later, even if brokers of 4.x find the nearest message instead. With
+`--tls` both encrypt, whatever certificate a server shows, as Java clients with `tls.enable=true` do; with `--tls-ca
+FILE` it must be signed by one of those in the file. Whatever name it bears: RocketMQ's own clients do not ask for that,
+and certificates made for them seldom bear the addresses by which name servers know brokers. With `--tls-check-name` too
+it must be made for the host or address that is dialled (subjectAltName, `IP:10.0.0.1` for an address), that of the name
+server as those of all brokers.
 
 `tests/interop/test_real_broker.py` holds both against the real broker, `tests/interop/test_real_cluster.py` over a real
 broker and ours in one cluster, `tests/interop/test_encrypted.py` with TLS, `tests/interop/test_timed.py` with delivery
@@ -166,10 +172,11 @@ _BOUNDS = """\
 
 On a terminal a line on stderr tells each second in which something happens: connections, requests and bytes both ways a
 second, pulls that wait. With `--json` that is an object a line, with counts since the beginning, and so is all that is
-said on stderr. `--metrics HOST:PORT` gives `GET /metrics` in Prometheus' text format: connections, requests by code,
-bytes, pulls that wait, the end of the log, slaves (`rmqctl_slaves`). `rmqctl_slave_lag_bytes` is what a slave, labelled
-with the address that it comes from, has not said that it has (diff of 907), `rmqctl_slave_unsent_bytes` what it was not
-sent yet: how far a mirror is behind, which acknowledges nothing. No label is made of what clients or the store say.
+said on stderr. Nobody waits for whoever does not read it: 10,000 lines are kept, what goes beyond is counted.
+`--metrics HOST:PORT` gives `GET /metrics` in Prometheus' text format: connections, requests by code, bytes, pulls that
+wait, the end of the log, slaves (`rmqctl_slaves`). `rmqctl_slave_lag_bytes` is what a slave, labelled with the address
+that it comes from, has not said that it has (diff of 907), `rmqctl_slave_unsent_bytes` what it was not sent yet: how
+far a mirror is behind, which acknowledges nothing. No label is made of what clients or the store say.
 
 ## Bounds
 
@@ -201,6 +208,7 @@ of one store, and compares codes, remarks, header fields and bodies. What is not
 - Units of a queue that is not there are refused with 1; a broker says 0 and gives no body.
 - In 317 pullOffset is given to all groups at once, too; a broker leaves it 0, and the sum negative.
 - Remarks of sends name the status of the put and what is wrong.
+- A setting that cannot be changed while it runs is refused with 16; a broker says 0, and passes over it.
 - A topic is deleted without a timer wheel, too, where a broker fails with 1.
 - No recall handle is given for timed messages, because 370 (RECALL_MESSAGE) is not served.
 """
@@ -250,12 +258,21 @@ def network_document() -> str:
 
 
 def _settings() -> Iterator[str]:
-    yield "| key | default |"
-    yield "|---|---|"
+    yield "| key | default | can be changed while it runs |"
+    yield "|---|---|---|"
     for name, default in BrokerSettings()._asdict().items():
         first, *others = name.split("_")
+        key = f"{first}{''.join(map(str.capitalize, others))}"
         text = str(default).lower() if isinstance(default, bool) else default
-        yield f"| {first}{''.join(map(str.capitalize, others))} | {text} |"
+        yield f"| {key} | {text} | {'yes' if is_changeable(key) else ''} |"
+    yield ""
+    cleaning = ", ".join(one.name for one in KEYS if is_cleaning(one.name) and is_changeable(one.name))
+    yield from textwrap.wrap(
+        "`mqadmin updateBrokerConfig` (25) changes them; with `--clean` also what says which files expire: "
+        f"{cleaning}. All keys of a request count, or none. What was changed counts at once and until `serve` ends: a "
+        "broker.conf is not written. Any other key is refused with 16, a value that is none with 29.",
+        120,
+    )
 
 
 def _table(services: Mapping[int, Service[Any]]) -> Iterator[str]:

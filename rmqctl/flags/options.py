@@ -161,7 +161,7 @@ _format_option = Flag(
 
 
 _no_pager_option = Flag(NO_PAGER, is_flag=True, expose_value=False, help="On a terminal: all at once, not by $PAGER.")
-_bytes_option = Flag("--bytes", "digits", is_flag=True, help="Sizes in tables as numbers of bytes, not as 1.2 GiB.")
+_bytes_option = Flag("--bytes", "digits", is_flag=True, help="Tables: bytes and ms as digits, not 1.2 GiB and 2d 4h.")
 
 
 def store_options(command: Command) -> Command:

@@ -49,25 +49,29 @@ def spark_options(command: Command) -> Command:
     def chosen(*args: Any, master: str | None, conf: tuple[str, ...], **options: Any) -> Any:
         settings: dict[str, str] = {}
         if conf:
+            from rmqctl.pipeline.engine.hadoop import conf_storage_options
             from rmqctl.pipeline.spark.session import parse_conf
+            from rmqctl.store.remote.file_system import use_storage_options
 
             if master in (None, IN_PROCESS):
                 raise click.UsageError("--conf is a setting of Spark: say --master, too")
             settings = parse_conf(conf)
+            # the store is listed before Spark starts
+            use_storage_options(conf_storage_options(settings))
         return command(*args, spark=SparkChoice(master, settings), **options)
 
     return master_option(conf_option(chosen))  # type: ignore[return-value]
 
 
 @contextlib.contextmanager
-def told_spark_session(spark: SparkChoice) -> Iterator[SparkSession]:
-    """A session, with a word to the user while it starts (some seconds)."""
+def told_spark_session(spark: SparkChoice, *, only_jobs: bool = False) -> Iterator[SparkSession]:
+    """A session, with a word to the user while it starts (some seconds). `only_jobs`: see `spark_session`."""
     from rmqctl.output.progress import waiting
     from rmqctl.pipeline.spark.session import spark_session as open_session
 
     with contextlib.ExitStack() as opened:
         with waiting(f"starting Spark at {spark.master or DEFAULT_MASTER}"):
-            session = opened.enter_context(open_session(spark.master, spark.conf))
+            session = opened.enter_context(open_session(spark.master, spark.conf, only_jobs=only_jobs))
         yield session
 
 
@@ -87,7 +91,7 @@ def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Eng
 
         def started() -> SparkSession:
             try:
-                return opened.enter_context(told_spark_session(spark))
+                return opened.enter_context(told_spark_session(spark, only_jobs=True))
             except UnsupportedError as error:
                 hint = f"{error.hint}; without --master it is done in this process"
                 raise UnsupportedError(error.message, file=error.file, hint=hint) from error

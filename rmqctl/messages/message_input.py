@@ -177,7 +177,9 @@ def properties_of(tags: Any, keys: Any, others: Mapping[str, str]) -> dict[str, 
     """Properties of a new message, in the order a producer sets them."""
     found: dict[str, str] = {}
     if keys:
-        if not isinstance(keys, list) or not all(isinstance(key, str) and key and " " not in key for key in keys):
+        if not isinstance(keys, list):
+            raise UsageError(f'keys must be a list of texts, such as ["order-7"], not {json.dumps(keys)[:40]}')
+        if not all(isinstance(key, str) and key and " " not in key for key in keys):
             raise UsageError("keys must be texts without spaces", hint="RocketMQ separates keys by spaces")
         found[names.KEYS] = " ".join(keys)
     if tags is not None:

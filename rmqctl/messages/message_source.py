@@ -66,8 +66,8 @@ def message_source(stream: IO[bytes], once: bool, unique_keys: bool) -> Iterator
     beginning = _beginning(stream)
     if _is_csv(beginning, stream):
         raise UsageError(
-            "it is CSV, which append does not read: whether a field is a text, null or a list is not to be seen in it",
-            hint="append takes JSON Lines, Parquet and Arrow, and `rmqctl export` writes each of them",
+            "it is CSV, which is not read: whether a field is a text, null or a list is not to be seen in it",
+            hint="--from takes JSON Lines, Parquet and Arrow, and `rmqctl export` writes each of them",
         )
     is_table = beginning.startswith((PARQUET_MAGIC, ARROW_MAGIC))
     if stream.seekable() or (once and not is_table):

@@ -6,13 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rmqctl.formats.wording import lasting_in_short
 from rmqctl.output.sanitise import visible
 from rmqctl.output.times import format_time
 
 ELLIPSIS = "…"
 NOTHING = "-"
-SIZES = ("bytes", "size")
+SIZES = ("bytes", "size", "bytes_left")
 """What the names of numbers of bytes end with."""
+SPAN = "_ms"
+"""What the name of a length of time ends with."""
 GAP = "  "
 _AND_MORE = ELLIPSIS + " and {} more characters: --json has all"
 # white space and NULs, which stand for nothing to see: from so many on only their number is told
@@ -88,8 +91,8 @@ def padded(text: str, width: int, *, right: bool) -> str:
 
 
 def cell(value: Any, name: str = "", *, digits: bool = False) -> str:
-    """One value as sanitised text on one line; `name` is its column: `*_timestamp` are shown as time, and what is a
-    number of bytes as people say it, unless `digits` are wanted."""
+    """One value as sanitised text on one line; `name` is its column: `*_timestamp` are shown as time, and numbers of
+    bytes and lengths of time as people say them, unless `digits` are wanted."""
     if value is None or value == "":
         return NOTHING
     if isinstance(value, str):  # first what is asked most often
@@ -97,8 +100,10 @@ def cell(value: Any, name: str = "", *, digits: bool = False) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        if name.endswith(SIZES) and not digits:
+        if not digits and name.endswith(SIZES):
             return human_size(value)
+        if not digits and name.endswith(SPAN):
+            return lasting_in_short(value)
         return format_time(value) if name.endswith("_timestamp") and value > 0 else str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()

@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import re
 
+from rmqctl.formats.wording import told
+
 # Unicode categories Cc, Cf, Cs, Co, Zl and Zp, the noncharacters, and what Unicode calls default-ignorable (Hangul
 # fillers, variation selectors, tags): all that has no glyph of its own or acts on its neighbours. A test compares
 # this with the interpreter's own Unicode tables.
@@ -84,8 +86,10 @@ def _escape_for_json(match: re.Match[str]) -> str:
 def visible(text: str, *, keep_newlines: bool = False) -> str:
     """`text` with every code point that a terminal would obey or hide written as an escape.
 
-    Newline and tab are escaped too; `keep_newlines` keeps the newlines (texts of several lines that are ours).
+    Newline and tab are escaped too; `keep_newlines` keeps the newlines (texts of several lines that are ours). A store
+    on a server is told by its address.
     """
+    text = told(text)
     if text.isascii() and text.isprintable():
         return text
     return _unsafe(keep_newlines).sub(_escape, text)
@@ -96,6 +100,7 @@ def visible_json(document: str) -> str:
 
     It means exactly what it meant before: outside of strings none of them occurs.
     """
+    document = told(document)
     if document.isascii() and document.isprintable():
         return document
     return _unsafe().sub(_escape_for_json, document)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rmqctl.output.cells import GAP, cell, cut, cut_start, padded, width_of
+from rmqctl.output.cells import GAP, SPAN, cell, cut, cut_start, padded, width_of
 
 # a text is not cut below this
 NARROWEST = 8
@@ -16,7 +16,7 @@ NARROWEST_PATH = 46
 # A piped cell that is wider than this is printed whole, but the other rows are not padded to it.
 WIDEST_PIPED = 64
 _PATHS = ("path", "file")
-_WHOLE = ("id", "state", "effect")
+_WHOLE = ("id", "state", "effect", "address")
 IDENTITY = frozenset(
     "topic queue_id queue_offset offset physical_offset group id code path file kind part level store".split()
 )
@@ -114,12 +114,16 @@ def leaving_order(names: Sequence[str], droppable: Sequence[str]) -> list[str]:
 
 
 def _may_cut(column: Column) -> bool:
-    """Numbers, times and words for a state are no use in part, and an id is there to be copied."""
+    """Numbers, times and words for a state are no use in part, and an id or address is there to be copied."""
     return not column.right and not column.name.endswith("_timestamp") and column.name not in _WHOLE
 
 
 def _column(name: str, page: Sequence[Mapping[str, Any]], digits: bool) -> Column:
-    title = name.removesuffix("_timestamp").replace("_", " ")
+    title = name.removesuffix("_timestamp")
+    if not digits and title.endswith(SPAN):
+        # beside the number of messages that a group is behind
+        title = "lag time" if title == "lag_ms" else title.removesuffix(SPAN)
+    title = title.replace("_", " ")
     width = max(width_of(title), *(width_of(cell(row.get(name), name, digits=digits)) for row in page))
     return Column(name, title, width, _is_numeric(name, page), False, False, digits)
 

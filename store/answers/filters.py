@@ -8,16 +8,13 @@ neither.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.store.answers.config_offsets import Say, table_in
 from rmqctl.store.read.message_filter import TagFilter
-from rmqctl.store.read.selection import OnDamage
 
 FILTER_FILE = "consumerFilter.json"
-_FILTER_TABLE = "filterDataByTopic"
+FILTER_TABLE = "filterDataByTopic"
 _TAG = "TAG"
 
 
@@ -32,14 +29,12 @@ class KnownFilter(NamedTuple):
 class KnownFilters:
     """The filters of all groups."""
 
-    def __init__(
-        self, config: Path, groups: Mapping[Any, Any], tell: Say, on_damage: OnDamage, given: str | None = None
-    ) -> None:
-        """`groups`: the subscriptionGroupTable. `given`: tags that whoever asks says the groups take, which count
-        before anything kept. UsageError for tags that are none, UnreadableError."""
+    def __init__(self, groups: Mapping[Any, Any], by_topic: Mapping[Any, Any], given: str | None = None) -> None:
+        """`groups`: the subscriptionGroupTable; `by_topic`: the FILTER_TABLE of FILTER_FILE. `given`: tags that whoever
+        asks says the groups take, which count before anything kept. UsageError for tags that are none."""
         self._given = None if given is None else KnownFilter(given, TagFilter(given), "as given")
         self._groups = groups
-        self._by_topic: Mapping[Any, Any] = table_in(config / FILTER_FILE, _FILTER_TABLE, tell, on_damage) or {}
+        self._by_topic = by_topic
 
     def of(self, group: str, topic: str) -> KnownFilter | None:
         """What `group` takes of `topic`; None where nobody knows."""

@@ -18,7 +18,7 @@ from rmqctl.store.answers.config_offsets import (
     offsets_of,
     table_in,
 )
-from rmqctl.store.answers.filters import KnownFilter, KnownFilters
+from rmqctl.store.answers.filters import FILTER_FILE, FILTER_TABLE, KnownFilter, KnownFilters
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
@@ -93,7 +93,8 @@ def group_queues(
     without = [
         name for name in map(str, configured) if name not in with_offsets and group in (None, name) and topic is None
     ]
-    filters = KnownFilters(config, configured, tell, on_damage, tags)
+    by_topic = table_in(config / FILTER_FILE, FILTER_TABLE, tell, on_damage) or {}
+    filters = KnownFilters(configured, by_topic, tags)
     queues_of = _Queues(reader, {owner.topic for owner, _ in wanted}, filters, on_damage)
     by_group: dict[str, list[tuple[OffsetKey, Any]]] = {name: [] for name in without}
     for owner, queues in sorted(wanted, key=lambda one: one[0]):

@@ -32,6 +32,7 @@ from rmqctl.store.files.reading import removed_error
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest
+from rmqctl.store.survey.settling import doubtful_from
 from rmqctl.store.survey.tail import Tail, look_at_tail, settled_end
 
 _LOOKS_AT_LIVE_FILES = 3
@@ -149,7 +150,7 @@ class Pass:
             # what the walk finds is more exact
             seen.log_end = seen.log_begin
         log_check = LogCheck(files.log, seen, cross, damages, tail, self._unreadable)
-        yield from self._stretches(log_check, digest, limit)
+        yield from self._stretches(log_check, digest, limit, doubtful_from(files.log, tail))
         seen.log_end = max(seen.log_end, limit or 0)
         # a broker may have started meanwhile
         seen.is_live = seen.is_live or self._is_in_use()
@@ -169,7 +170,7 @@ class Pass:
         if log.files and log.begins_behind(begin):
             raise removed_error(log.path_of(begin))
 
-    def _stretches(self, log_check: LogCheck, digest: Digest, limit: int | None) -> Iterator[Finding]:
+    def _stretches(self, log_check: LogCheck, digest: Digest, limit: int | None, doubtful: int) -> Iterator[Finding]:
         """Walk what is to be walked. A file that cannot be read is told and passed over."""
         files, seen = self._files, self._seen
         ranges = file_ranges(files.log, self._subset, self._begin)
@@ -182,8 +183,9 @@ class Pass:
                 break
             end = stretch.end if limit is None else min(stretch.end, limit)
             is_full = self._level is Level.FULL
+            walk_through = self._walker.walk(files, stretch.start, end, digest, is_full, doubtful, self._progress)
             try:
-                for walked in self._walker.walk(files, stretch.start, end, digest, is_full, self._progress):
+                for walked in walk_through:
                     yield from log_check.take(walked)
             except UnreadableError as error:
                 file = next((file for file in files.log.files if str(file.path) == error.file), None)

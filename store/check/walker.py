@@ -22,9 +22,20 @@ class Walker(Protocol):
         """The cross checks, which understand the runs that `walk` gives."""
 
     def walk(
-        self, files: StoreFiles, begin: int, end: int, digest: Digest, is_full: bool, progress: Progress | None
+        self,
+        files: StoreFiles,
+        begin: int,
+        end: int,
+        digest: Digest,
+        is_full: bool,
+        doubtful_from: int,
+        progress: Progress | None,
     ) -> Iterator[Walked]:
-        """[begin, end) of the log in pieces, in order; `begin` is where a frame starts. `digest` numbers the topics."""
+        """[begin, end) of the log in pieces, in order; `begin` is where a frame starts. `digest` numbers the topics.
+
+        Runs of several files may be told as one where they have nothing but blanks between them, no message is older
+        than the one before it, and all of them begin before `doubtful_from` (see `survey/settling.py`).
+        """
 
 
 class InProcess:
@@ -38,7 +49,14 @@ class InProcess:
         return checks
 
     def walk(
-        self, files: StoreFiles, begin: int, end: int, digest: Digest, is_full: bool, progress: Progress | None
+        self,
+        files: StoreFiles,
+        begin: int,
+        end: int,
+        digest: Digest,
+        is_full: bool,
+        doubtful_from: int,
+        progress: Progress | None,
     ) -> Iterator[Walked]:
         """See Walker."""
         return walk_range(files.log, begin, end, digest, is_full=is_full, progress=progress)

@@ -111,7 +111,8 @@ def _commitlog(files: StoreFiles, options: CleanOptions, now: int, usage: DiskUs
             found.append(row._replace(expires_timestamp=expires, detail="deleteWhen names no hour"))
             continue
         freed += file.size
-        detail = "waits for an older file" if because == AGE and at > expires + _DAY_MS else ""
+        # what has expired long ago goes at the next hour, and waits for nothing but that
+        detail = "waits for an older file" if because == AGE and at > max(now, expires) + _DAY_MS else ""
         found.append(row._replace(expires_timestamp=expires, goes_timestamp=at, because=because, detail=detail))
     return found
 
@@ -210,8 +211,6 @@ def _levels(files: StoreFiles, options: CleanOptions, now: int, rate: int | None
         ("diskSpaceWarningLevelRatio", warning, "the broker takes no messages"),
     ):
         left = max(0, entire * percent // 100 - used + 1) if entire else None
-        if left and used * 100 > percent * entire:
-            left = 0
         reached = now if left == 0 else None
         if left and rate:
             reached = now + left * _DAY_MS // rate

@@ -13,6 +13,7 @@ from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last
 from rmqctl.store.clean.followers import judge_followers
 from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, measure_disks
 from rmqctl.store.files.layout import LARGEST_OFFSET
+from rmqctl.store.files.lock import refuse_server
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
@@ -78,12 +79,14 @@ def measure_usage(files: StoreFiles, options: CleanOptions) -> DiskUsage:
 
 
 def refuse_unknowable(files: StoreFiles, options: CleanOptions) -> None:
-    """RefusedError where the commitlog's first offset, which everything else follows, cannot be known for certain.
+    """RefusedError where the commitlog's first offset, which everything else follows, cannot be known for certain, and
+    on a server, of which nobody knows how full its disk is.
 
     That is: files that cannot be read, that overlap, or that are missing in the middle (they may lie in a directory
     which only a broker.conf names), and read-only commitlog directories, which are not looked at. Damage inside
     files, files of a wrong size and stray files do not matter here.
     """
+    refuse_server(files.root)
     if files.config.read_only_commit_log_store_paths:
         raise RefusedError(
             "the configuration names read-only commitlog directories, whose files are not known here",
@@ -136,7 +139,9 @@ def judge_commitlog(
     why_needed = "a recovery reads it" if options.crashed else "not yet flushed and dispatched"
     for position, file in enumerate(log.files):
         age = now - modified_ms(file.path)
-        detail = f"last modified {_span(age)} ago, kept for {_span(options.reserved_time)}"
+        # the clock of whoever wrote or copied it, and a broker goes by it all the same
+        when = f"{_span(age)} ago" if age >= 0 else f"in the future, {_span(-age)} from now"
+        detail = f"last modified {when}, kept for {_span(options.reserved_time)}"
         if position >= last:
             because, detail = (Because.LAST if position == last else Because.PREALLOCATED), ""
         elif stop is not None:
@@ -156,8 +161,6 @@ def judge_commitlog(
 
 
 def _span(milliseconds: int) -> str:
-    if milliseconds < 0:
-        return f"-{_span(-milliseconds)}"
     for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
         if milliseconds >= 2 * size:
             return f"{milliseconds // size} {unit}"

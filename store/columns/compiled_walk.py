@@ -30,7 +30,7 @@ from rmqctl.store.commitlog.frame_search import FrameSearch
 from rmqctl.store.commitlog.walk import Progress, Record, walk_file
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import removed_error
+from rmqctl.store.files.reading import file_elsewhere, removed_error
 
 # Behind damage there may be more of it: windows begin small again.
 _FIRST_WINDOW = 16 * 1024
@@ -81,10 +81,10 @@ class _Windows:
         self._search = search
         self._keep = keep
         self.buffer: Bytes = np.empty(0, np.uint8)
-        try:
-            self._descriptor = file.descriptors.duplicate(file.path)
-        except UnreadableError:
-            self._descriptor = -1
+        self._descriptor = -1
+        if file_elsewhere(file.path) is None:
+            with contextlib.suppress(UnreadableError):
+                self._descriptor = file.descriptors.duplicate(file.path)
 
     def read(self, position: int, length: int) -> Bytes:
         """Exactly the bytes asked for. The buffer is a new one each time if batches keep it.

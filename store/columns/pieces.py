@@ -14,7 +14,8 @@ from rmqctl.store.columns.engine import WalkEngine
 from rmqctl.store.columns.walk import file_records
 from rmqctl.store.commitlog.walk import Damage, missing_file, walk_files
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.reading import data_extents, removed_error
+from rmqctl.store.files.reading import removed_error
+from rmqctl.store.files.zeros import data_extents
 
 PIECE = 64 * 1024 * 1024
 # where no frame begins within this many bytes of a wanted edge, there is no edge; most begin much sooner

@@ -11,7 +11,7 @@ from rmqctl.store.columns.compiled_walk import FileWalk, Request
 from rmqctl.store.columns.engine import WalkEngine
 from rmqctl.store.commitlog.walk import Record, walk_file
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.reading import first_nonzero
+from rmqctl.store.files.zeros import first_nonzero
 
 ByteSpan = tuple[int, int]
 """[begin, end) in bytes."""

@@ -54,7 +54,7 @@ class LogFlusher:
             timestamp = file.store_timestamp
             if file.flushed_position == 0:
                 io.flush_directory(file.path.parent)
-            position = file.flush(least_pages)
+            position = file.flush()
             self.flushed_timestamp = timestamp or self.flushed_timestamp
             self.flushed_offset = file.start_offset + position
             if position < file.size:

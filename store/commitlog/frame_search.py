@@ -10,9 +10,9 @@ from functools import cached_property
 from rmqctl.formats.checksums import CRC_MASK, PROPERTY_CRC_SIZE, crc32_shift, parse_property_crc
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from rmqctl.formats.message import FrameDamage, Reason, decode_message
+from rmqctl.formats.message import LARGEST_HEAD_SIZE, FrameDamage, Reason, decode_message, frame_head
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.reading import end_of_nonzero
+from rmqctl.store.files.zeros import end_of_nonzero
 
 # Far above any maxMessageSize in use; a size beyond it is damage and is never read into memory.
 MAXIMUM_FRAME_SIZE = 256 * 1024 * 1024
@@ -62,7 +62,7 @@ class FrameSearch:
     def check(self, position: int, check_crc: bool = True) -> None:
         """Raises FrameDamage unless a message that passes law 3 starts at `position`."""
         available = self._end - position
-        head = self.read(position, min(FRAME_HEADS[3].size, available))
+        head = self.read(position, min(LARGEST_HEAD_SIZE, available))
         size = int.from_bytes(head[:4], "big", signed=True)
         physical_offset = self._file.start_offset + position
         if not len(head) < size <= min(available, MAXIMUM_FRAME_SIZE):
@@ -79,11 +79,11 @@ class FrameSearch:
         """The same for a large frame, without reading its body: every place of a hostile file may claim one."""
         tail_size = self._check_frame(position, head)
         body_end = position + size - tail_size
-        layout = FRAME_HEADS[int(FRAME_HEADS[0].unpack_from(head, 0)[7]) >> 4 & 3]
-        fields = layout.unpack_from(head, 0)
-        found = self._crc(position + layout.size, body_end) & CRC_MASK
-        if fields[16] and found != fields[2]:
-            raise FrameDamage(Reason.BODY_CRC, f"body CRC is {found}, the frame says {fields[2]}")
+        said = frame_head(head)
+        assert said is not None
+        found = self._crc(position + said.size, body_end) & CRC_MASK
+        if said.body_length and found != said.body_crc:
+            raise FrameDamage(Reason.BODY_CRC, f"body CRC is {found}, the frame says {said.body_crc}")
         expected = parse_property_crc(self.read(position + size - PROPERTY_CRC_SIZE, PROPERTY_CRC_SIZE))
         if expected is not None:
             found = self._crc(position, position + size - PROPERTY_CRC_SIZE) & CRC_MASK
@@ -97,19 +97,18 @@ class FrameSearch:
         """
         available = self._end - position
         physical_offset = self._file.start_offset + position
-        fields = FRAME_HEADS[0].unpack_from(head.ljust(FRAME_HEADS[0].size, b"\0"), 0)
-        layout = FRAME_HEADS[fields[7] >> 4 & 3]
-        size = fields[0]
-        body_length = layout.unpack_from(head, 0)[16] if layout.size <= len(head) else -1
-        tail_size: int = size - layout.size - body_length
-        if body_length < 0 or tail_size <= 0 or size > available:
+        said = frame_head(head)
+        tail_size = 0 if said is None else said.total_size - said.size - said.body_length
+        if said is None or said.body_length < 0 or tail_size <= 0 or said.total_size > available:
             decode_message(head, 0, available, physical_offset, check_crc=False)
-            raise FrameDamage(Reason.LENGTHS, f"body length {body_length} does not fit into a frame of {size} bytes")
+            assert said is not None, "what is too short for a head was refused"
+            detail = f"body length {said.body_length} does not fit into a frame of {said.total_size} bytes"
+            raise FrameDamage(Reason.LENGTHS, detail)
         # a tail that is cut here has more bytes than topic and properties can fill, so it does not add up either
-        tail = self.read(position + size - tail_size, min(tail_size, _LARGEST_TAIL + 1))
-        without_body = bytearray(head[: layout.size]) + tail
+        tail = self.read(position + said.total_size - tail_size, min(tail_size, _LARGEST_TAIL + 1))
+        without_body = bytearray(head[: said.size]) + tail
         without_body[:4] = len(without_body).to_bytes(4, "big")
-        without_body[layout.size - _BODY_LENGTH_SIZE : layout.size] = bytes(_BODY_LENGTH_SIZE)
+        without_body[said.size - _BODY_LENGTH_SIZE : said.size] = bytes(_BODY_LENGTH_SIZE)
         decode_message(without_body, 0, len(without_body), physical_offset, check_crc=False)
         return tail_size
 
@@ -129,7 +128,7 @@ class FrameSearch:
         if position >= self._end:
             return position == self._end
         available = self._end - position
-        head = self.read(position, min(FRAME_HEADS[3].size, available))
+        head = self.read(position, min(LARGEST_HEAD_SIZE, available))
         if position >= self.nonzero_end or _is_blank(head, 0, available):
             return True
         try:

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
 from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
+from rmqctl.formats.wording import told
 from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE, FrameSearch
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -47,6 +48,10 @@ class Damage(NamedTuple):
     reason: Reason
     detail: str
     file: str
+
+    def __reduce__(self) -> tuple[type[Damage], tuple[int, int, Reason, str, str]]:
+        """For another process, which knows a store on a server by its address only."""
+        return Damage, (self.physical_offset, self.end, self.reason, self.detail, told(self.file))
 
 
 Record = StoredMessage | Blank | Empty | Damage

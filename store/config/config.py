@@ -155,6 +155,11 @@ def read_properties(path: Path) -> dict[str, str]:
         ) from error
     except UnicodeDecodeError as error:
         raise UsageError("is not UTF-8 text", file=path, hint="-c takes a broker.conf") from error
+    return parse_properties(text, path)
+
+
+def parse_properties(text: str, source: Path | None = None) -> dict[str, str]:
+    """Keys and values of Java properties. UsageError for a line that is no `key=value`."""
     properties: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         stripped = line.strip()
@@ -162,6 +167,6 @@ def read_properties(path: Path) -> dict[str, str]:
             continue
         key, separator, value = stripped.partition("=")
         if not separator:
-            raise UsageError(f"line {number} is not `key=value`: {stripped[:60]!r}", file=path)
+            raise UsageError(f"line {number} is not `key=value`: {stripped[:60]!r}", file=source)
         properties[key.strip()] = value.strip()
     return properties

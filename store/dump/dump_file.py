@@ -26,7 +26,8 @@ from rmqctl.store.files.layout import is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.presence import is_file
-from rmqctl.store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, ext_offset
 from rmqctl.store.read.frames import span_of
 

@@ -8,7 +8,7 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rmqctl.formats.schemas import index
 from rmqctl.store.dump.items import DumpItem, Opened, explained
-from rmqctl.store.files.reading import data_extents
+from rmqctl.store.files.zeros import data_extents
 from rmqctl.store.index.geometry import infer_geometry
 
 _CHUNK = 1 << 16

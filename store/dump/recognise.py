@@ -27,7 +27,8 @@ from rmqctl.formats.layouts import (
 from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE
 from rmqctl.store.files.layout import is_file_name
 from rmqctl.store.files.presence import exists, is_file
-from rmqctl.store.files.reading import Descriptors, first_nonzero
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.zeros import first_nonzero
 from rmqctl.store.index.geometry import infer_geometry
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
 

@@ -100,7 +100,7 @@ def store_identity(files: StoreFiles) -> dict[str, Any]:
     record = next(walk(files.log), None)
     first = record if isinstance(record, StoredMessage) else None
     return {
-        "path": str(files.root.resolve()),
+        "path": files.place,
         "min_offset": max(files.log.min_offset, 0),
         "max_offset": files.log.max_offset,
         "first_message_id": first.message_id if first else None,

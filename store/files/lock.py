@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import struct
 from pathlib import Path
 
-from rmqctl.formats.errors import StoreInUseError, UnreadableError, WriteFailedError
+from rmqctl.formats.errors import RefusedError, StoreInUseError, UnreadableError, WriteFailedError
+from rmqctl.formats.wording import told
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.ownership import refuse_other_user
@@ -123,11 +125,9 @@ def _used_file(process: str, roots: tuple[str, ...], writing: bool) -> str | Non
 def _reads_only(process: str, descriptor: str) -> bool:
     """Whether a descriptor was opened for reading alone."""
     with open(f"/proc/{process}/fdinfo/{descriptor}", encoding="ascii") as fields:
-        for line in fields:
-            name, _, value = line.partition(":")
-            if name == "flags":
-                return int(value, 8) & os.O_ACCMODE == os.O_RDONLY
-    return False
+        # should the line be missing, as if it might write
+        flags = next((value for name, _, value in (line.partition(":") for line in fields) if name == "flags"), "2")
+    return int(flags, 8) & os.O_ACCMODE == os.O_RDONLY
 
 
 def _is_read_only_map(line: str) -> bool:
@@ -136,9 +136,21 @@ def _is_read_only_map(line: str) -> bool:
     return not ("w" in permissions and "s" in permissions)
 
 
+def refuse_server(root: Path) -> None:
+    """RefusedError for a store that lies on a server: there nothing of a store is changed."""
+    address = told(str(root))
+    if address != str(root):
+        raise RefusedError(
+            "lies on a server, and is only read there",
+            file=root,
+            hint=f"copy it to this machine first: rmqctl snapshot -s {shlex.quote(address)} DIR",
+        )
+
+
 def take_lock(layout: StoreLayout) -> StoreLock:
     """The lock, and the certainty that no other process uses the store's files; StoreInUseError otherwise. RefusedError
-    where the store is another user's."""
+    where the store is another user's, or lies on a server."""
+    refuse_server(layout.root)
     refuse_other_user(layout)
     users = users_of(layout)
     if users:

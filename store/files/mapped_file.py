@@ -130,8 +130,7 @@ class MappedFile:
     @property
     def writable_map(self) -> WritableMap:
         """The map of a file that room was reserved in. Who writes there calls `publish` then."""
-        if self._map is None:
-            raise AssertionError("the file is not being appended to")
+        assert self._map is not None, "the file is not being appended to"
         return self._map
 
     def publish(self, end: int, store_timestamp: int) -> None:
@@ -141,8 +140,7 @@ class MappedFile:
 
     def append(self, data: bytes | bytearray | memoryview, store_timestamp: int) -> None:
         """Append `data`, which must fit and be reserved."""
-        if self._map is None:
-            raise AssertionError("append before reserve")
+        assert self._map is not None, "append before reserve"
         self._map.write(self.wrote_position, data)
         self.publish(self.wrote_position + len(data), store_timestamp)
 
@@ -153,8 +151,7 @@ class MappedFile:
     def commit(self, data: bytes | bytearray | memoryview, length: int, store_timestamp: int = 0) -> None:
         """Write `data` for the next `length` deferred bytes, which are readable from now on. What `data` leaves of
         them stays as it is. A timestamp of 0 is none."""
-        if self._map is None:
-            raise AssertionError("commit before reserve")
+        assert self._map is not None, "commit before reserve"
         self._map.write(self.committed_position, data)
         self.committed_position += length
         self.store_timestamp = store_timestamp or self.store_timestamp
@@ -171,16 +168,12 @@ class MappedFile:
             return True
         return self.dirty_pages() >= least_pages
 
-    def flush(self, least_pages: int) -> int:
-        """Bring what is committed to disk if it is enough; returns the flushed position."""
-        if self.may_flush(least_pages):
-            position = self.committed_position
-            if self._map is not None:
-                self._map.flush(self.flushed_position, position)
-            else:
-                io.flush_file(self.path)
-            self.flushed_position = position
-        return self.flushed_position
+    def flush(self) -> int:
+        """Bring what is committed to disk, if `may_flush`; returns the flushed position."""
+        position = self.committed_position
+        self.writable_map.flush(self.flushed_position, position)
+        self.flushed_position = position
+        return position
 
     def close(self) -> None:
         """Unmap and forget the descriptor."""

@@ -17,7 +17,8 @@ from rmqctl.store.files import io
 from rmqctl.store.files.layout import LARGEST_OFFSET, file_name, is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.presence import is_link, no_answer
-from rmqctl.store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.zeros import end_of_nonzero
 
 # a cleaner removes files one after the other: how often a directory is listed until it held still
 _LISTINGS = 5

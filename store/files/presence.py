@@ -8,8 +8,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 
 from rmqctl.formats.errors import UnreadableError
+
+before_look: Callable[[str], None] | None = None
+"""Told of each path before the system is asked about it; None as long as no folder stands for files elsewhere of which
+not all are known yet (`store/remote/shadow.py`)."""
 
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP)
 
@@ -26,32 +31,33 @@ def exists(path: str | os.PathLike[str]) -> bool:
 
 def is_file(path: str | os.PathLike[str]) -> bool:
     """Whether it is a regular file, or a link to one. UnreadableError as above."""
-    found = _status(path, follow_links=True)
-    return found is not None and stat.S_ISREG(found.st_mode)
+    return stat.S_ISREG(_mode(path, follow_links=True))
 
 
 def is_directory(path: str | os.PathLike[str]) -> bool:
     """Whether it is a directory, or a link to one. UnreadableError as above."""
-    found = _status(path, follow_links=True)
-    return found is not None and stat.S_ISDIR(found.st_mode)
+    return stat.S_ISDIR(_mode(path, follow_links=True))
 
 
 def is_real_file(path: str | os.PathLike[str]) -> bool:
     """Whether it is a regular file itself, no link to one. UnreadableError as above."""
-    found = _status(path, follow_links=False)
-    return found is not None and stat.S_ISREG(found.st_mode)
+    return stat.S_ISREG(_mode(path, follow_links=False))
 
 
 def is_real_directory(path: str | os.PathLike[str]) -> bool:
     """Whether it is a directory itself, no link to one. UnreadableError as above."""
-    found = _status(path, follow_links=False)
-    return found is not None and stat.S_ISDIR(found.st_mode)
+    return stat.S_ISDIR(_mode(path, follow_links=False))
 
 
 def is_link(path: str | os.PathLike[str]) -> bool:
     """Whether it is a symbolic link. UnreadableError as above."""
-    found = _status(path, follow_links=False)
-    return found is not None and stat.S_ISLNK(found.st_mode)
+    return stat.S_ISLNK(_mode(path, follow_links=False))
+
+
+def _mode(path: str | os.PathLike[str], *, follow_links: bool) -> int:
+    """What kind of thing it is, and who may do what with it; 0, which is no kind, where nothing is there."""
+    found = _status(path, follow_links=follow_links)
+    return 0 if found is None else found.st_mode
 
 
 def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
@@ -66,6 +72,8 @@ def no_answer(error: OSError, path: str | os.PathLike[str]) -> UnreadableError:
 
 
 def _status(path: str | os.PathLike[str], *, follow_links: bool) -> os.stat_result | None:
+    if before_look is not None:
+        before_look(os.fspath(path))
     try:
         return os.stat(path) if follow_links else os.lstat(path)
     except ValueError:  # a name that no file can have

@@ -10,19 +10,66 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from rmqctl.formats.errors import RemovedError, UnreadableError
+from rmqctl.formats.wording import told
 
 _MAXIMUM_OPEN = 256
 _CHUNK = 1 << 20
 _PAGE = 4096
-_SMALL = 4 * _PAGE
-_ZEROS = bytes(_CHUNK)
+
+
+class FileElsewhere(Protocol):
+    """A file of which this machine has only name and size: its bytes are asked for where it really lies."""
+
+    size: int
+    modified_ns: int | None
+    version: str
+
+    @property
+    def end_of_data(self) -> int | None:
+        """Position behind the last byte that is not zero, where that is found out by reading little; else None."""
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file. RemovedError, UnreadableError."""
+
+
+STAND_IN = "/rmqctl-remote-"
+"""In the names of all folders that stand for stores on servers."""
+
+elsewhere: Callable[[str], FileElsewhere | None] | None = None
+"""Says of a path whether the file's bytes are somewhere else; None as long as no such store is open
+(`store/remote/shadow.py`)."""
+
+
+def file_elsewhere(path: str | os.PathLike[str]) -> FileElsewhere | None:
+    """The file, if its bytes are not on this machine. UnreadableError where only another process knows of them."""
+    found = elsewhere_of(path)
+    if found is None:
+        _refuse_stand_in(os.fspath(path))
+    return found
+
+
+def elsewhere_of(path: str | os.PathLike[str]) -> FileElsewhere | None:
+    """The file, if this process knows that its bytes are not on this machine."""
+    return None if elsewhere is None else elsewhere(os.fspath(path))
+
+
+def _refuse_stand_in(name: str) -> None:
+    """UnreadableError for a file of a folder that another process has for a store on a server: there is nothing in it,
+    which is not to be taken for zeros of the store."""
+    if STAND_IN in name and told(name) == name:
+        raise UnreadableError(
+            "only stands for a file on a server, for another process",
+            file=name,
+            hint="name the store by its address, such as s3://bucket/store",
+        )
 
 
 class Descriptors:
-    """A cache of read-only descriptors. `pread` is used throughout: a file that shrinks gives a short read, where a
-    map would kill the process with SIGBUS."""
+    """A cache of read-only descriptors; what lies elsewhere needs none. `pread` is used throughout: a file that shrinks
+    gives a short read, where a map would kill the process with SIGBUS."""
 
     def __init__(self, maximum_open: int = _MAXIMUM_OPEN) -> None:
         self._maximum_open = maximum_open
@@ -38,6 +85,8 @@ class Descriptors:
     def read(self, path: Path, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`; fewer only at the end of the file. RemovedError for a file that is not
         there any more, UnreadableError on any other failure."""
+        if elsewhere is not None and (remote := elsewhere(str(path))) is not None:
+            return remote.read(position, length)
         with self._lock:
             descriptor = None
             try:
@@ -69,6 +118,7 @@ class Descriptors:
             return descriptor
         if len(self._open) >= self._maximum_open:
             self._close_oldest()
+        _refuse_stand_in(str(path))
         # O_NONBLOCK: a fifo among the files must not hang the tool
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._open[path] = descriptor
@@ -92,6 +142,8 @@ class Descriptors:
 
         False if there is no such file. What else is wrong with it, reading tells.
         """
+        if elsewhere is not None and elsewhere(str(path)) is not None:
+            return True
         with self._lock:
             try:
                 self._descriptor(path)
@@ -169,6 +221,8 @@ def removed_error(path: Path) -> RemovedError:
 def read_small_file(path: Path, limit: int) -> bytes:
     """The first `limit` bytes of a regular file. FileNotFoundError; UnreadableError, also for what is no regular file:
     a fifo would be waited for, and a device has no end."""
+    if (remote := file_elsewhere(path)) is not None:
+        return remote.read(0, limit)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -200,7 +254,7 @@ def named(path: Path) -> Iterator[None]:
 
 
 def pieces_of(path: Path, offset: int, length: int, at_once: int = _CHUNK) -> Iterator[bytes]:
-    """Bytes of a file from `offset` on, piece by piece; fewer where it ends. UnreadableError."""
+    """Bytes of a file of this machine from `offset` on, piece by piece; fewer where it ends. UnreadableError."""
     with named(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -216,52 +270,6 @@ def pieces_of(path: Path, offset: int, length: int, at_once: int = _CHUNK) -> It
         os.close(descriptor)
 
 
-def data_extents(path: Path, begin: int, end: int, descriptors: Descriptors | None = None) -> Iterator[tuple[int, int]]:
-    """Ranges of [begin, end) that may hold anything but zeros: holes of sparse files are left out.
-
-    With `descriptors` the file is looked at as it is open there. RemovedError, UnreadableError.
-    """
-    if descriptors is None:
-        with Descriptors() as own:
-            descriptor = own.duplicate(path)
-    else:
-        descriptor = descriptors.duplicate(path)
-    try:
-        position = begin
-        while position < end:
-            try:
-                start = os.lseek(descriptor, position, os.SEEK_DATA)
-            except OSError:  # ENXIO: only a hole is left; other systems: no support, then everything counts as data
-                if os.fstat(descriptor).st_size > position and not _knows_holes(descriptor):
-                    yield position, end
-                return
-            stop = os.lseek(descriptor, start, os.SEEK_HOLE)
-            if start >= end:
-                return
-            yield start, min(stop, end)
-            position = stop
-    finally:
-        os.close(descriptor)
-
-
-def _knows_holes(descriptor: int) -> bool:
-    try:
-        os.lseek(descriptor, 0, os.SEEK_HOLE)
-    except OSError:
-        return False
-    return True
-
-
-def first_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int | None:
-    """Position of the first byte in [begin, end) that is not zero."""
-    for start, stop in data_extents(path, begin, end, descriptors):
-        for position in range(start, stop, _CHUNK):
-            chunk = descriptors.read(path, position, min(_CHUNK, stop - position))
-            if chunk != _ZEROS and (rest := chunk.lstrip(b"\0")):
-                return position + len(chunk) - len(rest)
-    return None
-
-
 def _first_bad_page(descriptor: int, position: int, length: int) -> int:
     """Where the first page of [position, position + length) begins that cannot be read: the same for whoever reads it,
     however much is read at once."""
@@ -272,21 +280,3 @@ def _first_bad_page(descriptor: int, position: int, length: int) -> int:
         except OSError:
             return page
     return first
-
-
-def end_of_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int:
-    """Position behind the last byte in [begin, end) that is not zero; `begin` if all are zero."""
-    if end <= begin:
-        return begin
-    if end - begin <= _SMALL:  # read sooner than looked at for holes
-        return begin + len(descriptors.read(path, begin, end - begin).rstrip(b"\0"))
-    for start, stop in reversed(list(data_extents(path, begin, end, descriptors))):
-        position = stop
-        while position > start:
-            at = max(start, position - _CHUNK)
-            chunk = descriptors.read(path, at, position - at)
-            # compared at once, which is many times as fast as byte by byte
-            if chunk != _ZEROS and (rest := chunk.rstrip(b"\0")):
-                return at + len(rest)
-            position = at
-    return begin

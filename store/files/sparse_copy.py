@@ -10,7 +10,7 @@ from pathlib import Path
 from rmqctl.formats.errors import UnreadableError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.ownership import of_one
-from rmqctl.store.files.reading import data_extents
+from rmqctl.store.files.zeros import data_extents
 
 _CHUNK = 4 * 1024 * 1024
 _CANNOT_SHARE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM)

@@ -9,6 +9,7 @@ from pathlib import Path
 from rmqctl.store.files import io
 from rmqctl.store.files.ownership import Ownership
 from rmqctl.store.files.presence import is_directory, is_link, is_real_directory
+from rmqctl.store.files.reading import file_elsewhere
 
 
 def flush_tree(path: Path) -> None:
@@ -24,15 +25,16 @@ def flush_tree(path: Path) -> None:
 
 
 def give_tree(path: Path, owner: Ownership) -> None:
-    """Give a file, or a directory with everything in it, its permissions; owner and group too, if this user is root."""
+    """Give a file, or a directory with everything in it, none of which is a link, its permissions; owner and group too,
+    if this user is root."""
     for one in (path, *path.rglob("*")):
-        if not is_link(one):
-            io.give_to(one, owner)
+        io.give_to(one, owner)
 
 
-def on_disk_bytes(status: os.stat_result) -> int:
-    """What a file takes on its disk, without its holes."""
-    return status.st_blocks * 512
+def on_disk_bytes(status: os.stat_result, path: Path | None = None) -> int:
+    """What a file takes on its disk, without its holes: all of its size where it lies on a server."""
+    is_elsewhere = path is not None and file_elsewhere(path) is not None
+    return status.st_size if is_elsewhere else status.st_blocks * 512
 
 
 def tree_on_disk_bytes(path: Path) -> int:

@@ -104,8 +104,7 @@ class WritableMap:
 
     def flush(self, begin: int, end: int) -> None:
         """Bring the pages of [begin, end) to disk, and whatever else of the file is dirty."""
-        if end > begin:
-            io.flush_data(self._descriptor, self.path, begin, end - begin)
+        io.flush_data(self._descriptor, self.path, begin, end - begin)
 
     def close(self) -> None:
         """Unmap; does not flush."""

@@ -228,7 +228,7 @@ def _file_row(files: StoreFiles, root: Path, path: Path) -> _Row | None:
         "kind": what.kind.value,
         "path": str(path.relative_to(root)) if root == files.root else str(path),
         "size": status.st_size,
-        "on_disk_bytes": on_disk_bytes(status),
+        "on_disk_bytes": on_disk_bytes(status, path),
         "first_offset": first,
         "last_offset": None if first is None else first + status.st_size,
         "modified_timestamp": status.st_mtime_ns // 1_000_000,

@@ -96,23 +96,23 @@ def _count_files(reader: StoreReader, usage: StoreUsage, topics: dict[str, Topic
     log, queues, index, rest = (PartUsage(part) for part in (LOG, QUEUES, INDEX, REST))
     of_queues = (layout.consumequeue, layout.batchconsumequeue, layout.consumequeue_ext)
     for folder in layout.commitlog:
-        for _, status in _files_below(folder):
-            _add(log, status)
+        for path, status in _files_below(folder):
+            _add(log, path, status)
     for folder in of_queues:
         for path, status in _files_below(folder):
-            _add(queues, status)
+            _add(queues, path, status)
             below = path.relative_to(folder).parts
             # TOPIC/QUEUE/FILE; a RocksDB has none of these
             if len(below) == 3:
                 topic = topics.setdefault(below[0], TopicUsage(below[0]))
                 topic.queue_files += 1
                 topic.queue_bytes += status.st_size
-                topic.queue_on_disk_bytes += on_disk_bytes(status)
-    for _, status in _files_below(layout.index):
-        _add(index, status)
+                topic.queue_on_disk_bytes += on_disk_bytes(status, path)
+    for path, status in _files_below(layout.index):
+        _add(index, path, status)
     counted = {*map(_real, (*layout.commitlog, *of_queues, layout.index))}
-    for _, status in _files_below(layout.root, lambda folder: _real(folder) not in counted):
-        _add(rest, status)
+    for path, status in _files_below(layout.root, lambda folder: _real(folder) not in counted):
+        _add(rest, path, status)
     usage.parts = [log, queues, index, rest]
     for part in usage.parts:
         usage.total.files += part.files
@@ -124,10 +124,10 @@ def _real(path: Path) -> str:
     return os.path.realpath(path)
 
 
-def _add(part: PartUsage, status: Any) -> None:
+def _add(part: PartUsage, path: Path, status: Any) -> None:
     part.files += 1
     part.bytes += status.st_size
-    part.on_disk_bytes += on_disk_bytes(status)
+    part.on_disk_bytes += on_disk_bytes(status, path)
 
 
 def _files_below(

@@ -12,23 +12,21 @@ from rmqctl.formats.errors import UnreadableError, WriteFailedError
 @contextmanager
 def begun(hint: str, root: Path, has_begun: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """Any error of reading or writing in the block, which changes the store at `root`, is a WriteFailedError that ends
-    with `hint`; where nothing `has_begun` yet it stays what it is."""
+    with `hint`; where nothing `has_begun` yet an error of reading stays what it is."""
     try:
         yield
     except WriteFailedError as error:
-        if has_begun():
-            error.hint = joined_hints(error.hint, hint)
+        error.hint = joined_hints(error.hint, hint)
         raise
-    except UnreadableError as error:
+    except (UnreadableError, OSError) as error:
         if not has_begun():
             raise
-        more = joined_hints(error.hint, hint)
-        raise WriteFailedError(error.message, file=error.file, hint=more) from error
-    except OSError as error:
-        if not has_begun():
-            raise
-        place = error.filename or root
-        raise WriteFailedError(f"I/O error: {error.strerror or error}", file=place, hint=hint) from error
+        told = error if isinstance(error, UnreadableError) else _named(error, root)
+        raise WriteFailedError(told.message, file=told.file, hint=joined_hints(told.hint, hint)) from error
+
+
+def _named(error: OSError, root: Path) -> UnreadableError:
+    return UnreadableError(f"I/O error: {error.strerror or error}", file=error.filename or root)
 
 
 def joined_hints(*hints: str | None) -> str:

@@ -12,7 +12,7 @@ from rmqctl.store.files.presence import exists, is_directory, is_there
 from rmqctl.store.files.reading import pieces_of
 from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 from rmqctl.store.files.trees import flush_tree, remove_any
-from rmqctl.store.journal.kept.entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, MOVE, RESIZE, WRITE, Entry
+from rmqctl.store.journal.kept.entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, RESIZE, WRITE, Entry
 from rmqctl.store.journal.kept.folder import AFTER
 from rmqctl.store.journal.kept.moving import coming, move
 
@@ -24,7 +24,8 @@ SINGLE = "single"
 def carry_out(
     folder: Path, entries: list[Entry], moment_ns: int, times: Mapping[Path, int], *, keeps: bool = True
 ) -> None:
-    """Carry out all of `entries`, none of which has been. Without `keeps` what would be moved away is removed.
+    """Carry out all of `entries`, none of which has been, and none of which changes what a later one moves. Without
+    `keeps` what would be moved away is removed.
 
     Changed and new files and directories get the time `moment_ns`, or theirs in `times`, so that the outcome is
     the same however often it took to get there. WriteFailedError where a write fails or reads back differently.
@@ -34,10 +35,6 @@ def carry_out(
         if exists(path):
             make_single(folder, path)
     for entry in entries:
-        if entry.kind in (MOVE, INSTALL):
-            for path in _at_or_below(entry.path, touched):
-                io.flush_file(path)
-                del touched[path]
         _one(folder, entry, keeps)
         # at once: a later operation may change the same bytes or move the file away
         _verify(folder, entry)
@@ -151,12 +148,6 @@ def _is_there(path: Path, offset: int, pieces: Iterable[bytes]) -> bool:
             return False
         offset += len(piece)
     return True
-
-
-def _at_or_below(top: Path, paths: dict[Path, None]) -> list[Path]:
-    if top in paths:
-        return [top]
-    return [path for path in paths if path.is_relative_to(top)] if paths and is_directory(top) else []
 
 
 def changed_directories(entries: list[Entry]) -> list[Path]:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.store.files import io
-from rmqctl.store.files.blob import Blob, Spilled
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import is_directory, is_file, is_link
 from rmqctl.store.files.reading import named
 from rmqctl.store.files.trees import flush_tree
 from rmqctl.store.journal.begun import begun, joined_hints
+from rmqctl.store.journal.blob import Blob, Spilled
 from rmqctl.store.journal.carry_out import carry_out
 from rmqctl.store.journal.interrupted_sizes import SIZES
 from rmqctl.store.journal.kept.elsewhere import is_pointer, no_longer_point_to, place_for, point_to, tell_begun
@@ -39,7 +39,7 @@ from rmqctl.store.journal.kept.folder import (
 from rmqctl.store.journal.kept.history import note_permanent
 from rmqctl.store.journal.kept.reach import places_outside
 from rmqctl.store.journal.log import how_to_end, how_to_end_for_good, new_head
-from rmqctl.store.journal.plan import ClearRange, Install, MoveAway, Operation, Plan, Resize, WriteRange
+from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Plan, Resize, WriteRange
 from rmqctl.store.journal.roll_back import roll_back
 from rmqctl.store.journal.use.file_bytes import digest_outside, ranges_of
 from rmqctl.store.journal.use.marks import flush_marked, marks_with_lock, name_of
@@ -217,10 +217,11 @@ def _expanded(plan: Plan) -> list[Operation]:
     going: set[Path] = set()
     for operation in reversed(plan.operations):
         path = operation.path
-        if isinstance(operation, MoveAway):
-            going.add(path)
-        elif isinstance(operation, (WriteRange, ClearRange, Resize)) and path in going:
+        changes = isinstance(operation, (WriteRange, ClearRange, Resize, CreateFile))
+        if changes and not going.isdisjoint((path, *path.parents)):
             continue
+        if isinstance(operation, (MoveAway, Install)):
+            going.add(path)
         if isinstance(operation, Install) and is_link(path) and is_directory(path) and is_directory(operation.staged):
             coming = {path / below.name: below for below in sorted(operation.staged.iterdir(), reverse=True)}
             found += [Install(staged, place) for place, staged in coming.items()]

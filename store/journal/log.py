@@ -18,6 +18,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, Rmq
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import exists, is_real_directory
 from rmqctl.store.files.trees import tree_on_disk_bytes
+from rmqctl.store.installed import version
 from rmqctl.store.journal.begun import joined_hints
 from rmqctl.store.journal.kept.elsewhere import folder_of, is_known_complete, is_pointer
 from rmqctl.store.journal.kept.folder import (
@@ -199,20 +200,14 @@ def find_change(layout: StoreLayout, wanted: str) -> Change:
 def new_head(layout: StoreLayout, verb: str, arguments: list[str] | None, place: Path | None = None) -> dict[str, Any]:
     """What is noted of a change that begins now. Its id is `<time>-<verb>`, that of no other one beside the store or in
     `place`."""
-    from importlib.metadata import PackageNotFoundError, version
-
     moment_ns = time.time_ns()
     moment = moment_ns // 1_000_000
     places = (layout.kept, place or layout.kept)
     while any(exists(one / f"{_stamp(moment)}-{verb}") for one in places):  # two within one millisecond
         moment += 1
-    try:
-        ours = version("rmqctl")
-    except PackageNotFoundError:  # run from a copy of the source
-        ours = "unknown"
     return {
         "format": FORMAT,
-        "version": ours,
+        "version": version(),
         "id": f"{_stamp(moment)}-{verb}",
         "verb": verb,
         "arguments": arguments or [],

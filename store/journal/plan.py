@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.store.files import io
-from rmqctl.store.files.blob import Spilled
 from rmqctl.store.files.presence import is_real_directory, is_there
+from rmqctl.store.journal.blob import Spilled
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def _gone_bytes(operation: Operation) -> int:
             return max(0, _size_at(operation.path) - operation.size)
         case CreateFile():
             return 0
-        case MoveAway() | Install():
+        case _:  # MoveAway, Install
             return _size_at(operation.path)
 
 
@@ -186,7 +186,7 @@ def describe(operation: Operation, root: Path) -> dict[str, Any]:
             return {"operation": "create", "path": path, "offset": 0, "bytes": operation.size}
         case MoveAway():
             return {"operation": "move away", "path": path, "offset": 0, "bytes": _size_at(operation.path)}
-        case Install():
+        case _:  # Install
             # what is only shown has nothing staged: the place itself stands for it
             is_made = operation.staged != operation.path
             size = _size_at(operation.staged) if is_made else operation.size

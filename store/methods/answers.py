@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rmqctl.store.methods.messages import ReadableMessages, raised
+from rmqctl.store.methods.messages import ReadableMessages, now_ms, raised, silent
 
 if TYPE_CHECKING:
     from rmqctl.store.answers.config_offsets import Say
@@ -44,9 +43,9 @@ class AnsweringStore(ReadableMessages):
         """
         from rmqctl.store.answers.where.where import WhereQuestion, where
 
-        moment = time.time_ns() // 1_000_000 if now is None else now
+        moment = now_ms() if now is None else now
         question = WhereQuestion(words, moment, topic, tuple(groups), tags, limit=limit)
-        return where(self.reader, question, tell or _ignored, on_damage or raised, progress)
+        return where(self.reader, question, tell or silent, on_damage or raised, progress)
 
     def groups(
         self,
@@ -61,13 +60,13 @@ class AnsweringStore(ReadableMessages):
         `on_damage` as for `where`."""
         from rmqctl.store.answers.groups import group_queues
 
-        return group_queues(self.reader, group, topic, tell or _ignored, on_damage or raised, tags)
+        return group_queues(self.reader, group, topic, tell or silent, on_damage or raised, tags)
 
     def delays(self, *, tell: Say | None = None, on_damage: OnDamage | None = None) -> Iterator[DelayLevel]:
         """What waits for its time, by delay level and in the timer: the rows of `rmqctl delays --json`."""
         from rmqctl.store.answers.timed import delays
 
-        return delays(self.reader, tell or _ignored, on_damage or raised)
+        return delays(self.reader, tell or silent, on_damage or raised)
 
     def halves(
         self, *, now: int | None = None, tell: Say | None = None, on_damage: OnDamage | None = None
@@ -75,8 +74,8 @@ class AnsweringStore(ReadableMessages):
         """Transactions without an end: the rows of `rmqctl halves --json`. `now` (ms): what ages are held against."""
         from rmqctl.store.answers.halves import unresolved_halves
 
-        moment = time.time_ns() // 1_000_000 if now is None else now
-        return unresolved_halves(self.reader, moment, tell or _ignored, on_damage or raised)
+        moment = now_ms() if now is None else now
+        return unresolved_halves(self.reader, moment, tell or silent, on_damage or raised)
 
     def dead_letters(
         self, group: str | None = None, topic: str | None = None, *, on_damage: OnDamage | None = None
@@ -85,7 +84,3 @@ class AnsweringStore(ReadableMessages):
         from rmqctl.store.answers.dead_letters import dead_letters
 
         return dead_letters(self.reader, group, topic, on_damage or raised)
-
-
-def _ignored(_sentence: str) -> None:
-    """Nobody listens."""

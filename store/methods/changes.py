@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import CorruptError, RmqctlError, UsageError
+from rmqctl.store.files.lock import refuse_server
 from rmqctl.store.methods.looks import ReadableStore
+from rmqctl.store.methods.messages import now_ms
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
@@ -49,6 +50,13 @@ class ChangeableStore(ReadableStore):
                 self._reopen()
             raise
         self._reopen()
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[StoreFiles]:
+        """The same, to end a change or take it back: on a server, nobody looks for what a change kept."""
+        with self._changing() as files:
+            refuse_server(files.root)
+            yield files
 
     def _reopen(self) -> None:
         old, self.files = self.files, StoreFiles(self.files.root, self.files.config)
@@ -198,7 +206,7 @@ class ChangeableStore(ReadableStore):
         """
         from rmqctl.store.journal.undo import undo
 
-        with self._changing() as files:
+        with self._ending() as files:
             return undo(files.layout, change_id, dry_run=dry_run, agree=agree)
 
     def resume(self, *, dry_run: bool = False, agree: Agree | None = None) -> Change:
@@ -206,7 +214,7 @@ class ChangeableStore(ReadableStore):
         since (`give_up` is the way out); CorruptError."""
         from rmqctl.store.journal.undo import resume
 
-        with self._changing() as files:
+        with self._ending() as files:
             return resume(files.layout, dry_run=dry_run, agree=agree)
 
     def give_up(self, *, dry_run: bool = False) -> Change:
@@ -214,7 +222,7 @@ class ChangeableStore(ReadableStore):
         kept; `recover` makes the store whole then. NotFoundError if there is none."""
         from rmqctl.store.journal.give_up import give_up
 
-        with self._changing() as files:
+        with self._ending() as files:
             return give_up(files.layout, dry_run=dry_run)
 
     def forget(self, chosen: Iterable[Change]) -> int:
@@ -248,7 +256,7 @@ class ChangeableStore(ReadableStore):
         Nothing is changed. RefusedError where it cannot be known what is deleted."""
         from rmqctl.store.clean import forecast_clean, options_from_config
 
-        now = time.time_ns() // 1_000_000 if now is None else now
+        now = now_ms() if now is None else now
         return forecast_clean(self.files, options or options_from_config(self.files.config), now)
 
     def unread_before(

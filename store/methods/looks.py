@@ -158,9 +158,11 @@ class ReadableStore(AnsweringStore):
         """
         from rmqctl.store.dump.dump_file import dump_file
         from rmqctl.store.files.lock import refuse_own_lock
+        from rmqctl.store.remote.address import reachable_loose
 
-        refuse_own_lock(Path(path))
-        return dump_file(Path(path), at=at, raw=raw)
+        found = reachable_loose(path)
+        refuse_own_lock(found)
+        return dump_file(found, at=at, raw=raw)
 
     # ---- the changes made to it
 

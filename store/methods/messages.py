@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.message import StoredMessage
+from rmqctl.store.files.lock import refuse_server
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
@@ -140,8 +142,8 @@ class ReadableMessages:
         """
         from rmqctl.store.follow.follow import follow
 
-        self._files_at_rest()
-        return follow(self.reader, _selection(criteria, 0, None).criteria, begin, on_damage or raised, tell or _silent)
+        refuse_server(self._files_at_rest().root)
+        return follow(self.reader, _selection(criteria, 0, None).criteria, begin, on_damage or raised, tell or silent)
 
     def scan(
         self,
@@ -203,7 +205,12 @@ def _selection(criteria: Criteria | None, begin: int, end: int | None) -> Select
     return Selection(criteria or Criteria(), begin, end)
 
 
-def _silent(_: str) -> None:
+def now_ms() -> int:
+    """The clock, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def silent(_: str) -> None:
     """Nobody asked to be told."""
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rmqctl.store.methods.changes import ChangeableStore
+from rmqctl.store.methods.messages import now_ms, raised
 
 if TYPE_CHECKING:
     from rmqctl.formats.errors import CorruptError
@@ -42,7 +42,7 @@ class OffsetStore(ChangeableStore):
         given."""
         from rmqctl.store.offsets.show import kept_offsets
 
-        return kept_offsets(self.reader, group, topic, queue_id, tell, on_damage or _raised)
+        return kept_offsets(self.reader, group, topic, queue_id, tell, on_damage or raised)
 
     def lint_offsets(
         self, *, now: int | None = None, tell: Callable[[str], None] = lambda sentence: None
@@ -50,7 +50,7 @@ class OffsetStore(ChangeableStore):
         """What is wrong with the files of offsets, or odd about them; `now` in ms."""
         from rmqctl.store.offsets.lint import lint_offsets
 
-        return lint_offsets(self.files, _now() if now is None else now, tell)
+        return lint_offsets(self.files, now_ms() if now is None else now, tell)
 
     def set_offset(
         self,
@@ -144,7 +144,7 @@ class OffsetStore(ChangeableStore):
         from rmqctl.store.answers.redrive import DeadChoice, Into, redrives
 
         chosen = DeadChoice() if choice is None else choice
-        return redrives(self.reader, group, chosen, Into(into), on_damage or _raised, again=again)
+        return redrives(self.reader, group, chosen, Into(into), on_damage or raised, again=again)
 
     def _change_offsets(
         self,
@@ -160,11 +160,3 @@ class OffsetStore(ChangeableStore):
         terms = Terms(dry_run, arguments=arguments, journal_in=journal_in, agree=agree)
         with self._changing() as files:
             return change_offsets(files, decide, terms)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _raised(error: Exception) -> None:
-    raise error

@@ -17,7 +17,7 @@ from rmqctl.store.answers.config_offsets import (
     is_queue_id,
     offset_key,
 )
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX
+from rmqctl.store.answers.dead_letters import RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.config.config_files import ConfigFile, backup_of, parse_config_file, read_config
 from rmqctl.store.files.layout import StoreLayout, is_safe_topic
 from rmqctl.store.offsets.offset_file import known_groups
@@ -150,8 +150,10 @@ class _Lint:
     def _names(self, here: OffsetProblem) -> Iterator[OffsetProblem]:
         group, topic = here.group or "", here.topic or ""
         groups, topics = self._groups, self._topics
-        if topic.startswith(RETRY_PREFIX):
-            owner = topic.removeprefix(RETRY_PREFIX)
+        owner = topic.removeprefix(RETRY_PREFIX)
+        # a group that consumes by POP has a retry topic for each topic
+        is_by_pop = topic.startswith(pop_retry_topics(group)) and owner not in (groups or ())
+        if topic.startswith(RETRY_PREFIX) and not is_by_pop:
             if owner != group:
                 detail = f"the retry topic of group {owner!r}, which nobody else consumes"
                 yield here._replace(weight="notice", problem="retry-of-another", detail=detail)

@@ -7,12 +7,18 @@ from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files.layout import StoreLayout, holds_log_files, looks_like_store
+from rmqctl.store.files.presence import is_directory, is_there
 
 _FOLDERS = frozenset(
     "commitlog consumequeue consumequeue_ext batchconsumequeue index config timerwheel timerlog compaction".split()
 )
 _FILES = frozenset("checkpoint abort abort.bak lock timerwheel".split())
 _ELSEWHERE = "name a place outside of every store"
+
+
+def is_vacant(path: Path) -> bool:
+    """Whether a new directory may take this name: nothing has it, or a directory without anything in it."""
+    return not is_there(path) or (is_directory(path) and not any(path.iterdir()))
 
 
 def check_output_place(path: Path, read: StoreLayout | None = None, *, beside_loose_files: bool = False) -> None:

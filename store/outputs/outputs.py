@@ -13,7 +13,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import is_directory, is_there
 from rmqctl.store.files.trees import flush_tree
-from rmqctl.store.outputs.output_place import check_output_place
+from rmqctl.store.outputs.output_place import check_output_place, is_vacant
 from rmqctl.store.outputs.staging import clear_left_behind, in_work, staged_directory, staging_of
 
 STANDARD_OUTPUT = Path("-")
@@ -197,7 +197,7 @@ def new_directory(path: Path, read: StoreLayout | None = None) -> Iterator[Path]
     """
     check_output_place(path, read)
     path = Path(os.path.realpath(path))
-    if is_there(path) and not (is_directory(path) and not any(path.iterdir())):
+    if not is_vacant(path):
         raise RefusedError("exists already", file=path, hint="a partitioned export needs a directory of its own")
     with staged_directory(path) as staging:
         yield staging

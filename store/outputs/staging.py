@@ -88,10 +88,10 @@ def _is_left_behind(path: Path) -> bool:
         changed = path.lstat().st_ctime
     except OSError:  # gone by now
         return False
-    return not _is_at_work(int(found["process"]), changed) and not _is_locked(path)
+    return not is_at_work(int(found["process"]), changed) and not _is_locked(path)
 
 
-def _is_at_work(process: int, changed: float) -> bool:
+def is_at_work(process: int, changed: float) -> bool:
     """Whether the process with this id may have made what was changed last at `changed` (s since 1970). An id is given
     to another process once its own is gone, and in a container every run may have the same."""
     if process == os.getpid():

@@ -16,14 +16,13 @@ from rmqctl.formats.checksums import CRC_MASK
 from rmqctl.formats.layouts import (
     BLANK_FRAME,
     BLANK_MAGIC,
-    FRAME_HEADS,
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
     PROPERTIES_LENGTH,
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
 )
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import LARGEST_HEAD_SIZE, StoredMessage, frame_head
 from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.predict.loading import parse_long
 from rmqctl.store.predict.rules import Rules
@@ -51,7 +50,7 @@ def judge(
     left = end - position
     if left <= 4:
         return FrameVerdict(why="the file is over, and no blank frame leads to the next one")
-    head = read(position, min(left, FRAME_HEADS[3].size))
+    head = read(position, min(left, LARGEST_HEAD_SIZE))
     size = int.from_bytes(head[:4], "big", signed=True)
     if len(head) < BLANK_FRAME.size or (rules.compares_room and left < size):
         return FrameVerdict(why=f"size {size} is more than the {left} bytes that are left")
@@ -60,18 +59,17 @@ def judge(
         return FrameVerdict(is_blank=True)
     if magic != MESSAGE_MAGIC_V1 and not (rules.reads_v2 and magic == MESSAGE_MAGIC_V2):
         return FrameVerdict(why=f"found a illegal magic code 0x{magic:x}")
-    layout = FRAME_HEADS[int.from_bytes(head[36:40], "big") >> 4 & 3]
-    if layout.size > len(head) or size < 0:
+    said = frame_head(head)
+    if said is None or size < 0:
         return FrameVerdict(why=f"size {size} cannot be read")
-    fields = layout.unpack_from(head, 0)
-    body_end = layout.size + max(0, fields[16])
+    body_end = said.size + max(0, said.body_length)
     topic_layout = TOPIC_LENGTH_V2 if magic == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
-    if body_end + topic_layout.size > left or (reads_body and fields[16] > size):
-        return FrameVerdict(why=f"body length {fields[16]} does not fit")
+    if body_end + topic_layout.size > left or (reads_body and said.body_length > size):
+        return FrameVerdict(why=f"body length {said.body_length} does not fit")
     if reads_body and size > MAXIMUM_FRAME_SIZE:
         return FrameVerdict(why=f"size {size} cannot be read")
-    body = read(position + layout.size, body_end - layout.size) if reads_body else b""
-    if check_crc and body and zlib.crc32(body) & CRC_MASK != fields[2]:
+    body = read(position + said.size, body_end - said.size) if reads_body else b""
+    if check_crc and body and zlib.crc32(body) & CRC_MASK != said.body_crc:
         return FrameVerdict(why="CRC check failed")
     (topic_length,) = topic_layout.unpack_from(read(position + body_end, topic_layout.size), 0)
     topic_begin = body_end + topic_layout.size
@@ -89,7 +87,7 @@ def judge(
     property_bytes = (
         read(position + property_end - property_length, property_length).decode("utf-8", "replace").encode()
     )
-    message = StoredMessage._make((*fields[:16], body, topic, property_bytes))
+    message = StoredMessage._make((*said[:-1], body, topic, property_bytes))
     why = unreadable_number(message, rules)
     return FrameVerdict(why=why) if why else FrameVerdict(message=message, size=size)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER
 from rmqctl.store.checkpoint import Checkpoint
 from rmqctl.store.files.presence import is_file
@@ -56,15 +55,8 @@ def lost_entries(service: IndexService, deleted: list[Path], start_offset: int) 
     for file in service.files:
         if file.path not in deleted:
             continue
-        number = 1
-        while number < file.header.index_count:
-            try:
-                data = file.read_entries(number, min(_CHUNK, file.header.index_count - number))
-            except CorruptError:
-                break
+        for number in range(1, file.header.index_count, _CHUNK):
+            data = file.read_entries(number, min(_CHUNK, file.header.index_count - number))
             entries = np.frombuffer(data, INDEX_ENTRY.dtype(), len(data) // INDEX_ENTRY.size)
-            if not len(entries):
-                break
             lost += int(np.count_nonzero(entries["physical_offset"] < start_offset))
-            number += len(entries)
     return lost

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
 from rmqctl.store.columns.batch import Flags, Int64s
 from rmqctl.store.files.layout import file_name
-from rmqctl.store.files.reading import Descriptors, data_extents
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.zeros import data_extents
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
 from rmqctl.store.survey.log_runs import consecutive
 

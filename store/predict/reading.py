@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.layouts import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.formats.message import LARGEST_HEAD_SIZE, StoredMessage, frame_head
 from rmqctl.store.checkpoint import Checkpoint
 from rmqctl.store.columns.batch import ColumnRecord, MessageColumns, NeedsPlain
 from rmqctl.store.columns.parallel import walk_parallel
@@ -217,11 +217,7 @@ def first_file_after_crash(
     covered = checkpoint.min_timestamp_index if covers_index else checkpoint.min_timestamp
     magics = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) if rules.reads_v2 else (MESSAGE_MAGIC_V1,)
     for number in range(len(log.files) - 1, -1, -1):
-        head = log.files[number].read(0, FRAME_HEADS[3].size)
-        if len(head) < FRAME_HEADS[3].size or int.from_bytes(head[4:8], "big") not in magics:
-            continue
-        layout = FRAME_HEADS[1 if int.from_bytes(head[36:40], "big") >> 4 & 1 else 0]
-        timestamp = int(layout.unpack_from(head, 0)[11])
-        if timestamp != 0 and timestamp <= covered:
+        head = frame_head(log.files[number].read(0, LARGEST_HEAD_SIZE))
+        if head is not None and head.magic_code in magics and 0 != head.store_timestamp <= covered:
             return number
     return 0

@@ -119,10 +119,6 @@ class BatchConsumeQueue:
         for first in range(0, len(units), per_file):
             yield units[first : first + per_file]
 
-    def units_in_same_file(self, begin: int) -> Iterator[QueueUnit]:
-        """Units from `begin` on; the broker's iterator would end with the file, ours does not."""
-        return self.units(begin)
-
     def append(self, unit: QueueUnit) -> None:
         """Write `unit` behind the last one; files are created as needed. Not flushed."""
         with self.changing:
@@ -147,11 +143,6 @@ class BatchConsumeQueue:
         io.write_range(file.path, self._written % per_file * UNIT_SIZE, pack_batch_unit(unit))
         self._written += 1
         units.append(unit)
-
-    def flush(self) -> None:
-        """fsync the last file."""
-        if self.files.files:
-            io.flush_file(self.files.files[-1].path)
 
     def close(self) -> None:
         """Nothing is kept open."""

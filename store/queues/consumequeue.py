@@ -10,7 +10,8 @@ from rmqctl.formats.errors import RemovedError, WriteFailedError
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.files import io
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
 
 UNIT_SIZE = CONSUMEQUEUE_UNIT.size
@@ -139,11 +140,6 @@ class ConsumeQueue:
                 yield slot, data[:whole]
                 slot += whole // UNIT_SIZE
 
-    def units_in_same_file(self, begin: int) -> Iterator[QueueUnit]:
-        """Units from `begin` to the end of its file: what ConsumeQueue#iterateFrom gives."""
-        per_file = self.files.file_size // UNIT_SIZE
-        return self.units(begin, (begin // per_file + 1) * per_file if per_file else None)
-
     def append(self, unit: QueueUnit) -> None:
         """Write `unit` at the slot of its queue offset, as `append_run` does."""
         packed = CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code)
@@ -192,11 +188,6 @@ class ConsumeQueue:
             self._appending = (file.path, io.open_for_writing(file.path))
         io.write_at(self._appending[1], file.path, offset - start, data)
 
-    def flush(self) -> None:
-        """fsync the file being appended to."""
-        if self._appending is not None:
-            io.flush_descriptor(self._appending[1], self._appending[0])
-
     def release(self) -> None:
         """Close the descriptor of the file being appended to; who calls this flushes the file by name later."""
         if self._appending is not None:
@@ -206,6 +197,7 @@ class ConsumeQueue:
     def close(self) -> None:
         """Close the file being appended to; flushed first, because nobody would do it later."""
         if self._appending is not None:
-            self.flush()
-            os.close(self._appending[1])
+            path, descriptor = self._appending
+            io.flush_descriptor(descriptor, path)
+            os.close(descriptor)
             self._appending = None

@@ -51,9 +51,8 @@ def _in_slots(queue: ConsumeQueue, timestamp: int, boundary: Boundary, min_offse
             low = known + 1
         else:
             high = middle
-    if boundary == "lower":
-        return low
-    return max(_previous_written(queue, low - 1, min_offset), min_offset)
+    # what stands just before `low` is a message: `low` only ever moves behind one
+    return low if boundary == "lower" else max(low - 1, min_offset)
 
 
 def _next_known(queue: ConsumeQueue, begin: int, end: int, store_time: StoreTime) -> tuple[int, int | None]:
@@ -67,19 +66,6 @@ def _next_known(queue: ConsumeQueue, begin: int, end: int, store_time: StoreTime
         if time is not None:
             return later.queue_offset, time
     return end, None
-
-
-def _previous_written(queue: ConsumeQueue, slot: int, min_offset: int) -> int:
-    """The nearest slot at or before `slot` that points at something: a hole is no message."""
-    unit = queue.unit(slot) if slot >= min_offset else None
-    if unit is not None and unit.is_written:
-        return slot
-    # forward over what is there: a missing file may leave more slots out than anyone could count backwards
-    found = min_offset
-    for earlier in queue.units(min_offset, slot):
-        if earlier.is_written:
-            found = earlier.queue_offset
-    return found
 
 
 def _in_batches(queue: BatchConsumeQueue, timestamp: int, boundary: Boundary, min_offset: int) -> int:

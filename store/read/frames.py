@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RemovedError, RmqctlError, UnreadableError
-from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, StoredMessage, decode_message
+from rmqctl.formats.layouts import FRAME_HEADS
+from rmqctl.formats.message import (
+    LARGEST_HEAD_SIZE,
+    MINIMUM_FRAME_SIZE,
+    FrameDamage,
+    StoredMessage,
+    decode_message,
+    frame_head,
+)
 from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE, Blank, Empty, Record, walk
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 # most messages fit into one read of this size
 _FIRST_READ = 8192
-_LARGEST_HEAD = FRAME_HEADS[3].size
 _SMALLEST_HEAD = FRAME_HEADS[0].size
 # what is read in one go: up to so many bytes between two frames cost less than another read, and so many at most
-_NEAR = 16 * 1024
-_AHEAD = 256 * 1024
+NEAR = 16 * 1024
+AHEAD = 256 * 1024
 
 
 class MessageRemovedError(NotFoundError):
@@ -51,7 +57,7 @@ def frame_at(log: MappedFileQueue, physical_offset: int, size: int = 0) -> tuple
 def _frame_in(file: MappedFile, physical_offset: int, size: int) -> tuple[bytes, StoredMessage]:
     position = physical_offset - file.start_offset
     available = file.committed_position - position
-    window = file.read(position, min(max(size, _LARGEST_HEAD) if size > 0 else _FIRST_READ, MAXIMUM_FRAME_SIZE))
+    window = file.read(position, min(max(size, LARGEST_HEAD_SIZE) if size > 0 else _FIRST_READ, MAXIMUM_FRAME_SIZE))
     claimed = int.from_bytes(window[:4], "big", signed=True)
     if len(window) < claimed <= min(available, MAXIMUM_FRAME_SIZE):
         window = file.read(position, claimed)
@@ -95,15 +101,16 @@ def frames_ahead(
             yield window[at : at + size], message
 
 
-def end_of_near(places: Sequence[tuple[int, int]], number: int) -> int:
-    """Where a read ends that begins at a place (physical offset and size): behind the last of those that follow, each
-    not far."""
-    begin, size = places[number]
-    end = begin + size
-    for physical_offset, size in places[number + 1 :]:
-        if not 0 <= physical_offset - end <= _NEAR or physical_offset + size - begin > _AHEAD:
+def end_of_near(places: Sequence[tuple[int, ...]], number: int) -> int:
+    """Where a read ends that begins at a place (physical offset, size and whatever else): behind the last of those that
+    follow, each not far."""
+    begin = places[number][0]
+    end = begin + places[number][1]
+    for place in places[number + 1 :]:
+        next_end = place[0] + place[1]
+        if not end <= place[0] <= end + NEAR or next_end - begin > AHEAD:
             break
-        end = physical_offset + size
+        end = next_end
     return end
 
 
@@ -131,17 +138,10 @@ def store_time_at(log: MappedFileQueue, physical_offset: int) -> int | None:
     """
     if physical_offset < 0:
         return None
-    head = log.read(physical_offset, _LARGEST_HEAD)
-    if len(head) < FRAME_HEADS[0].size:
+    head = frame_head(log.read(physical_offset, LARGEST_HEAD_SIZE))
+    if head is None or not head.is_message or head.physical_offset != physical_offset:
         return None
-    fields = FRAME_HEADS[0].unpack_from(head, 0)
-    if fields[1] not in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) or fields[6] != physical_offset:
-        return None
-    layout = FRAME_HEADS[fields[7] >> 4 & 3]
-    if fields[0] < MINIMUM_FRAME_SIZE or len(head) < layout.size:
-        return None
-    store_timestamp: int = layout.unpack_from(head, 0)[11]
-    return store_timestamp
+    return head.store_timestamp if head.total_size >= MINIMUM_FRAME_SIZE else None
 
 
 def explain_absence(log: MappedFileQueue, physical_offset: int) -> RmqctlError:

@@ -25,7 +25,7 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit, ext_offset
 from rmqctl.store.read.frames import MessageRemovedError, frame_at, frames_ahead
 from rmqctl.store.read.message_filter import TagFilter
-from rmqctl.store.read.usual_frames import usual_frames
+from rmqctl.store.read.usual_frames import usual_frames, usual_matches
 from rmqctl.store.status import GetStatus
 
 DEFAULT_LIMIT = 32
@@ -158,14 +158,23 @@ def get_messages(
     if edge is not None:
         return GetResult(edge[0], edge[1], min_offset, max_offset)
     tags = tags or TagFilter(None)
-    if frames and tags.is_all:
-        count, most_bytes = min(max(limit, 1), _TRANSFER_COUNT), min(_allowed(max_bytes), _TRANSFER_BYTES)
-        usual = usual_frames(view.queue, view.log, offset, count, most_bytes)
-        if usual:
-            return GetResult(GetStatus.FOUND, offset + len(usual), min_offset, max_offset, frames=usual)
+    usual = _usual(view, offset, limit, tags, _allowed(max_bytes)) if frames else None
+    if usual is not None:
+        status = GetStatus.FOUND if usual[0] else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, usual[1], min_offset, max_offset, frames=usual[0])
     result = GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(view.queue, offset), min_offset, max_offset)
     _read(view, offset, result, limit, tags, _allowed(max_bytes), frames)
     return result
+
+
+def _usual(view: QueueView, offset: int, limit: int, tags: TagFilter, max_bytes: int) -> tuple[list[bytes], int] | None:
+    """Frames and the next offset where all is as nearly always; None where each message is to be looked at."""
+    count, most_bytes = min(max(limit, 1), _TRANSFER_COUNT), min(max_bytes, _TRANSFER_BYTES)
+    if not tags.is_all:
+        reach = max(_FILTER_BYTES // UNIT_SIZE, limit)
+        return usual_matches(view.queue, view.log, offset, reach, count, most_bytes, tags)
+    frames = usual_frames(view.queue, view.log, offset, count, most_bytes)
+    return (frames, offset + len(frames)) if frames else None
 
 
 def _allowed(max_bytes: int) -> int:

@@ -12,7 +12,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.commitlog.frame_search import FrameSearch
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import end_of_nonzero
+from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.selection import OnDamage, Selection, in_log_order, in_queue_order
@@ -40,7 +40,7 @@ def last_in_log_order(
             reach = files[number].start_offset if number < len(files) else file.start_offset + log.file_size
             if reach <= selection.begin:
                 return
-            for begin, end, start in _spans(file, max(reach, file.start_offset + 1), selection):
+            for begin, end, start in _spans(file, reach, selection):
                 span = replace(selection, begin=begin, end=end)
                 yield partial(in_log_order, log, span, start=start)
 

@@ -11,11 +11,12 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
 from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.message import StoredMessage
-from rmqctl.formats.properties import split_keys
+from rmqctl.formats.properties import parse_properties, split_keys
 from rmqctl.store.read.topic_filter import TopicFilter
 
 SUBSCRIBE_ALL = "*"
 _SEPARATOR = "||"
+_TAGS_FIELD = names.TAGS.encode() + names.NAME_SEPARATOR
 _INT_MASK = 0xFFFFFFFF
 _INT_SIGN = 0x80000000
 
@@ -51,6 +52,19 @@ class TagFilter:
     def matches(self, tags: str | None) -> bool:
         """Second look, by the tag itself, as the client does: a message without a tag passes only if all do."""
         return self.is_all or tags in self.tags
+
+    def matches_stored(self, properties: bytes) -> bool:
+        """The same by the properties of a message as they are stored; UnicodeDecodeError where they are no UTF-8."""
+        if self.is_all:
+            return True
+        if properties.count(_TAGS_FIELD) != 1:
+            return self.matches(parse_properties(properties).get(names.TAGS))
+        segments = names.PROPERTY_SEPARATOR + properties + names.PROPERTY_SEPARATOR
+        at = segments.find(names.PROPERTY_SEPARATOR + _TAGS_FIELD)
+        if at < 0:  # the end of another name, or within a value
+            return False
+        begin = at + 1 + len(_TAGS_FIELD)
+        return segments[begin : segments.index(names.PROPERTY_SEPARATOR, begin)].decode() in self.tags
 
 
 def message_keys(properties: dict[str, str]) -> list[str]:

@@ -10,9 +10,10 @@ from rmqctl.formats.wording import counted
 from rmqctl.store.checkpoint import Checkpoint, checkpoint_bytes
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.layout import file_name
+from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue, stranger_error
 from rmqctl.store.files.presence import exists, is_directory
-from rmqctl.store.files.reading import end_of_nonzero
+from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.journal.frame import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
 from rmqctl.store.recover.mend.gone import Gone
@@ -174,7 +175,8 @@ class Recovery:
         removed = 0
         self._move_empty_files()
         for file in self.log.files:
-            begin = max(0, survey.end_offset - file.start_offset)
+            # what is behind the length that a file should have is never the log's
+            begin = min(max(0, survey.end_offset - file.start_offset), self.log.file_size)
             stop = end_of_nonzero(self.files.descriptors, file.path, min(begin, file.size), file.size)
             if file.start_offset >= survey.end_offset and file is not self.log.files[0]:
                 removed += stop
@@ -188,12 +190,31 @@ class Recovery:
                         file=file.path,
                         hint="no broker starts with it: `--bridge` fills it up, `--full --cut` ends the log there",
                     )
+                if not is_short:
+                    self._refuse_to_shorten(file, survey)
                 self.operations.add(Resize(file.path, self.log.file_size))
-            if stop > begin and file.end_offset > survey.end_offset:
+            if stop > begin:
                 removed += stop - begin
-                if begin < self.log.file_size:  # what is behind the length that it should have went with that
+                if begin < self.log.file_size:  # else it goes with the length
                     self.operations.add(ClearRange(file.path, begin, min(stop, self.log.file_size) - begin))
         return removed
+
+    def _refuse_to_shorten(self, file: MappedFile, survey: LogSurvey) -> None:
+        """RefusedError where good messages stand behind the length that a file should have: then this is wrong."""
+        at = file.start_offset + self.log.file_size
+        following = (after.start_offset for after in self.log.files if after.start_offset > file.start_offset)
+        end = min(file.end_offset, survey.end_offset, next(following, file.end_offset))
+        for span in survey.tolerated:
+            if span.physical_offset <= at:
+                at = max(at, span.end)
+        if at < end:
+            raise RefusedError(
+                f"has {file.size} bytes instead of {self.log.file_size} and messages stand behind these",
+                file=file.path,
+                physical_offset=at,
+                hint="check mappedFileSizeCommitLog with -c broker.conf: it is not that of the broker that wrote the "
+                "file",
+            )
 
     def _move_empty_files(self) -> None:
         """Files of no bytes go, wherever they stand: 4.x does not start with one, 5.x removes only the last of all."""

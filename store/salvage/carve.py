@@ -22,7 +22,7 @@ from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE, MESSAGE_MAGI
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.presence import is_file
-from rmqctl.store.files.reading import data_extents
+from rmqctl.store.files.zeros import data_extents
 
 _MAGIC_AT = FRAME_HEADS[0].offset("magic_code")
 _PLACE_AT = FRAME_HEADS[0].offset("physical_offset")

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqctl.store.files.blob import Blob
+from rmqctl.store.journal.blob import Blob
 
 
 @dataclass(slots=True)

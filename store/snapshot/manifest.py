@@ -8,12 +8,13 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError
 from rmqctl.store.files import io
 from rmqctl.store.files.presence import is_link, is_real_directory, is_there
-from rmqctl.store.files.reading import data_extents
+from rmqctl.store.files.reading import named
+from rmqctl.store.files.zeros import data_extents
 
 MANIFEST_NAME = "rmqctl-snapshot.json"
 FORMAT = 1
@@ -146,10 +147,10 @@ def _check(root: Path, copied: CopiedFile) -> Problem | None:
     if wrong is not None:
         return wrong
     path = root / copied.path
-    try:
-        status = path.lstat()
-    except (OSError, ValueError):
+    if not is_there(path):
         return Problem(copied.path, "missing")
+    with named(path):
+        status = path.lstat()
     is_inside = Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(root))
     if not stat.S_ISREG(status.st_mode) or not is_inside:
         return Problem(copied.path, "kind", "a regular file", "a link or another kind of file")
@@ -163,8 +164,12 @@ def _check(root: Path, copied: CopiedFile) -> Problem | None:
     return None if is_same else Problem(copied.path, "time", copied.mtime_ns, status.st_mtime_ns)
 
 
+def _cannot_be_listed(error: OSError) -> NoReturn:
+    raise UnreadableError(f"cannot be listed: {error.strerror}", file=error.filename) from error
+
+
 def _present(root: Path, *, with_directories: bool) -> Iterator[str]:
-    for folder, names, files in os.walk(root):
+    for folder, names, files in os.walk(root, onerror=_cannot_be_listed):
         names.sort()
         others = [name for name in names if with_directories or is_link(os.path.join(folder, name))]
         for name in sorted((*files, *others)):

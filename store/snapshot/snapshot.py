@@ -20,7 +20,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.ownership import of_one
-from rmqctl.store.files.presence import exists, is_directory
+from rmqctl.store.files.presence import exists, is_directory, no_answer
 from rmqctl.store.files.reading import named
 from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 from rmqctl.store.outputs.publish import publish
@@ -223,8 +223,10 @@ class _Snapshot:
             # a folder of the store itself may be a link to another disk; no other link is followed
             is_own = source.parent == self._files.root and source.name in _FIRST
             status = source.stat() if is_own else source.lstat()
-        except OSError:
+        except FileNotFoundError:
             return
+        except OSError as error:  # without it the copy would seem whole
+            raise no_answer(error, source) from error
         if stat.S_ISREG(status.st_mode):
             self._copy_file(source, target, status.st_size, status.st_size, False)
         elif stat.S_ISDIR(status.st_mode):

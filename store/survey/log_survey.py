@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from rmqctl.formats.message import Reason, StoredMessage
+from rmqctl.formats.message import LARGEST_HEAD_SIZE, Reason, StoredMessage, frame_head
 from rmqctl.store.checkpoint import Checkpoint
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty
 from rmqctl.store.files.mapped_file import MappedFile
@@ -134,11 +133,5 @@ def start_after_crash(log: MappedFileQueue, checkpoint: Checkpoint | None) -> in
 
 
 def _first_store_timestamp(file: MappedFile) -> int | None:
-    head = file.read(0, FRAME_HEADS[3].size)
-    if len(head) < FRAME_HEADS[3].size:
-        return None
-    fields = FRAME_HEADS[0].unpack_from(head, 0)
-    if fields[1] not in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2):
-        return None
-    layout = FRAME_HEADS[fields[7] >> 4 & 3]
-    return int(layout.unpack_from(head, 0)[11])
+    head = frame_head(file.read(0, LARGEST_HEAD_SIZE))
+    return head.store_timestamp if head is not None and head.is_message else None

@@ -42,6 +42,11 @@ def read_units(queue: ConsumeQueue, begin: int, count: int) -> Units:
     return np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), UNIT)
 
 
+def joined_units(parts: Sequence[Units]) -> Units:
+    """One behind the other, at least one part."""
+    return np.concatenate([part.view(_OPAQUE) for part in parts]).view(UNIT)
+
+
 class UnitColumns(NamedTuple):
     """What the units of some messages are made of, a row each. `taken`: the rows that have one."""
 

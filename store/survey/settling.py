@@ -3,6 +3,7 @@ its torn tail, or the room behind its end, where messages of an older log may st
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,6 +44,13 @@ class Settled:
     torn_frames: int = 0
 
 
+def doubtful_from(log: MappedFileQueue, tail: Tail) -> int:
+    """Physical offset from which on messages behind damage may be of an older log: where the file begins in which the
+    log ends."""
+    file = log.find(tail.begin)
+    return sys.maxsize if file is None else file.start_offset
+
+
 class Settling:
     """Takes what a walk yields, in its order. `tail`: how the log ends as far as its last bytes tell; damage before
     that lies inside the log.
@@ -55,6 +63,7 @@ class Settling:
         self.is_live = False
         self._log = log
         self._tail = tail
+        self._doubtful_from = doubtful_from(log, tail)
         self._pause = pause
         self._pending: list[Damage | Empty] = []
         self._stale: list[Run] = []
@@ -130,8 +139,7 @@ class Settling:
         They lie in the file where the log ends, and they and all that follows were stored before what precedes them:
         new messages were written over the first of them later. Queue offsets tell nothing, new ones may have taken any.
         """
-        file = self._log.find(self._tail.begin)
-        if file is None or run.physical_offset < file.start_offset:
+        if run.physical_offset < self._doubtful_from:
             return False
         if not self._tail.is_left_over(self._last_timestamp):
             return False

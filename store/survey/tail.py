@@ -13,7 +13,7 @@ from rmqctl.store.commitlog.frame_search import FrameSearch
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, walk, walk_file
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import end_of_nonzero
+from rmqctl.store.files.zeros import end_of_nonzero
 
 _WINDOW = 1024 * 1024
 _GROWTH = 8

@@ -283,6 +283,11 @@ class StoreWriter:
         """Have expired files removed from now on."""
         self._cleaning().start()
 
+    @property
+    def is_cleaning(self) -> bool:
+        """Whether expired files are removed by themselves."""
+        return self._clean is not None and self._clean.is_started
+
     def _cleaning(self) -> CleanService:
         if self._clean is None:
             from rmqctl.store.write.dispatch.clean_service import CleanService

@@ -100,6 +100,10 @@ def test_the_form_of_the_broker() -> None:
     )
 
 
+def test_text_stays_as_it_is() -> None:
+    assert format_config_json({"主题": ["ü\u2028"]}) == '{\n\t"主题":["ü\u2028"]\n}'
+
+
 def test_real_files_come_back_byte_for_byte(tmp_path: Path) -> None:
     config = golden("broker-real", tmp_path) / "config"
     seen = 0
@@ -132,6 +136,20 @@ def test_round_trip(value: Any) -> None:
 def test_a_quoted_key_stays_text_whatever_is_in_it(key: str) -> None:
     assert parse_config_json(json.dumps({key: key})) == {key: key}
     assert parse_config_json(format_config_json({key: 1})) == {key: 1}
+
+
+# what looks like a bare key, like the mark of one, or like both
+KEYS = st.text('\x00-1{,:"\\u', max_size=4)
+
+
+@given(
+    st.recursive(st.integers() | KEYS, lambda one: st.dictionaries(KEYS, one, max_size=3) | st.lists(one, max_size=3))
+)
+def test_json_proper_says_what_it_says_to_everybody(value: Any) -> None:
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        assert parse_config_json(text) == value
+        # a text that is taken apart token by token, because of the one bare key
+        assert parse_config_json(f"{{1:{text}}}") == {1: value}
 
 
 def test_depth_has_a_bound_far_below_recursion() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import construct
@@ -10,10 +11,11 @@ import numpy
 import pytest
 from construct import Bytes, Construct, Int8sb, Int16ub, Int32sb, Struct, this
 
-from rmqctl.formats import layouts
+from rmqctl.formats import derive, generate, layouts
 from rmqctl.formats.derive import derive_field, derive_layout, explain
-from rmqctl.formats.generate import FIXED, LENGTHS, ROOT, formats_document, layouts_source
+from rmqctl.formats.generate import FIXED, LENGTHS, ROOT, formats_document, layouts_source, main
 from rmqctl.formats.layout import Layout
+from rmqctl.formats.message import FrameHead, frame_head
 from rmqctl.formats.schemas import checkpoint, consumequeue, index, message
 
 # name of the layout -> (field, byte offset) of every field, and the size of the whole
@@ -158,6 +160,27 @@ def test_heads_are_found_by_the_host_bits_of_the_sys_flag() -> None:
     assert [head.name for head in heads] == ["FRAME_HEAD_44", "FRAME_HEAD_64", "FRAME_HEAD_46", "FRAME_HEAD_66"]
 
 
+@pytest.mark.parametrize("hosts", range(4))
+def test_heads_are_read_by_name(hosts: int) -> None:
+    layout = layouts.FRAME_HEADS[hosts]
+    assert tuple(name for name, *_ in layout.fields) == FrameHead._fields
+    number_of = {name: number for number, name in enumerate(FrameHead._fields, 1)}
+    values = [
+        bytes([number_of[name]]) * size if code.endswith("s") else number_of[name]
+        for name, code, _, size in layout.fields
+    ]
+    values[FrameHead._fields.index("sys_flag")] = hosts << 4
+    values[FrameHead._fields.index("magic_code")] = layouts.MESSAGE_MAGIC_V2
+    packed = b"before" + layout.struct.pack(*values)
+    head = frame_head(packed + b"behind", 6)
+    assert head == tuple(values)
+    assert head is not None
+    assert (head.size, head.is_message) == (layout.size, True)
+    assert frame_head(packed, 6) == head
+    assert frame_head(packed[:-1], 6) is None
+    assert not head._replace(magic_code=layouts.BLANK_MAGIC).is_message
+
+
 def test_constants() -> None:
     assert layouts.MESSAGE_MAGIC_V1 - (1 << 32) == -626843481
     assert layouts.MESSAGE_MAGIC_V2 - (1 << 32) == -626843477
@@ -233,6 +256,25 @@ def test_conditions_need_an_answer() -> None:
 def test_generated_files_are_up_to_date() -> None:
     assert (ROOT / "formats" / "layouts.py").read_text(encoding="utf-8") == layouts_source()
     assert (ROOT / "docs" / "formats.md").read_text(encoding="utf-8") == formats_document()
+    assert main(["--check"]) == 0
+
+
+def test_a_layout_that_is_not_as_large_as_its_schema_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = Struct("number" / Int32sb)
+    [field] = derive.schema_fields(schema, None)
+    assert derive_layout("number", schema).size == 4
+    monkeypatch.setattr(derive, "schema_fields", lambda *_: [field._replace(size=5)])
+    with pytest.raises(AssertionError, match="struct says 4 bytes, the schema 5"):
+        derive_layout("number", schema)
+
+
+def test_what_is_stale_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "ROOT", tmp_path)
+    for missing in ("formats/layouts.h", "docs/formats.md"):
+        assert main(["--check"]) == 1
+        assert main([]) == 0
+        assert main(["--check"]) == 0
+        (tmp_path / missing).unlink()
 
 
 def test_every_field_is_documented() -> None:

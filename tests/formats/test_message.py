@@ -224,6 +224,21 @@ def test_every_shorter_file_ends_in_damage(length: int) -> None:
     assert caught.value.reason is Reason.SIZE
 
 
+def test_a_topic_longer_than_what_is_left_behind_a_long_body() -> None:
+    frame = bytearray(frame_of(Message("T", b"b" * 300, born_timestamp=0), STORE_HOST, physical_offset=0))
+    frame[-4] = 127  # its length; nothing stands behind the frame that could be read
+    with pytest.raises(FrameDamage) as caught:
+        decode_message(bytes(frame), 0, len(frame), 0)
+    assert caught.value.reason is Reason.LENGTHS
+
+
+def test_what_is_not_said_of_a_message() -> None:
+    frame = frame_of(Message("T", b"body", born_timestamp=5), STORE_HOST, physical_offset=0)
+    message = decode_message(frame, 0, len(frame), 0)
+    assert (message.queue_id, message.flag, message.sys_flag, message.properties()) == (0, 0, 0, {})
+    assert (message.reconsume_times, message.prepared_transaction_offset, message.born_timestamp) == (0, 0, 5)
+
+
 def test_the_smallest_frame() -> None:
     frame = frame_of(Message("T", b"", born_timestamp=0), STORE_HOST, physical_offset=0)
     assert len(frame) == MINIMUM_FRAME_SIZE == 92

@@ -19,7 +19,7 @@ from rmqctl.network.broker.tables.topics import DEFAULT_TOPIC
 from rmqctl.network.clients.client import Client
 from tests.interop.harness import SMALL_JVM, java_command
 from tests.interop.toolchain import SOURCES, Toolchain, Unavailable, clients, run, servers
-from tests.processes import LIMIT, start
+from tests.processes import LIMIT, SHORT_LIVED_JVM, start
 from tests.processes import run as run_limited
 
 SECONDS = 240
@@ -131,7 +131,7 @@ def java(version: str, folder: Path, main: str, *arguments: str, **properties: s
 
 
 def _lines(tools: Toolchain, folder: Path, main: str, *arguments: str, **properties: str) -> list[str]:
-    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
+    options = [*SHORT_LIVED_JVM, f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
     options += [f"-D{name.replace('_', '.')}={value}" for name, value in properties.items()]
     done = run([tools.java, *options, "-cp", tools.classpath, f"rmqctl.clients.{main}", *arguments], SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr

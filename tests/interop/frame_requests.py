@@ -149,6 +149,10 @@ def _groups() -> Iterator[Ask]:
     yield Ask("topics of nobody", Code.QUERY_TOPICS_BY_CONSUMER, {"group": "nobody"})
     yield Ask("subscription", Code.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": "g-orders", "topic": "Orders"})
     yield Ask("connections", Code.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g-orders"})
+    info = {"consumerGroup": "g-orders", "clientId": "nobody", "jstackEnable": False}
+    yield Ask("running info of nobody", Code.GET_CONSUMER_RUNNING_INFO, info)
+    directly = {"consumerGroup": "g-orders", "clientId": "nobody", "msgId": "7F00000100002A9F" + "0" * 16}
+    yield Ask("message for nobody", Code.CONSUME_MESSAGE_DIRECTLY, directly)
     yield Ask("producers", Code.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "none"})
     yield Ask("members of nobody", Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "nobody"})
     yield Ask("group settings", Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g-retry"})
@@ -218,6 +222,15 @@ def _writes() -> Iterator[Ask]:
     reset = {"topic": "Orders", "group": "g-orders", "timestamp": 0, "isForce": True}
     yield Ask("reset", Code.INVOKE_BROKER_TO_RESET_OFFSET, reset)
     yield Ask("reset nowhere", Code.INVOKE_BROKER_TO_RESET_OFFSET, reset | {"topic": "Nothing"})
+    yield Ask("change settings", Code.UPDATE_BROKER_CONFIG, body=b"transactionCheckMax=14\ntraceOn=false\n")
+    yield _send("send untraced", "Audit")
+    yield Ask("change them back", Code.UPDATE_BROKER_CONFIG, body=b"transactionCheckMax=15\ntraceOn=true\n")
+    yield Ask("change nothing", Code.UPDATE_BROKER_CONFIG)
+    yield Ask("change the home", Code.UPDATE_BROKER_CONFIG, body=b"rocketmqHome=/tmp\n")
+    yield Ask("change what is no setting", Code.UPDATE_BROKER_CONFIG, body=b"nonsense=1\n")
+    clone = {"srcGroup": "g-events", "destGroup": "g-clone", "topic": "Events", "offline": True}
+    yield Ask("clone offsets", Code.CLONE_GROUP_OFFSET, clone)
+    yield Ask("what was cloned", Code.QUERY_CONSUMER_OFFSET, _group("Events", 3, "g-clone"))
     yield Ask("delete a topic of the broker", Code.DELETE_TOPIC_IN_BROKER, {"topic": "New"})
     yield Ask("delete a system topic", Code.DELETE_TOPIC_IN_BROKER, {"topic": "SCHEDULE_TOPIC_XXXX"})
     yield Ask("it is gone", Code.GET_TOPIC_CONFIG, {"topic": "New", "lo": True})

@@ -25,6 +25,7 @@ from typing import Any
 from tests.interop import views
 from tests.interop.toolchain import LINE_OF, SOURCES, HarnessError, Toolchain, Unavailable, run, toolchain
 from tests.interop.views import BrokerView, StoreState, Written
+from tests.processes import SHORT_LIVED_JVM
 
 __all__ = [
     "KINDS",
@@ -49,7 +50,7 @@ KINDS = ("plain", "delay", "transaction", "compressed", "ipv6", "batch")
 START_SECONDS = 60
 STORE_SECONDS = 60
 OPENED = ("java.nio", "sun.nio.ch", "java.lang", "java.util")
-SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+SMALL_JVM = ("-Xmx512m", *SHORT_LIVED_JVM)
 """Options of a JVM that starts soon and takes little."""
 MAIN = "rmqctl.interop.Main"
 """The driver's class."""

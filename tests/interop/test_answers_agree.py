@@ -1,7 +1,7 @@
 """`groups`, `where`, `delays`, `halves` and `dlq` on the store of a real broker say what mqadmin said while it ran.
 
 Real clients made the messages: retried, given up, delayed by level and by the timer, committed, rolled back, committed
-when they were asked for, and such that nobody has answered for.
+when they were asked for, and such that nobody has answered for; and taken by POP, with every end that has.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ VERSION = "5.3.3"
 SUFFIX = "-real"
 PLAIN, PAY, ORDERED = f"Plain{SUFFIX}", f"Pay{SUFFIX}", f"Ordered{SUFFIX}"
 GROUP, TRACKED, TAG = f"plain{SUFFIX}", "tracked", "Tag0"
+POPPED, POPPING = f"Popped{SUFFIX}", f"popping{SUFFIX}"
+RETRIES = f"%RETRY%{POPPING}_{POPPED}"
 HALF, SCHEDULE = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
 # what consumers get until everything was delivered, retried, given up and committed
 _COUNT = 45
@@ -49,11 +51,11 @@ class Told:
             self._ask(real, folder)
 
     def _fill(self, real: RealBroker, folder: Path) -> None:
-        # retries too: consumers look for a topic that is not there every 30 s only
-        topics = (PLAIN, PAY, ORDERED, f"%RETRY%{GROUP}")
+        # retries too: consumers look for a topic that is not there every 30 s only, and mqadmin looks for groups there
+        topics = (PLAIN, PAY, ORDERED, POPPED, f"%RETRY%{GROUP}", f"%RETRY%{POPPING}")
         client = Client(real.namesrv)
         for topic in topics:
-            count = 1 if topic.startswith("%") else 4
+            count = 1 if topic.startswith("%") or topic == POPPED else 4
             queues = {"readQueueNums": count, "writeQueueNums": count, "perm": 6, "topicFilterType": "SINGLE_TAG"}
             queues |= {"topic": topic, "defaultTopic": "TBW102", "topicSysFlag": 0, "order": False}
             client.ask(real.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, queues)
@@ -61,6 +63,9 @@ class Told:
         client.close()
         lines = java(VERSION, folder, "Produce", real.namesrv, SUFFIX, str(_COUNT))
         lines += java(VERSION, folder, "Leaves", real.namesrv, PLAIN, str(_LEVEL), str(_SECONDS))
+        popped = java(VERSION, folder, "Pop", real.namesrv, real.broker, POPPED, POPPING)
+        assert f"popped\trevived\t{POPPED}\t1" in popped, popped
+        lines += popped
         for columns in (line.split("\t") for line in lines):
             if columns[0] == "sent":
                 self.sent.setdefault(columns[1], []).append(columns[2:])
@@ -87,7 +92,7 @@ class Told:
             *self.by_id,
             self.by_key,
             *(f"topicStatus -t {topic}" for topic in topics),
-            *(f"consumerProgress -g {group}" for group in (GROUP, TRACKED)),
+            *(f"consumerProgress -g {group}" for group in (GROUP, TRACKED, POPPING)),
             f"brokerConsumeStats -b {real.broker}",
         ]
         client = Client(real.namesrv)
@@ -145,7 +150,7 @@ def test_groups(told: Told) -> None:
     rows = _rows(told, "groups")
     known = {(row["group"], row["topic"], row["queue_id"]): row for row in rows}
     compared = Counter[str]()
-    for group in (GROUP, TRACKED):
+    for group in (GROUP, TRACKED, POPPING):
         for line in map(str.split, told.said[f"consumerProgress -g {group}"]):
             if len(line) > 6 and line[2].isdigit():
                 row = known[group, line[0], int(line[2])]
@@ -161,6 +166,8 @@ def test_groups(told: Told) -> None:
             assert [row["max_offset"], row["offset"], row["lag"]] == [int(one) for one in line[4:7]], row
             compared["all"] += 1
     assert min(compared[GROUP], compared[TRACKED]) >= 4
+    # the topic, and what was not acknowledged in time
+    assert compared[POPPING] == 2
     assert compared["all"] >= 12
 
 
@@ -198,6 +205,28 @@ def test_where_says_of_every_path_how_it_went(told: Told) -> None:
         assert (found["unique_key"], found["state"]) == (unique, expected)
 
 
+def test_where_says_what_became_of_what_was_taken_by_pop(told: Told) -> None:
+    def found(kind: str) -> list[dict[str, Any]]:
+        return [_where(told, line[1]) for line in told.sent[kind]]
+
+    def groups(kind: str) -> list[str]:
+        return [step["state"] for one in found(kind) for step in one["evidence"] if step["stage"] == "group"]
+
+    every = [one for kind in ("acked", "revived", "longer", "half", "flying", "left") for one in found(kind)]
+    # no group is made up of the name of the retry topic
+    assert {group["group"] for one in every for group in one["groups"]} == {POPPING}
+    assert groups("acked") == ["passed"] * 2
+    assert groups("longer") == ["in-flight"]
+    assert groups("half") == ["passed", "in-flight"]
+    assert groups("flying") == ["in-flight"] * 2
+    assert groups("left") == ["not-reached"] * 2
+    (again,) = found("revived")
+    assert again["state"] == "read"
+    (retry,) = [step for step in again["evidence"] if step["stage"] == "retry"]
+    assert (retry["topic"], retry["state"]) == (RETRIES, "read")
+    assert run("offsets", "lint", "-s", told.store).code == 0
+
+
 def test_delays(told: Told) -> None:
     """scheduleMessageOffset of the broker, and what its timer counts by topic (timermetrics)."""
     rows = _rows(told, "delays")
@@ -214,7 +243,11 @@ def test_delays(told: Told) -> None:
     counts: Counter[str] = Counter()
     for row in timed:
         counts[row["target_topic"]] += row["pending"]
-    assert counts == told.timing == {PLAIN: 3}
+    # what was handed out by POP and what was acknowledged goes through the timer, too
+    assert counts == told.timing
+    assert {topic: count for topic, count in counts.items() if not topic.startswith("rmq_sys_REVIVE_LOG_")} == {
+        PLAIN: 3
+    }
     now = time.time() * 1000
     assert all(now < row["first_due_timestamp"] <= now + _SECONDS * 1000 for row in timed)
 

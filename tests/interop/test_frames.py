@@ -110,6 +110,7 @@ DIFFERENCES = {
     "send to a missing queue": STATUS,
     "send too far away": STATUS,
     "send with a bad time": STATUS,
+    "change what is no setting": "a setting that cannot be changed while it runs is refused with 16; a broker says 0",
     "delete a topic of the broker": "a topic is deleted without a timer wheel, too, where a broker fails with 1",
 }
 """Why an answer is not that of the real broker, by the name of the request; docs/network.md has the same sentences."""
@@ -172,6 +173,23 @@ def _wait(namesrv: str, broker: str) -> None:
 def test_every_difference_is_in_the_documents() -> None:
     text = " ".join((ROOT / "docs/network.md").read_text(encoding="utf-8").split())
     assert [reason for reason in DIFFERENCES.values() if reason.lower() not in text.lower()] == []
+
+
+def test_what_is_for_5x_alone_is_answered_as_by_a_broker_of_4x(tmp_path: Path) -> None:
+    """POP and its assignments: clients fall back to pulls where they are told so."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "ours").mkdir()
+    theirs, ours = golden("v4-clean", tmp_path / "theirs"), golden("v4-clean", tmp_path / "ours")
+    # POP_MESSAGE, ACK, BATCH_ACK, CHANGE_INVISIBLE_TIME, NOTIFICATION, POLLING_INFO; QUERY_ASSIGNMENT, RECALL_MESSAGE
+    codes = 200050, 200051, 200151, 200053, 200054, 200055, 400, 370
+    requests = [Ask(f"request {code}", code) for code in codes]
+    conf = {name.removeprefix("store."): value for name, value in properties("v4-clean").items()}
+    with real_broker("4.9.7", tmp_path / "real", theirs, conf) as real:
+        expected = _answers(real.namesrv, real.broker, requests)
+    with serving(ours) as served:
+        got = _answers(served.namesrv, served.broker, requests)
+    assert got == expected
+    assert {answer.code for answer in got.values()} == {3}
 
 
 def test_answers_are_those_of_the_real_broker(tmp_path: Path) -> None:

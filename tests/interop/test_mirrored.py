@@ -28,7 +28,7 @@ from tests.interop.harness import VERSIONS
 from tests.interop.replicas import Replica, broker, free_port, replica
 from tests.interop.toolchain import Unavailable, clients, run, servers
 from tests.network.serving import ANY, Served, serving
-from tests.processes import start
+from tests.processes import SHORT_LIVED_JVM, start
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 
@@ -251,7 +251,7 @@ def _create(at: str, namesrv: str, *topics: str) -> None:
 def _produce(namesrv: str, folder: Path) -> None:
     """Every kind of message by RocketMQ's own producers and consumers."""
     tools = clients("5.3.3")
-    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
+    options = [*SHORT_LIVED_JVM, f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
     done = run([tools.java, *options, "-cp", tools.classpath, "rmqctl.clients.Produce", namesrv, "x", "45"], SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("SEND_OK") > 30

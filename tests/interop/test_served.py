@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rmqctl.network.clients.client import BrokerError, Client
+from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.fastjson import parse_body
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import golden, tree_state
+from tests.interop.brokers import mqadmin
 from tests.interop.toolchain import Toolchain, Unavailable, clients, run
 from tests.network.serving import Served, serving
+from tests.processes import SHORT_LIVED_JVM, start
 
 # clients ask for messages by id at the address inside of it, which one server at a time can take
 pytestmark = pytest.mark.interop
@@ -70,7 +78,7 @@ def _tools(version: str) -> Toolchain:
 def _java(version: str, folder: Path, main: str, *arguments: str) -> dict[str, list[list[str]]]:
     """What a class of tests/interop/java/clients printed: by what it did, lines as their columns."""
     tools = _tools(version)
-    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
+    options = [*SHORT_LIVED_JVM, f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
     done = run([tools.java, *options, "-cp", tools.classpath, f"rmqctl.clients.{main}", *arguments], SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     parts: dict[str, list[list[str]]] = {}
@@ -123,6 +131,40 @@ def test_a_group_goes_on_where_it_committed(store: Store, served: Served, tmp_pa
     assert ["Consume Diff Total: 0"] in lines
     queues = [line[0].split()[2:6] for line in lines if line[0].startswith("Orders")]
     assert sorted(queues) == [[str(queue), "15", "15", "0"] for queue in range(4)]
+
+
+def test_mqadmin_asks_a_consumer_what_it_does_and_gives_it_a_message(
+    store: Store, served: Served, tmp_path: Path
+) -> None:
+    """The broker asks the client, whose answer it hands on (307, 309)."""
+    message = store.reader.get("Events", 3, 0, 1).messages[0]
+    tools = _tools("5.3.3")
+    consumer: list[str] = [
+        str(tools.java), *SHORT_LIVED_JVM, f"-Duser.home={tmp_path}",
+        "-cp", tools.classpath, "rmqctl.clients.Consume", served.namesrv, "push", "Events", "running", "*", "1000000",
+    ]  # fmt: skip
+    client = Client(served.namesrv)
+    end = time.monotonic() + SECONDS
+    with start(consumer, seconds=SECONDS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        ids: list[str] = []
+        while not ids and time.monotonic() < end:
+            time.sleep(0.2)
+            with contextlib.suppress(BrokerError):
+                asked = {"consumerGroup": "running"}
+                body = client.ask(served.broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, asked).body
+                ids = parse_body(body)["consumerIdList"]
+        status = f"consumerStatus -g running -i {ids[0]}"
+        directly = f"queryMsgById -t Events -i {message.message_id} -g running -d {ids[0]}"
+        shown, consumed = mqadmin("5.3.3", tmp_path, served.namesrv, status, directly)
+        process.kill()
+    client.close()
+    assert served.end() == 0
+    # another process of this machine may have the port that the ids name
+    is_asked = "offset ids of the store's messages cannot be asked for" not in served.errors
+    assert not is_asked or "consumeResult=CR_SUCCESS" in " ".join(consumed), consumed
+    text = "\n".join(shown)
+    assert "#Consumer Properties#" in text
+    assert "Events" in text
 
 
 def test_mqadmin_sees_the_store(store: Store, served: Served, tmp_path: Path) -> None:

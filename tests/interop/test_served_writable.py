@@ -19,6 +19,7 @@ from tests.interop import harness
 from tests.interop.harness import VERSIONS
 from tests.interop.toolchain import Unavailable, clients, run
 from tests.network.serving import Served, serving
+from tests.processes import SHORT_LIVED_JVM
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 
@@ -48,7 +49,7 @@ def _java(version: str, folder: Path, main: str, *arguments: str) -> list[list[s
         tools = clients(version)
     except Unavailable as reason:
         pytest.skip(str(reason))
-    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
+    options = [*SHORT_LIVED_JVM, f"-Duser.home={folder}", f"-Djava.io.tmpdir={folder}"]
     command: list[str | Path] = [tools.java, *options, "-cp", tools.classpath, f"rmqctl.clients.{main}", *arguments]
     done = run(command, SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -94,6 +94,16 @@ def servers(version: str) -> Toolchain:
     return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
 
 
+def store_server(kind: str) -> Toolchain:
+    """A server of stores, `s3` (S3Proxy) or `hdfs` (name node and data node of Hadoop), and what runs it."""
+    java = _java()
+    with _locked(cache_folder()) as cache:
+        jars = _jars(kind, cache)
+        sources = list((SOURCES / kind).rglob("*.java"))
+        classes = _compiled(f"classes-{kind}", sources, cache, jars, java) if sources else jars
+    return Toolchain(kind, java, f"{classes}{os.pathsep}{jars}/*")
+
+
 def cache_folder() -> Path:
     """Where jars and classes are kept: RMQCTL_INTEROP_CACHE, else .interop in the repository, which git ignores."""
     given = os.environ.get("RMQCTL_INTEROP_CACHE")
@@ -158,7 +168,7 @@ def _jars(version: str, cache: Path) -> Path:
         return jars
     maven = shutil.which("mvn")
     if maven is None:
-        raise Unavailable(f"RocketMQ {version} is not fetched yet and there is no Maven (mvn) on PATH")
+        raise Unavailable(f"the jars of {version} are not fetched yet and there is no Maven (mvn) on PATH")
     unfinished = cache / f"jars-{version}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
@@ -168,7 +178,7 @@ def _jars(version: str, cache: Path) -> Path:
     except HarnessError as error:
         problem = str(error)
     if problem is not None:
-        reason = f"Maven could not fetch RocketMQ {version}: {problem}"
+        reason = f"Maven could not fetch the jars of {version}: {problem}"
         raise HarnessError(reason) if os.environ.get("CI") == "true" else Unavailable(reason)
     (unfinished / stamp.name).write_text(digest, encoding="ascii")
     shutil.rmtree(jars, ignore_errors=True)

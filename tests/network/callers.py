@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,17 @@ from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.services import MASTER_SERVICES, SERVICES
 from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Processor, Promised, Suspended
+from rmqctl.network.remoting.services import Awaited, Processor, Promised, Suspended
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
+
+
+def wait_for_end(one: Awaited, seconds: float = 60) -> None:
+    """Wait until it has ended."""
+    ended = threading.Event()
+    one.add_done_callback(lambda _: ended.set())
+    assert ended.wait(seconds)
 
 
 class Peer:
@@ -31,6 +40,11 @@ class Peer:
 
     def send(self, command: RemotingCommand) -> None:
         self.sent.append(command)
+
+    def ask(self, command: RemotingCommand, seconds: float) -> Future[RemotingCommand | None]:
+        self.sent.append(command)
+        self.asked = Future[RemotingCommand | None]()
+        return self.asked
 
 
 class Asking:
@@ -103,7 +117,7 @@ class Writing(Asking):
         """An answer, waited for if it is promised."""
         reply = self.reply(code, body, peer=peer, **fields)
         if isinstance(reply, Promised):
-            reply.done.result(60)
+            wait_for_end(reply.done)
             reply = reply.answer()
         assert isinstance(reply, RemotingCommand)
         return reply
@@ -123,7 +137,7 @@ class Writing(Asking):
         texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
         reply = self.processor.reply(RemotingCommand(code, texts, body, opaque=9), self.peer)
         if isinstance(reply, Promised):
-            reply.done.result(60)
+            wait_for_end(reply.done)
             reply = reply.answer()
         assert isinstance(reply, RemotingCommand)
         return reply

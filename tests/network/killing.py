@@ -48,7 +48,9 @@ class Load:
         self.consumed = 0
         with Producer(namesrv) as producer:
             # now there is a topic to consume
-            self._note_sent("Plain", b"first %d" % kill, producer.send(Message("Plain", b"first %d" % kill)))
+            # however busy the machine is: there is no load yet that a kill could be in the middle of
+            first = Message("Plain", b"first %d" % kill)
+            self._note_sent("Plain", first.body, producer.send(first, seconds=LIMIT))
         self.threads = [threading.Thread(target=self._send, args=(number,)) for number in range(THREADS)]
         self.threads.append(threading.Thread(target=self._consume))
         for thread in self.threads:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import queue
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.tables.identity import BrokerIdentity
-from rmqctl.network.remoting.server import bound
-from rmqctl.network.serving import Ready, serve
+from rmqctl.network.listening import ListeningBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.processes import LIMIT, start
@@ -69,29 +64,14 @@ def serving(store: Path, *options: str, seconds: float = LIMIT) -> Iterator[Serv
 @contextlib.contextmanager
 def serving_here(
     path: Path, config: StoreConfig, settings: dict[str, str], *, name: str = "broker-a", register_at: str | None = None
-) -> Iterator[Ready]:
+) -> Iterator[ListeningBroker]:
     """A broker that writes the store at `path`, which is made if there is none, behind sockets at free ports. It has to
     tell nothing."""
     told: list[str] = []
-    ready: queue.Queue[Ready] = queue.Queue()
-    ended = threading.Event()
-
-    async def end() -> None:
-        while not ended.is_set():
-            await asyncio.sleep(0.05)
-
-    def run() -> None:
-        broker = MasterBroker(store, BrokerIdentity(name=name), told.append, properties=settings)
-        sockets = bound("127.0.0.1", 0), bound("127.0.0.1", 0)
-        asyncio.run(serve(broker, *sockets, told.append, ready.put, end, register_at=register_at))
-        broker.close()
-
-    with MessageStore.open(path, "rw", config, create=True) as store:
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield ready.get(timeout=SECONDS)
-        finally:
-            ended.set()
-            thread.join(SECONDS)
+    identity = BrokerIdentity(name=name)
+    with (
+        MessageStore.open(path, "rw", config, create=True) as store,
+        ListeningBroker(store, identity, told.append, settings, register_at=register_at) as broker,
+    ):
+        yield broker
     assert told == []

@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from rmqctl.formats.errors import UnreadableError
 from rmqctl.network.broker.tables import clients
 from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.codes import ResponseCode as Response
-from rmqctl.network.remoting.command import ONEWAY_FLAG
+from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
+from rmqctl.network.remoting.services import Promised
+from rmqctl.network.serving import last_store_host
+from rmqctl.store.files.lock import StoreLock
+from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.read.reader import StoreReader
 from tests import goldens, opened
 from tests.network.callers import Asking, Peer, frames, heartbeat, pulling
@@ -123,6 +128,23 @@ def test_a_silent_client_is_sent_away(asking: Asking) -> None:
     asking.broker.tick()
     assert asking.ask(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g").code == 1
     assert asking.ask(Request.GET_CONSUMER_CONNECTION_LIST, consumerGroup="g").code == 206
+
+
+def test_a_consumer_is_asked_what_it_does(asking: Asking) -> None:
+    """GET_CONSUMER_RUNNING_INFO, which the dashboard and mqadmin's consumerStatus show."""
+    member = Peer("127.0.0.1:5001")
+    asking.ask(Request.HEART_BEAT, heartbeat("c1", "g", Events="*"), peer=member)
+    wanted: dict[str, Any] = {"consumerGroup": "g", "clientId": "c1", "jstackEnable": "false"}
+    reply = asking.reply(Request.GET_CONSUMER_RUNNING_INFO, **wanted)
+    assert isinstance(reply, Promised)
+    assert (member.sent[-1].code, member.sent[-1].fields) == (Request.GET_CONSUMER_RUNNING_INFO, wanted)
+    member.asked.set_result(RemotingCommand(0, body=b"{}", opaque=1, flag=1))
+    assert reply.answer() == RemotingCommand(0, body=b"{}", opaque=9, flag=1)
+    reply = asking.reply(Request.GET_CONSUMER_RUNNING_INFO, **wanted)
+    member.asked.set_result(None)
+    assert reply.answer().code == Response.CONSUME_MSG_TIMEOUT
+    gone = asking.ask(Request.GET_CONSUMER_RUNNING_INFO, **wanted | {"clientId": "c2"})
+    assert (gone.code, gone.remark) == (Response.SYSTEM_ERROR, "The Consumer <g> <c2> not online")
 
 
 def test_no_more_clients_are_remembered_than_fit(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,3 +293,43 @@ def test_what_is_not_served_is_said(asking: Asking) -> None:
     assert asking.reply(Request.PULL_MESSAGE, flag=1) is None
     missing = asking.ask(Request.PULL_MESSAGE)
     assert (missing.code, missing.remark) == (1, "the custom field <consumerGroup> is null")
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("clean", False), ("crash", True), ("broker-real", False)])
+def test_messages_that_no_queue_knows_are_told(name: str, is_told: bool, tmp_path: Path) -> None:
+    """A consumer would take the end of its queue for the end of the topic."""
+    asking = Asking(goldens.golden(name, tmp_path))
+    asking.broker.tell_of_unserved()
+    last = goldens.truth(name).messages[-1]
+    assert len(asking.told) == is_told
+    if is_told:
+        begin = asking.broker.log_end
+        assert f"the last {last['phyOffset'] + last['storeSize'] - begin} bytes of the log" in asking.told[0]
+        assert f"from physical offset {begin} on" in asking.told[0]
+
+
+def test_a_broker_that_runs_is_about_to_put_them_into_queues(tmp_path: Path) -> None:
+    store = goldens.golden("crash", tmp_path)
+    asking = Asking(store)
+    lock = StoreLock(asking.broker.files.layout.lock)
+    try:
+        asking.broker.tell_of_unserved()
+    finally:
+        lock.release()
+    assert asking.told == []
+
+
+def test_a_log_whose_end_cannot_be_read_is_served_up_to_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = Asking(goldens.golden("clean", tmp_path))
+    last, read = asking.broker.files.log.files[-1].path, Descriptors.read
+
+    def failing(self: Descriptors, path: Path, position: int, length: int) -> bytes:
+        if path == last:
+            raise UnreadableError("cannot be read: Input/output error", file=path)
+        return read(self, path, position, length)
+
+    monkeypatch.setattr(Descriptors, "read", failing)
+    asking.broker.tell_of_unserved()
+    assert asking.told == [f"the end of the log cannot be looked at: {last}: cannot be read: Input/output error"]
+    assert last_store_host(asking.broker) is None
+    assert asking.ask(Request.PULL_MESSAGE, **pulling("TopicTest", 0, 0)).code == 0

@@ -11,7 +11,7 @@ import pytest
 
 from rmqctl.formats.errors import RemoteError, UsageError
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.network.clients.allocate import averagely, by_circle
+from rmqctl.network.clients.allocate import averagely, by_circle, by_config, by_consistent_hash, by_machine_room
 from rmqctl.network.clients.channel import Answers, Dial
 from rmqctl.network.clients.client import BrokerError
 from rmqctl.network.clients.consumer import Consumer
@@ -205,6 +205,16 @@ def test_nobody_listens() -> None:
         producer.send(Message("T", b"x"))
 
 
+@pytest.mark.parametrize(
+    "address", ["nonsense", ":9876", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:0", "127.0.0.1:65537", "a:" + "9" * 5000]
+)
+def test_what_is_no_address_is_said(address: str) -> None:
+    """The system would take port 65537 for port 1."""
+    with pytest.raises(RemoteError, match="is no address") as raised:
+        SocketChannel(address, Answers(address, lambda command: None))
+    assert raised.value.hint == "write it as HOST:PORT, 127.0.0.1:9876"
+
+
 @pytest.mark.parametrize("members", [1, 2, 3, 5, 9])
 def test_every_queue_has_one_member(members: int) -> None:
     queues = [MessageQueue("b", number, "T") for number in range(8)]
@@ -215,6 +225,27 @@ def test_every_queue_has_one_member(members: int) -> None:
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
         assert allocate(queues, names, "nobody") == []
     assert [queue.queue_id for queue in averagely(queues, names, names[0])] == list(range(-(-8 // members)))
+
+
+BROKERS = "broker-a", "idc1@broker-b", "idc2@broker-c"
+ROOMS = [MessageQueue(broker, number, "T") for broker in BROKERS for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("who", "hashed", "near"),
+    [
+        ("10.0.0.1@1", [0, 2, 4, 5, 6, 9, 10], [4, 5, 10]),
+        ("10.0.0.2@7#x", [1, 7, 8], [6, 7, 11]),
+        ("idc1-é", [3, 11], [8, 9]),
+    ],
+)
+def test_shares_are_those_of_java_clients(who: str, hashed: list[int], near: list[int]) -> None:
+    """As those of 5.3.3 share out the same: members of one group may be of both kinds."""
+    members = ["10.0.0.1@1", "10.0.0.2@7#x", "idc1-é"]
+    assert by_consistent_hash(ROOMS, members, who) == [ROOMS[number] for number in hashed]
+    assert by_machine_room({"idc1", "idc2"})(ROOMS, members, who) == [ROOMS[number] for number in near]
+    assert by_config(ROOMS[2:3])(ROOMS, members, who) == ROOMS[2:3]
+    assert by_consistent_hash(ROOMS, members, "nobody") == by_machine_room({"idc1"})(ROOMS, members, "nobody") == []
 
 
 def test_a_broker_that_is_gone_when_it_is_answered_ends_nothing_else() -> None:

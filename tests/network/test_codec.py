@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
 import pytest
@@ -91,6 +92,23 @@ def test_unknown_keys_numbers_and_what_is_missing_are_taken_as_fastjson_does() -
     command = decode_command(header.encode(), 0, b"")
     assert command.fields == {"n": "3", "yes": "true"}
     assert (command.language, command.version, command.flag, command.opaque) == ("OTHER", 0, 0, 0)
+
+
+def test_half_a_surrogate_pair_and_long_integers_are_taken_as_java_does() -> None:
+    """orjson takes neither."""
+    header = b'{"code":34,"extFields":{"half":"\\ud83d","n":123456789012345678901234567890}}'
+    command = decode_command(header, 0, b"")
+    assert command.fields == {"half": "\ud83d", "n": "123456789012345678901234567890"}
+    assert b'"half":"\\ud83d"' in encode_header(command)
+
+
+@given(st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=4), st.text(max_size=9), st.integers(0, 999))
+def test_headers_are_written_as_python_writes_them(fields: dict[str, str], remark: str, opaque: int) -> None:
+    written = encode_header(RemotingCommand(1, fields, remark=remark, opaque=opaque))
+    content = {"code": 1, **({"extFields": fields} if fields else {}), "flag": 0, "language": "JAVA", "opaque": opaque}
+    content |= {"remark": remark, "serializeTypeCurrentRPC": "JSON", "version": 479}
+    assert written == json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    assert decode_command(written, 0, b"").fields == fields
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Processor, Promised
 from rmqctl.store.message_store import MessageStore
 from tests import opened
-from tests.network.callers import Asking, Peer, Writing
+from tests.network.callers import Asking, Peer, Writing, wait_for_end
 from tests.quick import examples
 
 NAMES = (
@@ -115,7 +115,7 @@ def _ask_to_write(writing: Writing, data: st.DataObject) -> None:
             fields.pop(name, None)
         reply = writing.processor.reply(RemotingCommand(code, fields, data.draw(BODIES)), Peer())
         if isinstance(reply, Promised):
-            reply.done.result(60)
+            wait_for_end(reply.done)
         answer = reply if reply is None or isinstance(reply, RemotingCommand) else reply.answer()
         assert answer is not None
         assert not A_BUG.match(answer.remark or ""), answer.remark

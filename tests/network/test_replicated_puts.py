@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqctl.network.broker.put_wait import PutWait
 from rmqctl.network.ha.slaves import IN_SYNC_BYTES, Slave
 from rmqctl.network.nameserver.name_server import SERVICES, NameServer
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Processor, Promised
+from rmqctl.network.remoting.services import Awaited, Processor, Promised
 from rmqctl.store.config.config import StoreConfig
-from tests.network.callers import Peer, Writing
+from tests.network.callers import Peer, Writing, wait_for_end
 
 CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False, broker_role="SYNC_MASTER")
 
@@ -92,19 +94,19 @@ def test_more_slaves_and_the_disk(tmp_path: Path) -> None:
     broker = _made(tmp_path, CONFIG._replace(flush_disk_type="SYNC_FLUSH"), inSyncReplicas="3", slaveTimeout="10")
     first = _slave(broker, 0)
     alone = _put(broker)
-    alone.done.result(60)
+    wait_for_end(alone.done)
     assert alone.answer().code == 11
     second = _slave(broker, 0)
     late = _put(broker)
     broker.step(10)
-    late.done.result(60)
+    wait_for_end(late.done)
     assert late.answer().code == 12
     reply = _put(broker)
     broker.master.slaves.acknowledge(first, broker.master.log_end)
     assert not reply.done.done()
     broker.store.flush()
     broker.master.slaves.acknowledge(second, broker.master.log_end)
-    reply.done.result(60)
+    wait_for_end(reply.done)
     assert reply.answer().code == 0
     broker.close()
 
@@ -187,3 +189,22 @@ def test_without_slaves_the_name_is_taken(broker: Writing) -> None:
     server = NameServer(lambda: broker.now)
     server.routes.add_own("DefaultCluster", "broker-a", broker.master.identity.address, broker.master.topics.routes)
     assert _register(server, "broker-a", 1, "x").code == 1
+
+
+def test_a_wait_that_is_over_holds_on_to_nobody() -> None:
+    """Or each put would be garbage that only a collection finds."""
+    told: list[object] = []
+    wait = PutWait(0)
+    wait.wait_for(ResponseCode.FLUSH_DISK_TIMEOUT, 10)
+
+    def tell(one: Awaited) -> None:
+        told.append(one)
+
+    listener = weakref.ref(tell)
+    wait.add_done_callback(tell)
+    del tell
+    wait.reached(ResponseCode.FLUSH_DISK_TIMEOUT)
+    assert (told, wait.done(), wait.code) == ([wait], True, ResponseCode.SUCCESS)
+    assert listener() is None
+    wait.add_done_callback(told.append)
+    assert told == [wait, wait]

@@ -18,7 +18,7 @@ from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rmqctl.network.remoting.services import Promised
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
-from tests.network.callers import Writing, heartbeat, pulling
+from tests.network.callers import Writing, heartbeat, pulling, wait_for_end
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def writing_reply(writing: Writing, body: bytes) -> Promised:
 
 
 def _answer(reply: Promised) -> RemotingCommand:
-    reply.done.result(60)
+    wait_for_end(reply.done)
     return reply.answer()
 
 

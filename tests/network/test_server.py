@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -14,115 +13,23 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
-from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.network.remoting.frames import encode_frame
 from rmqctl.network.remoting.hand_over import HandOver
-from rmqctl.network.remoting.server import Limits, RemotingServer
-from rmqctl.network.remoting.services import Caller, Processor, Reply, Service, Suspended
-
-SECONDS = 30
-BIG = 1 << 20
-
-
-def echo(context: None, request: RemotingCommand, caller: Caller) -> Reply:
-    return RemotingCommand(0, request.fields, request.body)
-
-
-def hold(context: None, request: RemotingCommand, caller: Caller) -> Reply:
-    return Suspended(float(request.fields["seconds"]), ("T", 0), lambda: RemotingCommand(19))
-
-
-def big(context: None, request: RemotingCommand, caller: Caller) -> Reply:
-    return RemotingCommand(0, body=bytes(BIG))
-
-
-def too_big(context: None, request: RemotingCommand, caller: Caller) -> Reply:
-    return RemotingCommand(0, body=bytes(1 << 24))
-
-
-def fail(context: None, request: RemotingCommand, caller: Caller) -> Reply:
-    raise RuntimeError("a bug")
-
-
-def call_back(context: None, request: RemotingCommand, caller: Caller) -> Reply:
-    caller.send(RemotingCommand(40, {"consumerGroup": "g"}, flag=ONEWAY_FLAG))
-    return RemotingCommand(0)
-
-
-ECHO, HOLD, BIG_ONE, TOO_BIG, FAIL, SLOW, CALL_BACK = range(1, 8)
-SERVICES: dict[int, Service[None]] = {
-    ECHO: Service(echo, ""),
-    HOLD: Service(hold, ""),
-    BIG_ONE: Service(big, ""),
-    TOO_BIG: Service(too_big, ""),
-    FAIL: Service(fail, ""),
-    SLOW: Service(echo, "", is_slow=True),
-    CALL_BACK: Service(call_back, ""),
-}
-
-
-class Client:
-    """One connection to the server."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self._decoder = FrameDecoder()
-
-    def send(self, code: int, opaque: int = 1, flag: int = 0, body: bytes = b"", **fields: str) -> None:
-        self.writer.write(encode_frame(RemotingCommand(code, fields, body, opaque=opaque, flag=flag)))
-
-    async def receive(self) -> RemotingCommand | None:
-        """The next command; None when the server has closed the connection."""
-        while True:
-            command = self._decoder.next_command()
-            if command is not None:
-                return command
-            try:
-                data = await asyncio.wait_for(self.reader.read(1 << 16), SECONDS)
-            except ConnectionError:
-                return None
-            if not data:
-                return None
-            self._decoder.feed(data)
-
-
-class Bench:
-    """A server at a free port, what it told, and clients of it."""
-
-    def __init__(self, server: RemotingServer, port: int, told: list[str], lost: list[Any]) -> None:
-        self.server = server
-        self.port = port
-        self.told = told
-        self.lost = lost
-        self._clients: list[Client] = []
-
-    async def connect(self) -> Client:
-        self._clients.append(Client(*await asyncio.open_connection("127.0.0.1", self.port)))
-        return self._clients[-1]
-
-    async def close(self) -> None:
-        for client in self._clients:
-            client.writer.close()
-            with contextlib.suppress(ConnectionError):
-                await client.writer.wait_closed()
-        await self.server.close()
-
-
-def served(check: Callable[[Bench], Awaitable[None]], limits: Limits | None = None) -> None:
-    """Run `check` against a server with these limits."""
-
-    async def run() -> None:
-        told: list[str] = []
-        lost: list[Any] = []
-        server = RemotingServer(Processor(None, SERVICES, told.append), told.append, limits, lost.append)
-        _, port = await server.listen("127.0.0.1", 0)
-        bench = Bench(server, port, told, lost)
-        try:
-            await asyncio.wait_for(check(bench), 2 * SECONDS)
-        finally:
-            await bench.close()
-
-    asyncio.run(run())
+from rmqctl.network.remoting.server import Limits, PeerConnection, RemotingServer
+from rmqctl.network.remoting.services import Caller, Processor, Service
+from tests.network.benches import (
+    BIG,
+    BIG_ONE,
+    CALL_BACK,
+    ECHO,
+    FAIL,
+    HOLD,
+    SECONDS,
+    SLOW,
+    TOO_BIG,
+    Bench,
+    served,
+)
 
 
 def test_requests_of_a_connection_are_answered_each_by_its_number() -> None:
@@ -273,7 +180,7 @@ def test_a_silent_connection_is_closed() -> None:
 
 def test_an_address_that_is_taken_is_refused() -> None:
     async def check(bench: Bench) -> None:
-        with pytest.raises(RefusedError, match="cannot listen at"):
+        with pytest.raises(RefusedError, match=r"cannot listen at 127\.0\.0\.1:[0-9]+: Address already in use$"):
             await bench.server.listen("127.0.0.1", bench.port)
 
     served(check)
@@ -328,3 +235,33 @@ def test_what_other_threads_hand_over_at_once_wakes_the_loop_once() -> None:
         to_run.pop()()
     to_run.pop()()
     assert (made, to_run) == ([0, 1, 2, 3], [])
+
+
+@pytest.mark.parametrize(("size", "order"), [(100, "asked asked left"), (10_000, "asked left asked left")])
+def test_small_answers_leave_together_and_large_ones_at_once(size: int, order: str) -> None:
+    """Who has his can go on while others are answered."""
+    seen: list[str] = []
+
+    def answer(context: None, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+        seen.append("asked")
+        return RemotingCommand(0, body=bytes(size))
+
+    class Recording(asyncio.Transport):
+        def write(self, data: object) -> None:
+            seen.append("left")
+
+        def is_closing(self) -> bool:
+            return False
+
+    async def ask() -> None:
+        server = RemotingServer(Processor(None, {1: Service(answer, "")}, print), print)
+        connection = PeerConnection(server, asyncio.get_running_loop())
+        connection.connection_made(Recording())
+        data = encode_frame(RemotingCommand(1)) * 2
+        connection.get_buffer(0)[: len(data)] = data
+        connection.buffer_updated(len(data))
+        connection.connection_lost(None)
+        await server.close()
+
+    asyncio.run(ask())
+    assert seen == order.split()

@@ -15,7 +15,6 @@ import pytest
 
 from rmqctl.commands.wire.serve import _traffic_line
 from rmqctl.network.ha.protocol import encode_report
-from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
 from rmqctl.network.remoting.traffic import Seen, Traffic
 from rmqctl.network.watching import http_answer
 from rmqctl.store.message_store import MessageStore
@@ -36,8 +35,7 @@ def test_a_line_tells_what_happened_and_is_silent_where_nothing_did() -> None:
 def test_clients_make_no_labels() -> None:
     traffic = Traffic()
     for code in (11, 11, 99_999, -5, 123_456):
-        traffic.request(RemotingCommand(code))
-    traffic.request(RemotingCommand(0, flag=RESPONSE_FLAG))
+        traffic.request(code)
     assert dict(traffic.requests) == {11: 2, -1: 3}
 
 

@@ -16,6 +16,7 @@ from types import TracebackType
 import pyspark
 
 from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
+from tests.processes import SHORT_LIVED_JVM
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _PATIENCE = 240.0
@@ -81,7 +82,7 @@ class Cluster:
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
             # of executors, too: what they leave when they are killed
-            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={self._folder}",
+            "JAVA_TOOL_OPTIONS": f"{' '.join(SHORT_LIVED_JVM)} -Djava.io.tmpdir={self._folder}",
         }
         with log.open("wb") as output:
             return subprocess.Popen(

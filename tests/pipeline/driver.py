@@ -30,7 +30,7 @@ def run(job: str, store: Path, target: Path, engine: Engine, split_size: int) ->
 def main(job: str, store: str, target: str, master: str, split_size: str, *settings: str) -> None:
     """Do what the command line says."""
     if master == "processes":
-        run(job, Path(store), Path(target), LocalEngine(2), int(split_size))
+        run(job, Path(store), Path(target), LocalEngine(2, alone_for=0), int(split_size))
         return
     conf = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.executorEnv.PYTHONPATH": str(ROOT)}
     with spark_session(master, {**conf, **parse_conf(settings)}) as session:

@@ -17,6 +17,8 @@ ENGINES: list[Any] = ["inline", "processes", pytest.param("spark", marks=pytest.
 """Parameters for engine_named."""
 OTHER_ENGINES = ENGINES[1:]
 """Those that must do what "inline" does."""
+ENGINES_BEYOND_ONE = [pytest.param("processes", marks=pytest.mark.thorough), ENGINES[2]]
+"""The same, for a job that is run as one is whose engines the quick run compares."""
 
 
 def engine_named(name: str, request: pytest.FixtureRequest) -> Engine:
@@ -24,7 +26,7 @@ def engine_named(name: str, request: pytest.FixtureRequest) -> Engine:
     if name == "spark":
         session: SparkSession = request.getfixturevalue("spark")
         return SparkEngine(session)
-    return LocalEngine(1 if name == "inline" else 2)
+    return LocalEngine(1 if name == "inline" else 2, alone_for=0)
 
 
 def bytes_below(folder: Path) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""A stream whose driver is killed again and again over a store that is written to, cleaned, cut back and recovered.
+"""A stream whose driver is killed again and again over two stores that are written to, of which one is cut back and
+recovered.
 
 `python -m tests.pipeline.stream_soak FOLDER ROUNDS` for a proof by hand: every round costs a JVM. It ends with an error
-if a message is missing, or came twice although nothing was cut off.
+if a message is missing, or came twice although nothing was cut off in its store.
 """
 
 from __future__ import annotations
@@ -24,12 +25,18 @@ from tests.store.write.writing import SMALL
 _PATIENCE = 240
 
 
+def stores(folder: Path) -> str:
+    """The pattern that names the stores of a proof."""
+    return str(folder / "broker-*")
+
+
 def _query(folder: Path, *, available_now: bool) -> None:
     with spark_session("local[2]") as session:
-        running = Query(session, folder).start(available_now=available_now, on_changed_log="fork")
+        query = Query(session, folder, stores(folder))
+        running = query.start(available_now=available_now, on_changed_log="fork")
         running.awaitTermination(_PATIENCE)
         if available_now:
-            for key, times in Query(session, folder).read().items():
+            for key, times in query.read().items():
                 print(key, times)
 
 
@@ -41,7 +48,7 @@ def _commits(folder: Path) -> int:
     return sum(path.name.isdigit() for path in (folder / "checkpoint" / "commits").glob("*"))
 
 
-def _killed_in_mid_batch(folder: Path, dice: random.Random) -> int:
+def killed_in_mid_batch(folder: Path, dice: random.Random) -> int:
     """Run a driver until it has committed something, and kill it and its JVM; returns how many batches it did."""
     before = _commits(folder)
     process = start(_command(folder, "run"))
@@ -78,30 +85,33 @@ def _crash(writing: Writing, root: Path) -> None:
 def main(folder: Path, rounds: int) -> None:
     """Do that."""
     dice = random.Random(rounds)
-    writing = Writing(folder / "store")
+    changed, other = Writing(folder / "broker-a"), Writing(folder / "broker-b")
     gone: set[str] = set()
     for number in range(rounds):
-        with writing:
-            batches = _killed_in_mid_batch(folder, dice)
+        with changed, other:
+            batches = killed_in_mid_batch(folder, dice)
         what = ("nothing", "crash", "cut")[number % 3 if number >= rounds // 2 else number % 2]
         if what == "crash":
-            _crash(writing, folder / "store")
+            _crash(changed, folder / "broker-a")
         elif what == "cut":
-            gone |= set(writing.cut(dice.randrange(5, 40)))
-            writing.put(60)
-        print(f"round {number}: {batches} batches, {len(writing.keys)} messages, then {what}", flush=True)
-    writing.store.close()
+            gone |= set(changed.cut(dice.randrange(5, 40)))
+            changed.put(60)
+        sizes = f"{len(changed.keys)} and {len(other.keys)} messages"
+        print(f"round {number}: {batches} batches, {sizes}, then {what}", flush=True)
+    changed.store.close()
+    other.store.close()
     done = subprocess.run(_command(folder, "rest"), capture_output=True, text=True, check=True, timeout=_PATIENCE)
     found = Counter({key: int(times) for key, times in (line.split() for line in done.stdout.splitlines())})
-    missing = set(writing.keys.values()) - found.keys()
-    unknown = found.keys() - set(writing.keys.values()) - gone
-    twice = sum(times > 1 for times in found.values())
+    wanted = {*changed.keys.values(), *other.keys.values()}
+    missing, unknown = wanted - found.keys(), found.keys() - wanted - gone
+    twice = {key for key, times in found.items() if times > 1}
     print(
-        f"{len(writing.keys)} messages, {len(missing)} missing, {len(unknown)} unknown, {twice} twice, {len(gone)} cut"
+        f"{len(wanted)} messages, {len(missing)} missing, {len(unknown)} unknown, {len(twice)} twice, {len(gone)} cut"
     )
     assert not missing
     assert not unknown
     assert not twice or gone
+    assert twice.isdisjoint(other.keys.values())
 
 
 if __name__ == "__main__":

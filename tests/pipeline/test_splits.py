@@ -25,7 +25,7 @@ from rmqctl.store.columns.batch import ColumnRecord, MessageColumns
 from rmqctl.store.commitlog import frame_search, resync
 from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.files import reading
+from rmqctl.store.files import zeros
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.store_files import StoreFiles
@@ -203,7 +203,7 @@ def test_the_empty_end_of_the_log_is_looked_through_once(tmp_path: Path, monkeyp
 
     def end_of_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int:
         looked.append(path)
-        return reading.end_of_nonzero(descriptors, path, begin, end)
+        return zeros.end_of_nonzero(descriptors, path, begin, end)
 
     monkeypatch.setattr(frame_search, "end_of_nonzero", end_of_nonzero)
     size = 1 << 20

@@ -211,10 +211,27 @@ _BELOW = {
 }
 
 
+_TURNS = {
+    "check-state": 100,
+    "config-json": 100,
+    "compression": 200,
+    "ids-and-times": 60,
+    "lines": 200,
+    "tables": 200,
+    "wire": 200,
+}
+"""How many inputs a reader gets while one that looks at a whole store gets one: in about the same time."""
+
+
 def cases(seed: int, count: int) -> Iterator[Case]:
-    """`count` inputs, the readers in turn; those that look at a whole store a tenth as often."""
-    dear = set(_BELOW)
-    turns = [name for name in READERS for _ in range(1 if name in dear else 10)]
+    """`count` inputs, all readers all the time, each for about as long."""
+    weights = [_TURNS.get(name, 1) for name in READERS]
+    longest = max(weights)
+    # a reader of half the weight has every second turn
+    turns = [
+        name for turn in range(longest) for name, weight in zip(READERS, weights, strict=True)
+        if turn * weight // longest != (turn - 1) * weight // longest
+    ]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="rmqctl-fuzz-") as folder:
         corpus = Corpus(Path(folder))
         for number in range(count):

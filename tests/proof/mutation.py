@@ -1,32 +1,35 @@
 """The tests are tested: small changes of the product, one at a time, each of which some test must notice.
 
-What is changed is a copy, beside links to everything else, so that several may run at a time. A change that no test
-notices is a test that is missing, unless it is among `HARMLESS`.
+A change that no test notices is a test that is missing, unless it is among `harmless`.
+`python -m tests.proof.mutation ROOM…` tries some changes of each room by lot, names those that nothing notices, and
+ends with a table; with --names those of a file, one to a line.
 """
 
 from __future__ import annotations
 
-import ast
+import argparse
 import functools
-import os
+import math
 import random
-import subprocess
 import sys
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import processes
+from tests.processes import ROOT
+from tests.proof import executed, nearest
+from tests.proof.changes import Mutant, build, line_of, mutants_of
 from tests.proof.proving import Case
-
-ROOT = Path(__file__).parents[2]
-_LINKED = ("formats", "store", "network", "pipeline")
-"""Folders that are names below rmqctl/ as well, by links."""
+from tests.proof.trying import Trier
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "formats": ("tests/formats",),
+    "store/files": ("tests/store/files", "tests/store/journal"),
     "store/commitlog": ("tests/store/commitlog", "tests/store/write", "tests/proof/test_crash.py"),
+    "store/read": ("tests/store/read",),
     "store/survey": ("tests/store/survey", "tests/store/recover"),
     "store/write": ("tests/store/write", "tests/proof/test_crash.py"),
     "store/journal": ("tests/store/journal", "tests/proof/test_crash.py"),
@@ -36,166 +39,148 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "store/queues": ("tests/store/queues", "tests/store/write", "tests/proof/test_crash.py"),
     "store/index": ("tests/store/index", "tests/store/write", "tests/proof/test_crash.py"),
 }
-"""Where changes are made, and where they have to be noticed: the tests nearest to them first."""
+"""Where changes are made, and which tests are of the same room."""
 
-HARMLESS: dict[str, str] = {}
-"""Name of a change -> why it costs nobody anything."""
-
-_OTHER: dict[type[ast.AST], tuple[str, str]] = {
-    ast.Lt: ("<", "<="),
-    ast.LtE: ("<=", "<"),
-    ast.Gt: (">", ">="),
-    ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="),
-    ast.Is: ("is", "is not"),
-    ast.IsNot: ("is not", "is"),
-    ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
-    ast.And: ("and", "or"),
-    ast.Or: ("or", "and"),
-    ast.Add: ("+", "-"),
-    ast.Sub: ("-", "+"),
-}
-# what a test that hangs is ended by: a change that makes one hang has been noticed
-_SECONDS = 900
-_NOTICED, _UNNOTICED = 1, 0
+_ONCE_SURVIVED = Path(__file__).with_name("once_survived.txt")
+_HARMLESS = Path(__file__).with_name("harmless.txt")
+# a change that makes tests use more processor time than this and three times what they did use has been noticed
+_LEAST_SECONDS = 15.0
+_UNKNOWN_SECONDS = 200.0
+_TRIER = Trier()
 
 
-class Mutant(NamedTuple):
-    """A change of one file: the bytes [begin, end) become `new`."""
+class Harmless(NamedTuple):
+    """The line that is changed, without its indentation, and why the change costs nobody anything."""
 
-    path: str
-    name: str
-    begin: int
-    end: int
-    new: bytes
+    line: str
+    why: str
 
 
 def cases(seed: int, count: int) -> Iterator[Case]:
-    """`count` of all changes of functions in `ROOMS`, by lot."""
-    found = [(mutant, tests) for room, tests in ROOMS.items() for mutant in mutants_of(room)]
-    for mutant, tests in random.Random(seed).sample(found, min(count, len(found))):
-        yield mutant.name, functools.partial(_try, mutant, tests)
+    """`count` changes of functions in `ROOMS`, by lot: up to half of them are those that once survived."""
+    lot = random.Random(seed)
+    once = list(once_survived())
+    found = [mutant for room in ROOMS for mutant in mutants_of(room)]
+    chosen = lot.sample(once, min(count // 2, len(once)))
+    chosen += lot.sample(found, min(count - len(chosen), len(found)))
+    for mutant in chosen:
+        yield mutant.name, functools.partial(_try, mutant)
 
 
-def mutants_of(room: str) -> Iterator[Mutant]:
-    """Every change of the modules in a folder and those below it."""
-    for path in sorted((ROOT / room).rglob("*.py")):
-        yield from mutants_in(path.relative_to(ROOT).as_posix(), path.read_bytes())
+def once_survived() -> Iterator[Mutant]:
+    """The changes of `once_survived.txt`; AssertionError for a text that is not in its source exactly once."""
+    for name, lines in _paragraphs(_ONCE_SURVIVED):
+        old, new = ("\n".join(line[2:] for line in lines if line.startswith(sign)).encode() for sign in "-+")
+        path = name.partition(":")[0]
+        source = (ROOT / path).read_bytes()
+        assert source.count(old) == 1, f"{name}: found {source.count(old)} times"
+        yield Mutant(path, name, source.index(old), source.index(old) + len(old), new)
 
 
-def mutants_in(path: str, source: bytes) -> Iterator[Mutant]:
-    """Every change of one module, named by function, what becomes what, and which one it is there."""
-    starts = [0]
-    for line in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    seen: Counter[str] = Counter()
-    for where, node in _in_functions(ast.parse(source), ""):
-        for (begin_line, begin), (end_line, end), old, new in _changes(node):
-            first, last = starts[begin_line - 1] + begin, starts[end_line - 1] + end
-            if old:
-                at = source.find(old.encode(), first, last)
-                # a bracket or a comment between the operands may hold it too
-                if at < 0 or source[first:last].strip() != old.encode():
-                    continue
-                first, last = at, at + len(old)
-            shown = source[first:last].split(b"\n")[0].decode()
-            name = f"{path} {where}: {shown!r} -> {new!r}"
-            seen[name] += 1
-            yield Mutant(path, f"{name} #{seen[name]}", first, last, new.encode())
+@functools.cache
+def harmless() -> dict[str, Harmless]:
+    """The changes of `harmless.txt`, by name."""
+    return {name: Harmless(line, " ".join(why)) for name, (line, *why) in _paragraphs(_HARMLESS)}
 
 
-def _in_functions(tree: ast.AST, where: str) -> Iterator[tuple[str, ast.AST]]:
-    """What is done in functions, each with their names; no annotations, defaults and decorators."""
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.FunctionDef | ast.ClassDef):
-            name = f"{where}.{child.name}".lstrip(".")
-            for statement in child.body:
-                yield from _in_functions(ast.Module([statement], []), name)
-        elif isinstance(child, ast.stmt | ast.expr) and not isinstance(child, ast.JoinedStr):
-            if where:
-                yield where, child
-            if isinstance(child, ast.AnnAssign):
-                child = ast.Expr(child.value) if child.value is not None else ast.Pass()  # noqa: PLW2901
-            yield from _in_functions(child, where)
+def is_harmless(mutant: Mutant) -> bool:
+    """Whether it is known to cost nobody anything, in the line that was judged."""
+    known = harmless().get(mutant.name)
+    return known is not None and known.line == line_of(mutant)
 
 
-_Place = tuple[int, int]
+def _paragraphs(path: Path) -> Iterator[tuple[str, list[str]]]:
+    for paragraph in path.read_text().rstrip("\n").split("\n\n")[1:]:
+        name, *lines = paragraph.split("\n")
+        yield name, lines
 
 
-def _changes(node: ast.AST) -> Iterator[tuple[_Place, _Place, str, str]]:
-    """Places from and to, what must stand there alone ("": whatever does), and what is put there."""
-    if isinstance(node, ast.Compare):
-        for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
-            yield _behind(left), _before(right), *_OTHER[type(operator)]
-    elif isinstance(node, ast.BoolOp):
-        for left, right in zip(node.values, node.values[1:], strict=False):
-            yield _behind(left), _before(right), *_OTHER[type(node.op)]
-    elif isinstance(node, ast.BinOp) and type(node.op) in _OTHER:
-        yield _behind(node.left), _before(node.right), *_OTHER[type(node.op)]
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield _before(node), _before(node.operand), "not", ""
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
-        yield _before(node), _behind(node), "", str(not node.value if isinstance(node.value, bool) else node.value + 1)
-    elif isinstance(node, ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
-        yield _before(node), _behind(node), "", "pass"
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reversed":
-        yield _before(node.func), _behind(node.func), "reversed", "list"
+def room_of(path: str) -> str:
+    """The one of `ROOMS` that a source belongs to."""
+    return max((room for room in ROOMS if path.startswith(f"{room}/")), key=len)
 
 
-def _before(node: ast.expr | ast.stmt) -> _Place:
-    return node.lineno, node.col_offset
+def _try(mutant: Mutant, folder: Path) -> None:
+    is_noticed = noticed(mutant, folder) is not None
+    assert is_noticed or is_harmless(mutant), "no test notices it"
+    assert not is_noticed or not is_harmless(mutant), "it is called harmless, and a test notices it"
 
 
-def _behind(node: ast.expr | ast.stmt) -> _Place:
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    return node.end_lineno, node.end_col_offset
+def noticed(mutant: Mutant, folder: Path, most_seconds: float = math.inf, *, is_sure: bool = True) -> str | None:
+    """What fails first once the product is changed so, below the empty `folder`; None if nothing does.
 
-
-def _try(mutant: Mutant, tests: tuple[str, ...], folder: Path) -> None:
-    is_noticed = noticed(mutant, tests, folder)
-    assert is_noticed or mutant.name in HARMLESS, "no test notices it"
-    assert not is_noticed or mutant.name not in HARMLESS, "it is called harmless, and a test notices it"
-
-
-def noticed(mutant: Mutant, tests: tuple[str, ...], folder: Path) -> bool:
-    """Whether any of `tests` fails once the product is changed so, below the empty `folder`."""
+    Tried are the nearest tests (`nearest`), as many as need `most_seconds` of processor time without the change. To be
+    sure, a test that fails has to fail by itself too, and to pass in such a folder without the change.
+    """
     build(mutant, folder)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    environment["PYTHONPATH"] = str(folder)
-    for one in tests:
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", one]
-        try:
-            done = processes.run(command, cwd=folder, env=environment, seconds=_SECONDS)
-        except subprocess.TimeoutExpired:
-            return True
-        if done.returncode == _NOTICED:
-            return True
-        assert done.returncode == _UNNOTICED, done.stdout[-2000:]
-    return False
+    for some in nearest.in_turn(mutant, ROOMS[room_of(mutant.path)], most_seconds):
+        left = some
+        while left:
+            failed = _TRIER.first_failure(folder, [*left, "--quick"], _limit(left))
+            if failed is None:
+                break
+            name = failed.partition(" ")[2].partition(" - ")[0]
+            asked = next((test for test in left if test in (name, name.partition("[")[0])), None)
+            if asked is None:  # ended by a signal, or a module of tests that cannot be imported
+                return failed
+            if not is_sure:
+                return failed
+            is_by_itself = name == left[0] or _TRIER.first_failure(folder, [name, "--quick"], _limit([name]))
+            if is_by_itself and not failing_anyway(name):
+                return failed
+            left = left[left.index(asked) + 1 :]
+    return None
 
 
-def build(mutant: Mutant, folder: Path) -> None:
-    """The whole project below `folder`, changed: links to it, but for the file and the folders above it."""
-    _link_all(ROOT, folder, {mutant.path.partition("/")[0], "rmqctl", ".venv"})
-    above = ROOT
-    for name in Path(mutant.path).parent.parts:
-        above = above / name
-        inside = folder / above.relative_to(ROOT)
-        inside.mkdir()
-        following = Path(mutant.path).relative_to(above.relative_to(ROOT)).parts[0]
-        _link_all(above, inside, {following})
-    (folder / "rmqctl").mkdir()
-    _link_all(ROOT / "rmqctl", folder / "rmqctl", set(_LINKED))
-    for name in _LINKED:
-        (folder / "rmqctl" / name).symlink_to(f"../{name}")
-    source = (ROOT / mutant.path).read_bytes()
-    (folder / mutant.path).write_bytes(source[: mutant.begin] + mutant.new + source[mutant.end :])
+@functools.cache
+def failing_anyway(*tests: str) -> str | None:
+    """Which of the tests fails in a copy of the project that is not changed at all."""
+    with tempfile.TemporaryDirectory(prefix="rmqctl-unchanged-") as folder:
+        build(Mutant("formats/__init__.py", "nothing", 0, 0, b""), Path(folder))
+        return _TRIER.first_failure(Path(folder), [*tests, "--quick"], _limit(list(tests)))
 
 
-def _link_all(source: Path, target: Path, but: set[str]) -> None:
-    for path in source.iterdir():
-        if path.name not in {*but, "__pycache__"}:
-            (target / path.name).symlink_to(path)
+def _limit(tests: list[str]) -> float:
+    return executed.seconds_of(tests, _UNKNOWN_SECONDS) * 3 + _LEAST_SECONDS
+
+
+def main() -> int:
+    """Try changes by lot, or those of a file; 1 if one is not noticed and not harmless."""
+    parser = argparse.ArgumentParser(prog="python -m tests.proof.mutation", description=__doc__)
+    parser.add_argument("rooms", nargs="*", choices=[*ROOMS, []], help="all without")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=30, help="how many changes of each room")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="processor time of the tests of one change")
+    parser.add_argument("--names", type=Path, help="a file with names of changes, to be tried instead")
+    given = parser.parse_args()
+    counts: dict[str, Counter[str]] = {room: Counter() for room in given.rooms or ROOMS}
+    names = given.names.read_text().splitlines() if given.names else None
+    failed: set[str] = set()
+    for room, count in counts.items():
+        found = list(mutants_of(room))
+        if names is not None:
+            found = [mutant for mutant in found if mutant.name in names]
+        else:
+            found = random.Random(given.seed).sample(found, min(given.count, len(found)))
+        for mutant in found:
+            begun = time.monotonic()
+            with tempfile.TemporaryDirectory(prefix="rmqctl-change-") as folder:
+                by = noticed(mutant, Path(folder), given.seconds, is_sure=False)
+            if by is None and is_harmless(mutant):
+                by = "harmless"
+            elif by is not None and "::" in by:
+                failed.add(by.partition(" ")[2].partition(" - ")[0])
+            count["tried"] += 1
+            count["left" if by is None else "harmless" if by == "harmless" else "noticed"] += 1
+            print(f"{mutant.name} | {by or 'NOT NOTICED'} | {time.monotonic() - begun:.1f} s", flush=True)
+    print("| of | tried | noticed | harmless | left |\n|---|--:|--:|--:|--:|")
+    for room, count in counts.items():
+        print("|", " | ".join([room, *(str(count[what]) for what in ("tried", "noticed", "harmless", "left"))]), "|")
+    by_itself = failing_anyway(*sorted(failed)) if failed else None
+    if by_itself is not None:
+        print(f"fails without any change: {by_itself}")
+    return 1 if by_itself is not None or any(count["left"] for count in counts.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     failures: list[str]
 
 
-_QUICK_SHARE = 50
+_QUICK_SHARE = 100
 
 PROOFS: dict[str, Proof] = {
     "crash": Proof(
@@ -51,10 +51,10 @@ PROOFS: dict[str, Proof] = {
     ),
     "kills": Proof("tests.proof.kills", 200, 5_000, "a kill at any change of a file loses nothing acknowledged"),
     "flipped-bytes": Proof(
-        "tests.proof.flipped_bytes", 10_000, 655_360, "check reports every changed byte that anything covers"
+        "tests.proof.flipped_bytes", 20_000, 655_360, "check reports every changed byte that anything covers"
     ),
     "model": Proof("tests.proof.model", 200, 5_000, "a store driven at random holds what a list in memory holds"),
-    "fuzz": Proof("tests.proof.fuzz", 3_000, 300_000, "whatever is read, nothing but an error of ours comes out"),
+    "fuzz": Proof("tests.proof.fuzz", 150_000, 9_000_000, "whatever is read, nothing but an error of ours comes out"),
     "real-broker": Proof(
         "tests.proof.real_broker.cases",
         10,
@@ -66,7 +66,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "scale": Proof("tests.proof.scale", 300, 100_000, "looking costs what there is, not what files could hold"),
     "load": Proof(
-        "tests.proof.load", 10, 600, "eight writers, four readers, a cleaner, a second process: no wrong byte"
+        "tests.proof.load", 30, 600, "eight writers, four readers, a cleaner, a second process: no wrong byte"
     ),
     "mutation": Proof("tests.proof.mutation", 0, 200, "a small change of the product is noticed by some test"),
 }
@@ -95,7 +95,10 @@ def prove(
             if only is not None:
                 raise
         finally:
-            shutil.rmtree(place)
+            try:
+                place.rmdir()  # most leave nothing, and some take less time than a look for what they left
+            except OSError:
+                shutil.rmtree(place)
         if len(failures) >= most_failures:
             break
     return Outcome(tried, time.monotonic() - begun, failures)

@@ -24,6 +24,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     return flipped_bytes.subject_in(tmp_path_factory.mktemp("subject"))
 
 
+@pytest.mark.timeout(1800)
 def test_every_changed_byte_is_reported_or_published(tmp_path: Path) -> None:
     assert_proved("flipped-bytes", tmp_path)
 

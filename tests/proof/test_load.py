@@ -15,7 +15,7 @@ from tests.proof.proving import PROOFS, prove
 @pytest.mark.thorough
 def test_nothing_is_lost_and_no_byte_is_wrong(tmp_path: Path) -> None:
     outcome = prove("load", PROOFS["load"].in_ci, 1, tmp_path)
-    assert outcome.tried == 2
+    assert outcome.tried >= 2
     assert not outcome.failures, "\n".join(outcome.failures)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UsageError
@@ -66,9 +68,16 @@ def plain_of(store: MessageStore) -> OrdinaryPuts:
     return store._writer._plain
 
 
+def require_lock_of_python() -> None:
+    """Skip where the compiled fast path cannot be."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.skip("the compiled fast path is not made for a Python without GIL")
+
+
 def fast_of(store: MessageStore, otherwise: Callable[[Message, bool], Any] = lambda *_: None) -> FastPath:
-    """The compiled fast path of such a store, which this machine must have. `otherwise` gets what it leaves: by default
+    """The compiled fast path of such a store, which a usual Python has. `otherwise` gets what it leaves: by default
     nobody does, and the answer is None."""
+    require_lock_of_python()
     writer = store._writer
     assert writer is not None
     found = fast_path(writer._known, writer._puts, writer._follower.thread, writer._clock, otherwise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import threading
@@ -122,7 +123,10 @@ def test_many_threads(tmp_path: Path) -> None:
     def put(store: MessageStore, topic: str) -> None:
         for number in range(count):
             result = store.put(message(number, topic=topic, queue_id=number % 2))
-            own[topic].append(result.queue_offset or 0)
+            while result.status is PutStatus.OS_PAGE_CACHE_BUSY:  # of a busy machine
+                result = store.put(message(number, topic=topic, queue_id=number % 2))
+            assert result.queue_offset is not None, result
+            own[topic].append(result.queue_offset)
 
     topics = [f"Topic{number % 3}" for number in range(threads)]
     own: dict[str, list[int]] = {topic: [] for topic in topics}
@@ -200,7 +204,8 @@ def test_a_killed_writer_leaves_abort_and_a_log_that_reads(tmp_path: Path, flush
     # a kill loses nothing that was in the page cache
     assert messages[-1].physical_offset >= last
     assert [found.queue_offset for found in messages] == list(range(len(messages)))
-    assert not [record for record in records if isinstance(record, Damage)]
+    # but for the message that was half written, whose head comes last
+    assert not [one for one in records if isinstance(one, Damage) and one.physical_offset < messages[-1].end]
     with pytest.raises(RefusedError, match="not closed cleanly"):
         MessageStore.open(root, "rw", SMALL)
     with StoreFiles(root, SMALL) as files:  # on a busy machine no queue file may be there to tell its size
@@ -257,6 +262,7 @@ def test_an_error_while_closing_keeps_abort(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_threads_of_a_store_end_with_it(tmp_path: Path) -> None:
+    gc.collect()  # what other tests left open is not counted
     before = threading.active_count()
     descriptors = len(os.listdir("/proc/self/fd"))
     with MessageStore.open(tmp_path / "s", "rw", small(transient_store_pool_enable=True), create=True) as store:

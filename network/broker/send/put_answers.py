@@ -11,7 +11,7 @@ from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Reply, RequestError
 from rmqctl.store.status import PutStatus
-from rmqctl.store.write.result import PutResult
+from rmqctl.store.write.result import STORED, PutResult
 
 _CODES = {
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -46,10 +46,13 @@ def put_and_answer(
         broker.tell(f"a message for {messages[0].topic} is not stored: {error}")
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error), always) from error
     first = put.results[0]
-    if not first.status.is_stored:
+    if first.status is not STORED and not first.status.is_stored:
         code = _CODES.get(first.status, ResponseCode.SYSTEM_ERROR)
         raise RequestError(code, f"{first.status}: {first.detail}", always)
     fields = {**always, **answer(put.results)}
+
+    if not broker.is_waited_for(put):
+        return RemotingCommand(ResponseCode.SUCCESS, fields)
 
     def answered(code: ResponseCode) -> RemotingCommand:
         return RemotingCommand(code, fields, remark=_REMARKS.get(code))

@@ -59,7 +59,7 @@ class GroupTable:
             is_written=is_written,
         )
         table, self.data_version, self._content = found
-        self._may_create = may_create
+        self.may_create = may_create
         self._groups: dict[str, dict[str, Any]] = {
             name: {**default_group(name), **one}
             for name, one in table.items()
@@ -75,7 +75,7 @@ class GroupTable:
         (SubscriptionGroupManager#findSubscriptionGroupConfig). RequestError for a name that none can have."""
         found = self._groups.get(name)
         if found is None:
-            if not self._may_create or not is_legal_group(name) or len(self._groups) >= _MOST_GROUPS:
+            if not self.may_create or not is_legal_group(name) or len(self._groups) >= _MOST_GROUPS:
                 remark = f"subscription group [{name}] does not exist, \n{FAQ}"
                 raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             found = self._groups[name] = default_group(name)

@@ -79,6 +79,10 @@ class ConsumerOffsets:
         """Topics that a group has offsets of."""
         return sorted(topic for topic, other in list(self._offsets) if other == group)
 
+    def of(self, group: str, topic: str) -> dict[int, int]:
+        """Offsets of a group in a topic, by queue."""
+        return dict(self._offsets.get((topic, group), {}))
+
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have offsets of a topic."""
         return sorted(group for other, group in list(self._offsets) if other == topic)

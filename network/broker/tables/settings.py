@@ -1,4 +1,5 @@
-"""What a broker.conf says of the broker and its services, with RocketMQ's defaults (BrokerConfig)."""
+"""What a broker.conf says of the broker and its services, with RocketMQ's defaults (BrokerConfig), and what of it can
+be changed while it runs."""
 
 from __future__ import annotations
 
@@ -6,6 +7,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UsageError
+from rmqctl.store.clean.options import options_from_config
+from rmqctl.store.config.config import StoreConfig, config_from_properties
+from rmqctl.store.config.config_keys import CLEANING, KEYS
 
 
 class BrokerSettings(NamedTuple):
@@ -49,10 +53,45 @@ def settings_from_properties(properties: Mapping[str, str]) -> BrokerSettings:
         default = getattr(BrokerSettings(), name)
         if isinstance(default, bool) and text.lower() in ("true", "false"):
             values[name] = text.lower() == "true"
-        elif isinstance(default, str):
+        elif isinstance(default, str) and text.isprintable():
             values[name] = text
         elif not isinstance(default, bool) and text.isascii() and text.isdigit():
             values[name] = int(text)
         else:
             raise UsageError(f"{key}={text} is no {type(default).__name__}")
     return BrokerSettings()._replace(**values)  # type: ignore[arg-type]  # each has its default's type
+
+
+# looked at once, when a broker begins
+_ONCE = {
+    "defaulttopicqueuenums",
+    "clustertopicenable",
+    "brokertopicenable",
+    "tracetopicenable",
+    "mappedfilesizetimerlog",
+    "cleanresourceinterval",
+    "diskspacewarninglevelratio",
+}
+
+
+def is_cleaning(key: str) -> bool:
+    """Whether a key says when and how expired files are removed."""
+    return any(one.counts_for == CLEANING and one.name.lower() == key.lower() for one in KEYS)
+
+
+def is_changeable(key: str) -> bool:
+    """Whether a key of a broker.conf can be changed while a broker runs."""
+    return key.lower() not in _ONCE and (key.lower() in _NAMES or is_cleaning(key))
+
+
+def changed(
+    settings: BrokerSettings, config: StoreConfig, properties: Mapping[str, str]
+) -> tuple[BrokerSettings, StoreConfig]:
+    """Both with what `properties` say, whose keys are changeable. UsageError for a value that is none."""
+    told, stored = settings_from_properties(properties), config_from_properties(properties, "the request")
+    options_from_config(stored)  # which refuses what no rule can be made of
+    names = {key.lower() for key in properties}
+    return (
+        settings._replace(**{name: value for name, value in told._asdict().items() if name.replace("_", "") in names}),
+        config._replace(**{name: value for name, value in stored._asdict().items() if name.replace("_", "") in names}),
+    )

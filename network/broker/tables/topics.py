@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rmqctl.network.broker.tables.config_table import config_table
@@ -20,6 +20,7 @@ DEFAULT_TOPIC = "TBW102"
 """A topic that lends its settings to new ones; where nothing can be created it must not be seen."""
 # what clients may make us remember
 _MOST_TOPICS = 100_000
+_BOTH = PERM_READ | PERM_WRITE
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LONGEST = 127
 
@@ -50,6 +51,7 @@ class TopicTable:
             for name, one in table.items()
             if isinstance(name, str) and isinstance(one, dict)
         }
+        self._routes: tuple[int, dict[str, TopicConfig]] | None = None
         self._widen(files)
 
     def _widen(self, files: StoreFiles) -> None:
@@ -73,19 +75,28 @@ class TopicTable:
             name = retry_topic(group)
             if name not in self._topics:
                 self._topics[name] = TopicConfig(name, 1, 1)
+                self._routes = None
 
     def all(self) -> list[TopicConfig]:
         """All topics, by name."""
         return [topic for _, topic in sorted(self._topics.items())]
 
-    def routes(self) -> dict[str, TopicConfig]:
-        """Topics as a route shows them: where nothing can be written for reading only."""
-        if self._is_written:
+    def routes(self, permission: int = _BOTH) -> Mapping[str, TopicConfig]:
+        """Topics as a route shows them: with what the whole broker permits, and where nothing can be written for
+        reading only. Kept until a topic changes: each route is looked up here."""
+        if self._routes is None or self._routes[0] != permission:
+            self._routes = permission, self._as_routes(permission)
+        return self._routes[1]
+
+    def _as_routes(self, permission: int) -> dict[str, TopicConfig]:
+        if self._is_written and permission & _BOTH == _BOTH:
             return dict(self._topics)
+        if self._is_written:
+            return {name: topic._replace(perm=topic.perm & permission) for name, topic in self._topics.items()}
         return {
-            topic.name: topic._replace(perm=topic.perm & ~PERM_WRITE)
-            for topic in self.all()
-            if topic.name != DEFAULT_TOPIC
+            name: topic._replace(perm=topic.perm & ~PERM_WRITE)
+            for name, topic in self._topics.items()
+            if name != DEFAULT_TOPIC
         }
 
     # ---- where topics are created
@@ -95,6 +106,7 @@ class TopicTable:
         if topic.name not in self._topics and len(self._topics) >= _MOST_TOPICS:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"no more than {_MOST_TOPICS} topics are remembered")
         self._topics[topic.name] = topic
+        self._routes = None
         self._deleted.discard(topic.name)
         return topic
 
@@ -104,6 +116,7 @@ class TopicTable:
 
     def remove(self, name: str) -> None:
         """Forget a topic, although there may be queues of it."""
+        self._routes = None
         if self._topics.pop(name, None) is not None and len(self._deleted) < _MOST_TOPICS:
             self._deleted.add(name)
 

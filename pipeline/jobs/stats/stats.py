@@ -17,11 +17,18 @@ from rmqctl.pipeline.jobs.stats.clock import Clock, clock_of, joined_clocks, jum
 from rmqctl.pipeline.jobs.stats.duplicates import Duplicates, KeyCollector, find_duplicates
 from rmqctl.pipeline.jobs.stats.groups import DIMENSIONS, GroupCounter, GroupKey, GroupNumbers, add_groups
 from rmqctl.pipeline.jobs.stats.offsets import OffsetCollector, OffsetSet, merged
-from rmqctl.pipeline.splits.over_splits import on_done_telling, run_bundles, whole_files_at_need
-from rmqctl.pipeline.splits.splits import SPLIT_SIZE, Split, open_split, plan_splits, split_columns
+from rmqctl.pipeline.splits.over_splits import (
+    bundled,
+    of_bundle,
+    on_done_telling,
+    run_by_bundles,
+    whole_files_at_need,
+)
+from rmqctl.pipeline.splits.splits import SPLIT_SIZE, Split, plan_splits, split_columns, take_split
 from rmqctl.store.columns.batch import Columns, Int64s, MessageColumns, NeedsPlain
 from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Damage, Progress
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.read.choose_rows import RowChooser
@@ -128,45 +135,45 @@ def _over(
     size = sum(split.end - split.begin for split in splits)
     if request.duplicates:
         partitions = max(1, -(-size // PARTITION_BYTES))
-        task = functools.partial(split_stats, request, partitions)
-        on_done = on_done_telling(progress, size, len(splits))
-        parts, found = exchange(engine, "stats", task, splits, partitions, find_duplicates, on_done)
+        task = functools.partial(of_bundle, functools.partial(bundle_stats, request, partitions))
+        bundles = list(bundled(splits, split_size))
+        on_done = on_done_telling(progress, size, len(bundles))
+        parts, found = exchange(engine, "stats", task, bundles, partitions, find_duplicates, on_done)
         total.duplicates = Duplicates()
         for one in found:
             total.duplicates.add(one)
     else:
-        task_of_files = functools.partial(_stats_of, request)
-        parts = run_bundles(engine, "stats", task_of_files, splits, split_size, progress)
+        without_keys = functools.partial(_stats_of, request)
+        parts = run_by_bundles(engine, "stats", without_keys, splits, split_size, progress)
     for part in parts:
         total.add(part)
     return total
 
 
-def split_stats(request: StatsRequest, partitions: int, split: Split) -> tuple[Stats, list[bytes]]:
-    """The statistics of one split, and its unique keys for each partition; without keys for no partitions."""
-    with open_split(split) as files:
-        return _counted(request, files, split, bool(partitions)).finish(partitions)
+def bundle_stats(
+    request: StatsRequest, partitions: int, files: StoreFiles, splits: Sequence[Split]
+) -> tuple[Stats, list[bytes]]:
+    """The statistics of neighbouring splits, at least one, and their unique keys for each partition; without keys for
+    no partitions."""
+    counter = _Counter(request, files.config, bool(partitions))
+    for split in splits:
+        take_split(files, split)
+        for record in split_columns(files, split, columns=_COLUMNS, topics=counter.topics):
+            if isinstance(record, MessageColumns):
+                counter.add(record)
+            elif isinstance(record, Damage):
+                counter.damaged.append(record)
+    return counter.finish(partitions)
 
 
-def _stats_of(request: StatsRequest, files: StoreFiles, split: Split) -> Stats:
-    """Task: the statistics of one split of a store."""
-    return _counted(request, files, split, False).finish(0)[0]
+def _stats_of(request: StatsRequest, files: StoreFiles, splits: Sequence[Split]) -> Stats:
+    return bundle_stats(request, 0, files, splits)[0]
 
 
-def _counted(request: StatsRequest, files: StoreFiles, split: Split, with_keys: bool) -> _SplitCounter:
-    counter = _SplitCounter(request, split, with_keys)
-    for record in split_columns(files, split, columns=_COLUMNS, topics=counter.topics):
-        if isinstance(record, MessageColumns):
-            counter.add(record)
-        elif isinstance(record, Damage):
-            counter.damaged.append(record)
-    return counter
+class _Counter:
+    """Counts a stretch of the log."""
 
-
-class _SplitCounter:
-    """Counts one split."""
-
-    def __init__(self, request: StatsRequest, split: Split, with_keys: bool) -> None:
+    def __init__(self, request: StatsRequest, config: StoreConfig, with_keys: bool) -> None:
         self.topics = TopicIds()
         self.damaged: list[Damage] = []
         self._groups = GroupCounter(request.dimensions, request.now)
@@ -174,7 +181,7 @@ class _SplitCounter:
         self._keys = KeyCollector() if with_keys else None
         self._chooser = RowChooser(Criteria(request.topic, None, None, None, request.begin, request.end))
         self._of_topic = RowChooser(Criteria(request.topic))
-        self._delay_levels = split.config.delay_levels()
+        self._delay_levels = config.delay_levels()
         self._clock: Clock | None = None
         self._first_group: GroupKey | None = None
 

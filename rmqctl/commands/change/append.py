@@ -135,15 +135,14 @@ def one_message(
 
 
 def _open(store: StoreLocation, create: bool) -> MessageStore:
-    from rmqctl.opening import broker_config, listen
+    from rmqctl.opening import broker_config, listen, naming_create
     from rmqctl.output.progress import progress
     from rmqctl.store.message_store import MessageStore
 
     listen()
-    with progress("checking the end of the commitlog", None, "bytes") as bar:
-        return MessageStore.open(
-            store.path, "rw", broker_config(store), create=create, allocate_ahead=False, progress=bar.advance
-        )
+    config = broker_config(store)
+    with naming_create(store.path, config), progress("checking the end of the commitlog", None, "bytes") as bar:
+        return MessageStore.open(store.path, "rw", config, create=create, allocate_ahead=False, progress=bar.advance)
 
 
 def _row(message: Message, result: PutResult) -> dict[str, Any]:

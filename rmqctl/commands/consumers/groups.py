@@ -19,11 +19,14 @@ from rmqctl.flags.options import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.formats.errors import NotFoundError
     from rmqctl.network.clients.channel import Dial
     from rmqctl.output.output import Output
 
 _COLUMNS = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "lag_ms", "state", "detail")
-_DROPPABLE = ("detail", "lag_ms", "max_offset")
+_DROPPABLE = ("detail", "max_offset", "lag_ms")
 _LIVE_COLUMNS = (
     "group", "topic", "broker", "queue_id", "offset", "max_offset", "lag", "in_flight", "clients", "state", "detail",
 )  # fmt: skip
@@ -82,16 +85,13 @@ def groups(
         if ParameterSource.COMMANDLINE in (source("store_path"), source("config_path")):
             raise click.UsageError("-n asks brokers: it goes without -s and -c")
         return _live(output, namesrv, dial, group, topic)
-    from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
 
     if tag is not None and group is None:
         raise click.UsageError("--tag says what a group takes: name the group with -g")
     with open_store(store) as opened:
-        config = opened.files.layout.config
-        hint = "`rmqctl groups` without -g and -t lists all" if group or topic else f"they are kept in {config}"
-        otherwise = NotFoundError("no consumer group matched" if group or topic else "no consumer group", hint=hint)
+        otherwise = _nothing(opened.files.layout.config, is_narrowed=bool(group or topic))
         return tell_answer(
             output,
             _COLUMNS,
@@ -99,6 +99,22 @@ def groups(
             otherwise,
             _DROPPABLE,
         )
+
+
+def _nothing(config: Path, *, is_narrowed: bool) -> NotFoundError:
+    """What to say where there is no row: without the file of offsets nobody knows whether there are groups."""
+    from rmqctl.formats.errors import NotFoundError
+    from rmqctl.store.answers.config_offsets import CONSUMER_FILE
+    from rmqctl.store.config.config_files import backup_of
+    from rmqctl.store.files.presence import exists
+
+    path = config / CONSUMER_FILE
+    if not exists(path) and not exists(backup_of(path)):
+        hint = "look for it in a backup or on a slave, and give it to `rmqctl offsets merge`"
+        return NotFoundError("is not there: nobody knows which groups there are", file=path, hint=hint)
+    if is_narrowed:
+        return NotFoundError("no consumer group matched", hint="`rmqctl groups` without -g and -t lists all")
+    return NotFoundError("no consumer group", hint=f"they are kept in {config}")
 
 
 def _live(output: Output, namesrv: str, dial: Dial, group: str | None, topic: str | None) -> int:

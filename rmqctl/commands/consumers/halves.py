@@ -23,7 +23,7 @@ _COLUMNS = (
     "unique_key",
     "detail",
 )
-_DROPPABLE = ("detail", "target_queue_id", "age_ms", "unique_key")
+_DROPPABLE = ("detail", "target_queue_id", "unique_key", "age_ms")
 
 
 @click.command(

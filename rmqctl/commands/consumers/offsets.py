@@ -100,8 +100,8 @@ def lint(store: StoreLocation, output: Output) -> int:
         for problem in opened.lint_offsets(tell=output.talk):
             if problem.weight != "notice":
                 worst = exit_codes.DAMAGE_OR_NOTHING
-            is_inside = problem.file.is_relative_to(store.path)
-            place = problem.file.relative_to(store.path) if is_inside else problem.file
+            root = opened.files.root
+            place = problem.file.relative_to(root) if problem.file.is_relative_to(root) else problem.file
             rows.append({**problem._asdict(), "file": str(place)})
     count = output.rows(_PROBLEMS, rows, droppable=_PROBLEMS_DROPPABLE)
     if not count:

@@ -23,6 +23,7 @@ from rmqctl.flags.options import (
     store_options,
     topic_option,
     yes_option,
+    zone_option,
 )
 from rmqctl.flags.types import PLACE
 from rmqctl.formats.errors import StoreInUseError
@@ -121,6 +122,7 @@ While the broker runs:
     metavar="TIME|OFFSET|earliest|latest",
     help="Where to: a time as -b of other verbs takes it, an offset, the first message that is left, or the end.",
 )
+@zone_option
 @new_group_option
 @change_options
 def reset(

@@ -48,7 +48,7 @@ Evidence, as stages and their states, in the order of a message's life:
   index    there, missing, none, damaged, unknown
   delay    delivered, waiting, overdue, cancelled, unknown
   half     committed, rolled-back, superseded, gave-up, pending, unknown
-  group    passed, not-reached, blocked, popped, in-flight, unknown
+  group    passed, not-reached, blocked, popped, in-flight, unacknowledged, unknown
   filter   taken, passed-over, unknown
   retry    read, unread, waiting, overdue, unknown
   dead     given-up

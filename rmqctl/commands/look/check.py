@@ -172,7 +172,10 @@ def _state_file(store: StoreLocation, resume: bool, state: Path | None) -> Path 
     from rmqctl.formats.errors import UsageError
     from rmqctl.store.check.scrub import default_path
     from rmqctl.store.outputs.output_place import check_output_place
+    from rmqctl.store.remote.address import is_address
 
+    if is_address(store.path) and state is None:
+        raise UsageError("a store on a server has no place beside it", file=store.path, hint="name one: --state FILE")
     root = store.path.resolve()
     path = default_path(root) if state is None else state.resolve()
     if path.is_relative_to(root):

@@ -46,6 +46,7 @@ def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None)
     """
     from rmqctl.formats.errors import UnsupportedError
     from rmqctl.store.message_store import MessageStore
+    from rmqctl.store.remote.address import as_written
 
     try:
         kind, items = MessageStore.dump(file, at=at)
@@ -53,6 +54,7 @@ def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None)
         if not with_hex:
             raise
         kind, items = MessageStore.dump(file, at=at, raw=True)
+    name = as_written(file)
     damaged = 0
 
     def told() -> Iterator[DumpItem]:
@@ -62,18 +64,18 @@ def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None)
             yield item
 
     if output.format == "table":
-        output.text(f"{file}: {kind.value}")
+        output.text(f"{name}: {kind.value}")
         for item in told():
             _print(output, item, with_hex)
     else:
         columns = ("offset", "kind", "size", "position", "note", "damage", "fields")
-        output.rows(columns, (_json(file, item, with_hex) for item in told()))
+        output.rows(columns, (_json(name, item, with_hex) for item in told()))
     return exit_codes.DAMAGE_OR_NOTHING if damaged else exit_codes.OK
 
 
-def _json(file: Path, item: DumpItem, with_hex: bool) -> dict[str, Any]:
+def _json(file: str, item: DumpItem, with_hex: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "file": str(file),
+        "file": file,
         "kind": item.kind,
         "offset": item.offset,
         "size": item.size,

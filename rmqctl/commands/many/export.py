@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -83,8 +84,11 @@ def export(
     from rmqctl.opening import open_store
     from rmqctl.store.export.export import Target
     from rmqctl.store.export.selected import TABLES, require_target
+    from rmqctl.store.remote.address import address_of, as_written, is_address
 
     chosen_format: Format | None = "jsonl" if file_format == "json" else file_format
+    if is_address(target) and (overwrite or spark.master):
+        raise click.UsageError("what is at an address is not replaced, and not written by Spark: leave out the flag")
     to = Target(target, _format(target, chosen_format, partition or spark.master is not None), partition, overwrite)
     is_table = to.format in TABLES
     if compression is not None and not is_table:
@@ -93,9 +97,15 @@ def export(
         raise click.UsageError("--overwrite replaces files, not the directory of a partitioned export or one on Spark")
     if spark.master and not is_table:
         raise click.UsageError(f"--master writes parquet or arrow, not {to.format}")
-    names = column_list(columns)
+    names, named = column_list(columns), as_written(target)
     damage = ToldDamage(output)
-    with open_store(store) as opened:
+    with contextlib.ExitStack() as until_written:
+        opened = until_written.enter_context(open_store(store))
+        if is_address(target):
+            from rmqctl.store.remote.upload import uploaded
+
+            to = to._replace(path=until_written.enter_context(uploaded(address_of(target))))
+            target = to.path
         is_directory = partition or spark.master is not None
         require_target(target, opened.files.layout, overwrite=overwrite, is_directory=is_directory)
         require_agreed_file(target, overwrite, yes)
@@ -103,11 +113,11 @@ def export(
             report = export_on_spark(spark, opened.files, selection, names, to, compression or "zstd", damage)
         else:
             report = export_here(opened, selection, names, to, compression or "zstd", damage, output)
-    _tell(report, to, damage, output)
+    _tell(report, to, named, damage, output)
     return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
 
 
-def _tell(report: ExportReport, to: Target, damage: ToldDamage, output: Output) -> None:
+def _tell(report: ExportReport, to: Target, named: str, damage: ToldDamage, output: Output) -> None:
     """The summary: on stderr where the messages are on standard output."""
     from rmqctl.reports.left_behind import tell_left_behind
     from rmqctl.store.outputs.outputs import STANDARD_OUTPUT
@@ -118,7 +128,7 @@ def _tell(report: ExportReport, to: Target, damage: ToldDamage, output: Output) 
     tell_left_behind(output, to.path.absolute().parent)
     output.record(
         {
-            "path": str(to.path),
+            "path": named,
             "format": to.format,
             "messages": report.messages,
             "files": report.files,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,10 +182,13 @@ def _check(query: str | None, chosen: str | None, target: Path | None, overwrite
 def _source_options(store: StoreLocation, **given: str | None) -> dict[str, str]:
     """Options of the data source; UsageError for one that says nothing."""
     from rmqctl.pipeline.source.options import parse_options
+    from rmqctl.store.remote.file_system import storage_options
 
     options = {name: value for name, value in given.items() if value is not None}
     if store.config_path is not None:
         options["config"] = str(store.config_path.absolute())
+    if storage_options():
+        options["storage_options"] = json.dumps(storage_options())
     parse_options({**options, "path": str(store.path)})
     return options
 

@@ -16,6 +16,7 @@ from rmqctl.flags.options import (
     source_option,
     tls_options,
     topic_option,
+    zone_option,
 )
 from rmqctl.flags.types import TIME
 from rmqctl.output.span import SPAN
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from rmqctl.network.clients.channel import Dial
     from rmqctl.network.clients.producer import Producer, SendResult
     from rmqctl.output.output import Output
+
+# MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, INVALID_PARAMETER: what a broker says of one message
+_BAD_MESSAGE = (13, 16, 17, 29)
 
 
 @click.command(
@@ -47,6 +51,7 @@ queues of its topic in turn, whatever queue it came from."""
 @message_options
 @click.option("--delay", type=click.IntRange(min=1), metavar="LEVEL", help="Deliver it after the delay of this level.")
 @click.option("--deliver-at", type=TIME, metavar="TIME", help="Deliver it at this time, to the second (from 5.0 on).")
+@zone_option
 @click.option("--deliver-after", type=SPAN, metavar="SPAN", help="The same so long from now: 90s, 2h or 1d12h.")
 @click.option("--transaction", type=click.Choice(["commit", "rollback"]), help="Send it in a transaction that ends so.")
 @click.option("--group", default="rmqctl", metavar="GROUP", show_default=True, help="The producer's group.")
@@ -86,6 +91,8 @@ def produce(
             raise click.UsageError("--keep-going goes with --from")
         message = one_message(topic, None, tags, key, properties, flag, body, body_file)
         waits = _waits(delay, deliver_at, deliver_after)
+        if waits and transaction is not None:
+            raise click.UsageError("--transaction goes without --delay and --deliver-...: its end delivers the message")
         message = message._replace(properties={**message.properties, **waits})
         with Producer(namesrv, group, dial) as producer:
             if deliver_at is not None or deliver_after is not None:
@@ -147,6 +154,14 @@ def _row(message: Message, result: SendResult) -> dict[str, Any]:
 
 def _send_all(producer: Producer, source: MessageSource, output: Output, *, keep_going: bool) -> int:
     """Send all messages of a source, whose lines are looked at before the first one is sent unless told otherwise."""
+    from rmqctl.formats.errors import UsageError
+    from rmqctl.formats.wording import counted
+    from rmqctl.network.clients.client import BrokerError
+
+    def tell_where(number: int) -> None:
+        # whoever begins again must not send all of it twice
+        output.talk(f"{counted(summary['sent'], 'message was', 'messages were')} sent before {source.item} {number}")
+
     if not keep_going:
         bad = 0
         for piece in source.pieces(as_stored=False):
@@ -155,14 +170,25 @@ def _send_all(producer: Producer, source: MessageSource, output: Output, *, keep
             raise click.UsageError(f"{bad} bad {source.item}s: nothing was sent; --keep-going leaves them out")
     summary = {"sent": 0, "bad_lines": 0}
     for piece in source.pieces(as_stored=False):
-        content = piece.content
-        if not isinstance(content, list):
+        read = piece
+        if not isinstance(piece.content, list):
             assert piece.plain is not None
-            content = piece.plain().content
-            assert isinstance(content, list)
-        summary["bad_lines"] = tell_bad_items(output, source.item, piece.errors, summary["bad_lines"])
-        for message in content:
-            producer.send(message)
-            summary["sent"] += 1
+            read = piece.plain()
+        assert isinstance(read.content, list)
+        summary["bad_lines"] = tell_bad_items(output, source.item, read.errors, summary["bad_lines"])
+        for number, message in zip(read.numbers, read.content, strict=True):
+            try:
+                producer.send(message)
+            except (BrokerError, UsageError) as error:
+                if not keep_going or (isinstance(error, BrokerError) and error.answer_code not in _BAD_MESSAGE):
+                    tell_where(number)
+                    raise
+                told = {number: error.message}
+                summary["bad_lines"] = tell_bad_items(output, source.item, told, summary["bad_lines"])
+            except BaseException:
+                tell_where(number)
+                raise
+            else:
+                summary["sent"] += 1
     output.record(summary)
     return exit_codes.USAGE if summary["bad_lines"] else exit_codes.OK

@@ -33,8 +33,12 @@ else:
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
 _LARGEST_PORT = 65535
-# what is loaded in such a time is still being loaded
+# how often it is looked whether more was loaded, and how often while that goes on
 _SETTLE_SECONDS = 1.0
+_LOADING_SECONDS = 0.1
+# How long another thread may keep the interpreter when the loop wants it back, which it does after every call of the
+# kernel, ten times for some requests: Python's own 5 ms, each time, were half of a second's tenth while kernels load.
+_TURN_SECONDS = 0.0005
 
 
 class AddressType(_Parameter):
@@ -112,6 +116,7 @@ def serve(
     from rmqctl.network.remoting.server import bound
     from rmqctl.network.remoting.tls import server_context
     from rmqctl.network.serving import is_loopback
+    from rmqctl.output.beside import Beside
     from rmqctl.store.config.config import read_properties
 
     if (create or clean) and not writable:
@@ -121,7 +126,8 @@ def serve(
     tls = None if tls_cert is None else server_context(tls_cert, tls_key)
     properties = read_properties(store.config_path) if store.config_path else {}
     identity = identity_from_properties(properties)
-    tell = _teller(output)
+    beside = Beside(output.talk)
+    tell = _Teller(beside.say, output.is_json)
     for host in sorted({listen[0], namesrv[0]}):
         if not is_loopback(host):
             doing = "read, send and delete messages" if writable else "read all messages"
@@ -130,7 +136,7 @@ def serve(
         tell(f"anybody who reaches {metrics[0]} can read the page of metrics, which has no text of the store")
     if ha_listen is not None and not is_loopback(ha_listen[0]):
         tell(f"anybody who reaches {ha_listen[0]} can copy the whole log: there is no authentication")
-    with contextlib.ExitStack() as taken:
+    with beside, contextlib.ExitStack() as taken:
 
         def take(address: tuple[str, int] | None) -> socket.socket | None:
             return None if address is None else taken.enter_context(bound(*address))
@@ -155,16 +161,24 @@ class _Places(NamedTuple):
     tls: ssl.SSLContext | None
 
 
-def _teller(output: Output) -> Callable[[str], None]:
-    """Lines for whoever looks after the server: on stderr, as JSON with --json."""
-    return (lambda line: _log(output, message=line)) if output.is_json else output.talk
+class _Teller:
+    """Lines for whoever looks after the server, on stderr, as JSON with --json. `say` keeps nobody waiting."""
 
+    def __init__(self, say: Callable[[str], None], is_json: bool) -> None:
+        self.say = say
+        self.is_json = is_json
 
-def _log(output: Output, **fields: object) -> None:
-    """One object on a line of its own, with the time."""
-    from rmqctl.output.times import format_time, now_ms
+    def __call__(self, line: str) -> None:
+        if self.is_json:
+            self.log(message=line)
+        else:
+            self.say(line)
 
-    output.talk(json.dumps({"time": format_time(now_ms()), **fields}))
+    def log(self, **fields: object) -> None:
+        """One object on a line of its own, with the time."""
+        from rmqctl.output.times import format_time, now_ms
+
+        self.say(json.dumps({"time": format_time(now_ms()), **fields}))
 
 
 def _serve_readable(
@@ -173,13 +187,15 @@ def _serve_readable(
     properties: dict[str, str],
     places: _Places,
     output: Output,
-    tell: Callable[[str], None],
+    tell: _Teller,
 ) -> None:
     from rmqctl.network.broker.broker import Broker
     from rmqctl.opening import open_store
 
     with open_store(store, tell) as opened:
-        _run(Broker(opened.files, identity, tell, properties=properties), places, output, tell)
+        broker = Broker(opened.files, identity, tell, properties=properties)
+        broker.tell_of_unserved()
+        _run(broker, places, output, tell)
 
 
 def _serve_writable(
@@ -188,22 +204,23 @@ def _serve_writable(
     properties: dict[str, str],
     places: _Places,
     output: Output,
-    tell: Callable[[str], None],
+    tell: _Teller,
     create: bool,
     clean: bool,
 ) -> None:
     from rmqctl.network.broker.master_broker import MasterBroker
     from rmqctl.network.serving import store_host
-    from rmqctl.opening import broker_config, listen
+    from rmqctl.opening import broker_config, listen, naming_create
     from rmqctl.output.progress import progress
     from rmqctl.store.message_store import MessageStore
 
     listen(tell)
-    with progress("checking the end of the commitlog", None, "bytes") as bar:
+    config = broker_config(store, tell)
+    with naming_create(store.path, config), progress("checking the end of the commitlog", None, "bytes") as bar:
         opened = MessageStore.open(
             store.path,
             "rw",
-            broker_config(store, tell),
+            config,
             create=create,
             obey_disk_ratio=True,
             clean_expired=clean,
@@ -218,7 +235,7 @@ def _serve_writable(
             broker.close()
 
 
-def _run(broker: Broker, places: _Places, output: Output, tell: Callable[[str], None]) -> None:
+def _run(broker: Broker, places: _Places, output: Output, tell: _Teller) -> None:
     import asyncio
     import signal
 
@@ -240,7 +257,7 @@ def _run(broker: Broker, places: _Places, output: Output, tell: Callable[[str], 
         end = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, end.set)
-        watched = _watcher(output)
+        watched = _watcher(tell)
         # kept: a task that nobody holds may be collected
         settling = asyncio.create_task(_settle())
         await serve_until(
@@ -258,37 +275,43 @@ def _run(broker: Broker, places: _Places, output: Output, tell: Callable[[str], 
         )
         settling.cancel()
 
-    asyncio.run(run())
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_SECONDS)
+    try:
+        asyncio.run(run())
+    finally:
+        sys.setswitchinterval(usual)
 
 
 async def _settle() -> None:
     """Have garbage collections leave out what stays: with all that is loaded, one of them takes tens of milliseconds,
-    in which no client is served. Modules are loaded at the start, and once more when there are many messages."""
+    in which no client is served. Most is loaded before the first client comes, more when there are many messages: that
+    is left out while it comes, with what garbage there is among it, for to find that out would take as long."""
     import asyncio
     import gc
 
-    seen = settled = 0
+    gc.collect()
+    settled = -1
     while True:
         loaded = len(sys.modules)
-        if loaded == seen != settled:
-            gc.collect()
+        if loaded != settled:
             gc.freeze()
-            settled = loaded
-        seen = loaded
-        await asyncio.sleep(_SETTLE_SECONDS)
+        interval = _SETTLE_SECONDS if loaded == settled else _LOADING_SECONDS
+        settled = loaded
+        await asyncio.sleep(interval)
 
 
-def _watcher(output: Output) -> Watched | None:
+def _watcher(tell: _Teller) -> Watched | None:
     """Tells what happens: a line for a person at a terminal, an object with --json; otherwise nobody would read it."""
 
     def told(before: Seen, now: Seen, seconds: float) -> None:
         line = _traffic_line(before, now, seconds)
-        if line is not None and output.is_json:
-            _log(output, seconds=round(seconds, 3), **now._asdict())
+        if line is not None and tell.is_json:
+            tell.log(seconds=round(seconds, 3), **now._asdict())
         elif line is not None:
-            output.talk(line)
+            tell.say(line)
 
-    return told if output.is_json or (sys.stderr is not None and sys.stderr.isatty()) else None
+    return told if tell.is_json or (sys.stderr is not None and sys.stderr.isatty()) else None
 
 
 def _traffic_line(before: Seen, now: Seen, seconds: float) -> str | None:

@@ -10,11 +10,12 @@ from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import counted, format_time
 from rmqctl.store.answers.config_offsets import CONSUMER_FILE, OFFSET_TABLE, Say, offset_key, offsets_of, table_in
-from rmqctl.store.answers.filters import KnownFilters
+from rmqctl.store.answers.dead_letters import POP_SEPARATORS, RETRY_PREFIX, pop_retry_topics
+from rmqctl.store.answers.filters import FILTER_FILE, FILTER_TABLE, KnownFilters
 from rmqctl.store.answers.groups import GROUP_FILE, GROUP_TABLE
-from rmqctl.store.answers.where.family import Family, Role, group_of_hop, role_of
+from rmqctl.store.answers.where.family import Family, Role, named_in_hop, role_of
 from rmqctl.store.answers.where.held_back import OVERDUE, WAITING, HeldBack
-from rmqctl.store.answers.where.popped import Popping
+from rmqctl.store.answers.where.popped import ACKNOWLEDGED, IN_FLIGHT, POPPED, UNACKNOWLEDGED, Popping
 from rmqctl.store.answers.where.steps import GroupVerdict, Stage, Step, Verdict, place_of, step_at
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
@@ -23,8 +24,6 @@ _MODE_FILE = "messageRequestMode.json"
 _MODE_TABLE = "messageRequestModeMap"
 
 PASSED = "passed"
-POPPED = "popped"
-IN_FLIGHT = "in-flight"
 NOT_REACHED = "not-reached"
 BLOCKED = "blocked"
 BROADCAST = " (broadcasting)"
@@ -39,8 +38,8 @@ UNKNOWN = "unknown"
 class Consumers:
     """Offsets and filters of all groups, read once."""
 
-    def __init__(self, reader: StoreReader, tell: Say, on_damage: OnDamage, tags: str | None = None) -> None:
-        """`tags`: what whoever asks says the groups take."""
+    def __init__(self, reader: StoreReader, now: int, tell: Say, on_damage: OnDamage, tags: str | None = None) -> None:
+        """`now` in ms; `tags`: what whoever asks says the groups take."""
         self._reader = reader
         config = reader.files.layout.config
         self._offsets: dict[str, dict[str, dict[int, int]]] = {}
@@ -56,12 +55,28 @@ class Consumers:
         groups = _table(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
         self.configured = {str(group) for group in groups}
         modes = _table(config / _MODE_FILE, _MODE_TABLE, tell, on_damage) or {}
-        self._popping = Popping(reader, modes, self.configured, self.offset, on_damage)
-        self._filters = KnownFilters(config, groups, tell, on_damage, tags)
+        self._popping = Popping(reader, modes, self.configured, self.offset, now, on_damage)
+        self._filters = KnownFilters(groups, _table(config / FILTER_FILE, FILTER_TABLE, tell, on_damage) or {}, tags)
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups with an offset in some queue of the topic, in order."""
         return sorted(self._offsets.get(topic, {}))
+
+    def group_of(self, family: Family, hop: StoredMessage) -> str:
+        """The group that a retry or a dead letter of the family is of. What a broker makes of a message that was not
+        acknowledged says neither the group nor the topic (PopReviveService#reviveRetry), as other retries do."""
+        named = named_in_hop(hop)
+        owners = self.groups_of(hop.topic)
+        if named in self.configured or named in owners:
+            return named
+        origins = (hop.properties().get("RETRY_TOPIC"), family.topic)
+        for ending in (separator + origin for origin in origins if origin for separator in POP_SEPARATORS):
+            if named.endswith(ending):
+                return named.removesuffix(ending)
+        for group in owners:
+            if f"{RETRY_PREFIX}{named}".startswith(pop_retry_topics(group)):
+                return group
+        return named
 
     def offset(self, group: str, topic: str, queue_id: int) -> int | None:
         """What the group reads next there; None where that is not kept."""
@@ -82,9 +97,9 @@ class Consumers:
             shown = self._popping.evidence(group, topic)
             if shown is None:
                 return step._replace(state=PASSED, detail=detail)
-            is_done, why = self._popping.said(group, topic, queue_id, queue_offset)
+            state, why = self._popping.said(group, topic, queue_id, queue_offset)
             detail += f"; but the group consumes by POP ({shown}): it was handed out, {why}"
-            return step._replace(state=PASSED if is_done else POPPED if is_done is None else IN_FLIGHT, detail=detail)
+            return step._replace(state=PASSED if state == ACKNOWLEDGED else state, detail=detail)
         ahead = f"{counted(queue_offset - offset, 'message')} come first" if queue_offset > offset else "it is the next"
         if queue_offset - offset == 1:
             ahead = "1 message comes first"
@@ -117,7 +132,7 @@ def _table(path: Any, name: str, tell: Say, on_damage: OnDamage) -> dict[Any, An
 
 def hop_steps(family: Family, group: str, consumers: Consumers, held: HeldBack) -> Iterator[Step]:
     """Each time that the group was given the message again, and where it was given up."""
-    hops = [hop for hop in family.hops if group_of_hop(hop) == group]
+    hops = [hop for hop in family.hops if consumers.group_of(family, hop) == group]
     for hop in hops:
         number = hop.reconsume_times
         if role_of(hop) is Role.DEAD:
@@ -126,7 +141,7 @@ def hop_steps(family: Family, group: str, consumers: Consumers, held: HeldBack) 
             yield step_at(Stage.DEAD, GIVEN_UP, detail, hop)._replace(group=group)
         elif role_of(hop) is Role.RETRY:
             reached = consumers.reached(group, hop.topic, hop.queue_id, hop.queue_offset)
-            state = {PASSED: READ, NOT_REACHED: UNREAD}.get(reached.state, UNKNOWN)
+            state = {PASSED: READ, NOT_REACHED: UNREAD, UNACKNOWLEDGED: UNREAD}.get(reached.state, UNKNOWN)
             detail = f"{group}: retry {number} is {place_of(hop)}; {reached.detail.removeprefix(f'{group}: ')}"
             step = step_at(Stage.RETRY, state, detail, hop)
             yield step._replace(group=group, group_offset=reached.group_offset, distance=reached.distance)
@@ -165,6 +180,8 @@ def _judged(steps: list[Step]) -> tuple[Verdict, str]:
         return Verdict.FILTERED, f"{passes} by its filter"
     if reached.state == PASSED:
         return Verdict.READ, "has read past it"
+    if reached.state == UNACKNOWLEDGED:
+        return Verdict.RETRYING, "was given it by POP, has not acknowledged it in time, and gets it again"
     if reached.state in (POPPED, IN_FLIGHT):
         known = "its acknowledgement is not known" if reached.state == POPPED else "it is in flight"
         return Verdict.UNKNOWN, f"was given it by POP, and {known}"

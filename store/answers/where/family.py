@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.answers.dead_letters import DLQ_PREFIX, ORIGIN_ID, said_first
+from rmqctl.store.answers.dead_letters import DLQ_PREFIX, ORIGIN_ID, RETRY_PREFIX, said_first
 from rmqctl.store.answers.half_topics import GIVEN_UP_TOPIC, HALF_TOPIC
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
-
-RETRY_PREFIX = "%RETRY%"
 
 
 class Role(enum.Enum):
@@ -53,17 +51,13 @@ def _was_consumed(message: StoredMessage) -> bool:
     return message.reconsume_times > 0 or "RETRY_TOPIC" in properties or said_first(properties, ORIGIN_ID) is not None
 
 
-def group_of_hop(message: StoredMessage) -> str:
-    """The consumer group that a retry or a dead letter is of. Retries of POP consumers name the topic, too."""
+def named_in_hop(message: StoredMessage) -> str:
+    """What the topic of a retry or a dead letter names: its consumer group, and behind it the topic where the group
+    consumes by POP, which has a retry topic for each (KeyBuilder#buildPopRetryTopic)."""
     topic = message.topic
     if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         topic = message.properties().get(names.REAL_TOPIC, "")
-    group = topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
-    origin = message.properties().get("RETRY_TOPIC", "")
-    for separator in ("+", "_"):
-        if origin and group.endswith(separator + origin):
-            return group.removesuffix(separator + origin)
-    return group
+    return topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
 
 
 @dataclass

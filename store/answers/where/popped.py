@@ -17,8 +17,8 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError, UsageError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import format_time
+from rmqctl.store.answers.dead_letters import RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.answers.timed import waiting_for
-from rmqctl.store.answers.where.family import RETRY_PREFIX
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
@@ -29,20 +29,30 @@ _CHECKPOINT, _ACK, _BATCH_ACK = "ck", "ack", "bAck"
 # the number of messages in a PopCheckPoint is a byte of Java's
 _MOST_AT_ONCE = 127
 
+ACKNOWLEDGED = "acknowledged"
+POPPED = "popped"
+IN_FLIGHT = "in-flight"
+UNACKNOWLEDGED = "unacknowledged"
+
 ReadsNext = Callable[[str, str, int], int | None]
 """What a group (first) reads next in a topic's queue; None where that is not kept."""
 
 
 class _Popped(NamedTuple):
-    """What was handed out at once (PopCheckPoint): queue offsets of a topic's queue, for how long, and where that is
-    written."""
+    """What was handed out at once (PopCheckPoint): queue offsets of a topic's queue, from when until when (ms), and
+    where that is written."""
 
     group: str
     topic: str
     queue_id: int
     offsets: frozenset[int]
+    popped_at: int
     visible_again: int
     place: str
+
+    def hands_out(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether that message is among them."""
+        return (self.group, self.topic, self.queue_id) == (group, topic, queue_id) and queue_offset in self.offsets
 
 
 class Popping:
@@ -54,16 +64,19 @@ class Popping:
         modes: Mapping[Any, Any],
         groups: set[str],
         reads_next: ReadsNext,
+        now: int,
         on_damage: OnDamage,
     ) -> None:
-        """`modes`: of messageRequestMode.json; `groups`: known by name."""
+        """`modes`: of messageRequestMode.json; `groups`: known by name; `now` in ms."""
         self._reader = reader
         self._modes = modes
         self._groups = groups
         self._reads_next = reads_next
+        self._now = now
         self._on_damage = on_damage
         self._popped: list[_Popped] | None = None
-        self._acknowledged: set[tuple[str, str, int, int]] = set()
+        # by group, topic, queue id and queue offset: when what is acknowledged was handed out
+        self._acknowledged: dict[tuple[str, str, int, int], set[int]] = {}
 
     def evidence(self, group: str, topic: str) -> str | None:
         """What in the store shows that the group takes the topic by POP; None where nothing does."""
@@ -71,30 +84,40 @@ class Popping:
         mode = by_group.get(group) if isinstance(by_group, Mapping) else None
         if isinstance(mode, Mapping):  # the broker was told so (setConsumeMode)
             return "messageRequestMode.json says so" if mode.get("mode") == "POP" else None
-        for separator in ("_", "+"):
-            if topic.startswith(f"{RETRY_PREFIX}{group}{separator}"):
-                return "only POP has a retry topic for each topic"
-            both = f"{group}{separator}{topic}"
+        if topic.startswith(pop_retry_topics(group)):
+            return "only POP has a retry topic for each topic"
+        for retries in pop_retry_topics(group, topic):
             with contextlib.suppress(UsageError, UnsupportedError):
                 # a group may bear that name
-                if both not in self._groups and self._reader.files.queues.find(RETRY_PREFIX + both, 0) is not None:
-                    return f"it has the retry topic {RETRY_PREFIX}{both}"
+                is_group = retries.removeprefix(RETRY_PREFIX) in self._groups
+                if not is_group and self._reader.files.queues.find(retries, 0) is not None:
+                    return f"it has the retry topic {retries}"
         for popped in self._all():
             if (popped.group, popped.topic) == (group, topic):
                 return f"{popped.place} is a checkpoint of it"
         return None
 
-    def said(self, group: str, topic: str, queue_id: int, queue_offset: int) -> tuple[bool | None, str]:
-        """Whether the group has acknowledged what was handed out to it, None where that is not known, and why."""
-        every = self._all()
-        if (group, topic, queue_id, queue_offset) in self._acknowledged:
-            return True, "and an acknowledgement of it is stored"
-        for popped in every:
-            is_queue = (popped.group, popped.topic, popped.queue_id) == (group, topic, queue_id)
-            if is_queue and queue_offset in popped.offsets:
-                until = f"in flight until {format_time(popped.visible_again)}"
-                return False, f"{popped.place} says that it is {until}, and no acknowledgement is stored"
-        return None, "and no checkpoint that is left names it: acknowledged, or to come again as a retry"
+    def said(self, group: str, topic: str, queue_id: int, queue_offset: int) -> tuple[str, str]:
+        """Whether the group has acknowledged what was handed out to it, POPPED where that is not known, and why.
+
+        An acknowledgement is of one handing out: who asks for more time acknowledges it, and is handed the message out
+        anew (ChangeInvisibleTimeProcessor).
+        """
+        place = (group, topic, queue_id, queue_offset)
+        every = [one for one in self._all() if one.hands_out(*place)]
+        acknowledged = self._acknowledged.get(place, set())
+        still = [one for one in every if one.popped_at not in acknowledged]
+        if still:
+            last = max(still, key=lambda one: one.visible_again)
+            until = format_time(last.visible_again)
+            if last.visible_again > self._now:
+                said = f"{last.place} says that it is in flight until {until}, and no acknowledgement is stored"
+                return IN_FLIGHT, said
+            said = f"{last.place} says until {until}, no acknowledgement is stored, and the broker makes a retry of it"
+            return UNACKNOWLEDGED, said
+        if acknowledged:
+            return ACKNOWLEDGED, "and an acknowledgement of it is stored"
+        return POPPED, "and no checkpoint that is left names it: acknowledged, or to come again as a retry"
 
     def _all(self) -> list[_Popped]:
         if self._popped is None:
@@ -133,15 +156,16 @@ class Popping:
         body = json.loads(message.plain_body())
         group, topic, queue_id = str(body["c"]), str(body["t"]), int(body["q"])
         if kind != _CHECKPOINT:
-            offsets = body["aos"] if kind == _BATCH_ACK else [body["ao"]]
-            self._acknowledged.update((group, topic, queue_id, int(offset)) for offset in offsets)
+            for offset in body["aos"] if kind == _BATCH_ACK else [body["ao"]]:
+                place = (group, topic, queue_id, int(offset))
+                self._acknowledged.setdefault(place, set()).add(int(body["pt"]))
             return
         start, count = int(body["so"]), int(body["n"])
         if not 0 <= count <= _MOST_AT_ONCE:
             raise ValueError(count)
         steps = body.get("d") or range(count)
         assert self._popped is not None
-        place = f"{message.topic} {message.queue_id} {message.queue_offset}"
-        again = int(body["pt"]) + int(body["it"])
+        written = f"{message.topic} {message.queue_id} {message.queue_offset}"
+        popped_at = int(body["pt"])
         handed = frozenset(start + int(step) for step in steps)
-        self._popped.append(_Popped(group, topic, queue_id, handed, again, place))
+        self._popped.append(_Popped(group, topic, queue_id, handed, popped_at, popped_at + int(body["it"]), written))

@@ -9,17 +9,16 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import counted, format_time
 from rmqctl.store.answers.where.consumed import (
     BLOCKED,
-    IN_FLIGHT,
     NOT_REACHED,
     PASSED,
-    POPPED,
     Consumers,
     group_verdict,
     hop_steps,
 )
-from rmqctl.store.answers.where.family import Family, group_of_hop
+from rmqctl.store.answers.where.family import Family
 from rmqctl.store.answers.where.held_back import HeldBack
 from rmqctl.store.answers.where.places import Named, Place
+from rmqctl.store.answers.where.popped import IN_FLIGHT, POPPED, UNACKNOWLEDGED
 from rmqctl.store.answers.where.steps import GroupVerdict, Stage, Step, Verdict, Whereabouts, place_of, step_at
 from rmqctl.store.answers.where.stored import MISSING, WRONG, expiry_step, index_step, queue_steps, stored_step
 from rmqctl.store.read.frames import MessageRemovedError, store_time_at
@@ -54,7 +53,7 @@ class Teller:
         lies = self._lies(family)
         steps = [*lies, *held, *(step for one in about.values() for step in one)]
         steps.append(expiry_step(self._reader, family.shown, self._now))
-        state, sentence = _verdict(family, lies, held, verdicts)
+        state, sentence = _verdict(family, lies, held, verdicts, self._consumers.missing)
         shown = family.shown
         properties = shown.properties()
         return Whereabouts(
@@ -99,7 +98,7 @@ class Teller:
     def _groups(self, family: Family, wanted: tuple[str, ...]) -> list[str]:
         if wanted:
             return list(dict.fromkeys(wanted))
-        found = {group_of_hop(hop) for hop in family.hops}
+        found = {self._consumers.group_of(family, hop) for hop in family.hops}
         if family.sent:
             found.update(self._consumers.groups_of(family.shown.topic))
         return sorted(found)
@@ -180,7 +179,7 @@ def _is_expired(named: Named, min_offset: int) -> bool:
 
 def _of_lost(group: str, step: Step, state: Verdict) -> GroupVerdict:
     """What a group has made of a message that is not there any more, or damaged."""
-    if step.state in (POPPED, IN_FLIGHT):
+    if step.state in (POPPED, IN_FLIGHT, UNACKNOWLEDGED):
         return GroupVerdict(group, Verdict.UNKNOWN, "was given it by POP")
     if step.state == PASSED:
         return GroupVerdict(group, Verdict.READ, "had read past it")
@@ -194,8 +193,9 @@ def _of_lost(group: str, step: Step, state: Verdict) -> GroupVerdict:
 
 
 def _verdict(
-    family: Family, lies: list[Step], held: list[Step], verdicts: tuple[GroupVerdict, ...]
+    family: Family, lies: list[Step], held: list[Step], verdicts: tuple[GroupVerdict, ...], missing: str
 ) -> tuple[Verdict, str]:
+    """`missing`: why offsets of groups are not known, where they are not."""
     shown = family.shown
     if not family.sent and shown in family.hops:
         state = min((one.state for one in verdicts), key=_ORDER.index, default=Verdict.UNKNOWN)
@@ -221,7 +221,8 @@ def _verdict(
     if slots and slots[0].state == "none":
         what = f"{place_of(shown)} is stored, and takes no slot of a queue"
     if not verdicts:
-        return Verdict.STORED, f"{what}; no group is known to consume {shown.topic}"
+        why = f": {missing}" if missing else ""
+        return Verdict.STORED, f"{what}; no group is known to consume {shown.topic}{why}"
     return min((one.state for one in verdicts), key=_ORDER.index), _joined(what, verdicts)
 
 

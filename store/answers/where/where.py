@@ -10,11 +10,11 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import REAL_TOPIC
 from rmqctl.formats.wording import counted, format_time
 from rmqctl.store.answers.config_offsets import Say
-from rmqctl.store.answers.dead_letters import DLQ_PREFIX
+from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
 from rmqctl.store.answers.half_topics import GIVEN_UP_TOPIC, HALF_TOPIC
 from rmqctl.store.answers.where.consumed import Consumers
 from rmqctl.store.answers.where.copies import Copies, copies_with
-from rmqctl.store.answers.where.family import RETRY_PREFIX, Family, families
+from rmqctl.store.answers.where.family import Family, families
 from rmqctl.store.answers.where.held_back import HeldBack
 from rmqctl.store.answers.where.places import (
     BY_KEY,
@@ -72,7 +72,7 @@ class _Search:
         self._tell = tell
         self._on_damage = on_damage
         self._progress = progress
-        consumers = Consumers(reader, tell, on_damage, question.tags)
+        consumers = Consumers(reader, question.now, tell, on_damage, question.tags)
         held = HeldBack(reader, question.now, tell, on_damage)
         self._also = {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, GIVEN_UP_TOPIC} | {
             prefix + group for group in consumers.configured for prefix in (RETRY_PREFIX, DLQ_PREFIX)
@@ -101,6 +101,8 @@ class _Search:
         if copies.messages:
             yield from self._of_key(words[0], copies)
         elif named is not None:
+            if named.error is not None and named.error.hint is not None:
+                self._tell(named.error.hint)
             yield self._teller.unread(self._asked, named, self._question.groups)
         else:
             yield self._nothing(copies)

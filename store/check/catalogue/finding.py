@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from rmqctl.formats.wording import told
 from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 from rmqctl.store.check.catalogue.kind import Kind, Severity
 
@@ -55,5 +56,5 @@ class Finding:
     def row(self) -> dict[str, Any]:
         """The finding as one object with stable names, paths as text."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["file"] = None if self.file is None else str(self.file)
+        values["file"] = None if self.file is None else told(str(self.file))
         return {"code": self.code, "severity": str(self.severity), **values}

@@ -11,7 +11,7 @@ from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.log.affected import AffectedMessages
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
-from rmqctl.store.files.reading import end_of_nonzero
+from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.store_files import StoreFiles
 
 _BRIDGE = "rmqctl recover --bridge"

@@ -18,8 +18,11 @@ from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, Queu
 from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import QueueRun, Run, consecutive, route
-from rmqctl.store.survey.run_units import UNIT, Units, read_units
+from rmqctl.store.survey.run_units import UNIT, Units, joined_units, read_units
 
+# bytes of units that wait to be compared; what a unit takes, and what a run of a queue does besides
+_WAITING = 32 << 20
+_UNIT_BYTES, _RUN_BYTES = 28, 400
 # offsets of messages in batches are not bound to places in the log; this only keeps arithmetic within 64 bits
 _HIGHEST_BASE = 1 << 62
 
@@ -34,10 +37,15 @@ def highest_plausible(physical_offset: Int64s, per_file: int) -> Int64s:
 
 
 class QueuesComparison:
-    """Compares runs, in the log's order, and tallies what it finds. For a part of the log or all of it."""
+    """Compares runs, in the log's order, and tallies what it finds. For a part of the log or all of it.
+
+    Units of a queue wait until there are many: small files have a run each, and few messages of each queue in it.
+    """
 
     def __init__(self, files: StoreFiles) -> None:
-        self.tally = QueuesTally()
+        self._tally = QueuesTally()
+        self._waiting: dict[QueueKey, list[QueueRun]] = {}
+        self._waiting_bytes = 0
         self._files = files
         self._levels = files.config.delay_levels()
         self._queues: dict[QueueKey, AnyConsumeQueue | None] = {}
@@ -45,9 +53,17 @@ class QueuesComparison:
         self._ext: dict[QueueKey, ConsumeQueueExt] = {}
         self._per_file = files.queues.consumequeue_file_size() // UNIT_SIZE
 
+    @property
+    def tally(self) -> QueuesTally:
+        """What all runs so far have shown."""
+        self._compare_waiting()
+        return self._tally
+
     def take(self, run: Run) -> None:
         """The next run of the log."""
         route(run, self._files.log, self._levels, self)
+        if self._waiting_bytes >= _WAITING:
+            self._compare_waiting()
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """Whether the queue has 46-byte units already."""
@@ -59,18 +75,36 @@ class QueuesComparison:
         return self._queues[key]
 
     def _tally_of(self, key: QueueKey, is_batch: bool) -> QueueTally:
-        found = self.tally.queues.get(key)
+        found = self._tally.queues.get(key)
         if found is None:
-            found = self.tally.queues[key] = QueueTally(is_batch)
+            found = self._tally.queues[key] = QueueTally(is_batch)
         return found
 
     def add_units(self, run: QueueRun) -> None:
         """The log implies these units of a queue with 20-byte units."""
-        key = (run.topic, run.queue_id)
+        self._waiting.setdefault((run.topic, run.queue_id), []).append(run)
+        self._waiting_bytes += _bytes_of(run)
+
+    def _compare_waiting(self) -> None:
+        """Compare what waits. UnreadableError leaves the rest of it out."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
+        for key, runs in waiting.items():
+            self._compare_runs(key, runs)
+
+    def _compare_queue(self, key: QueueKey) -> None:
+        """Compare what waits of one queue."""
+        runs = self._waiting.pop(key, [])
+        if runs:
+            self._waiting_bytes -= sum(map(_bytes_of, runs))
+            self._compare_runs(key, runs)
+
+    def _compare_runs(self, key: QueueKey, runs: list[QueueRun]) -> None:
         queue = self._queue(key)
         assert not isinstance(queue, BatchConsumeQueue)
         tally = self._tally_of(key, False)
-        slots, units = run.slots, run.units
+        slots, units = runs[0].slots, runs[0].units
+        if len(runs) > 1:
+            slots, units = np.concatenate([run.slots for run in runs]), joined_units([run.units for run in runs])
         possible = (slots >= 0) & (
             slots <= highest_plausible(units["physical_offset"].astype(np.int64), self._per_file)
         )
@@ -135,6 +169,7 @@ class QueuesComparison:
         key, unit = (slot.topic, slot.queue_id), slot.unit
         queue = self._queue(key)
         if isinstance(queue, BatchConsumeQueue) or (queue is None and slot.is_batch):
+            self._compare_queue(key)
             tally = self._tally_of(key, True)
             if not 0 <= unit.queue_offset < _HIGHEST_BASE or not 0 < unit.batch_size <= LARGEST_BATCH:
                 base = min(unit.queue_offset, _HIGHEST_BASE)
@@ -162,6 +197,10 @@ class QueuesComparison:
             return SlotState.TAGS
         same = (there.store_timestamp, there.batch_size) == (unit.store_timestamp, unit.batch_size)
         return SlotState.MATCHED if same else SlotState.FIELDS
+
+
+def _bytes_of(run: QueueRun) -> int:
+    return len(run.slots) * _UNIT_BYTES + _RUN_BYTES
 
 
 def _stretch(slots: Int64s, units: Units) -> Stretch:

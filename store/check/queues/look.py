@@ -15,7 +15,7 @@ from rmqctl.store.check.queues.tally import QueueTally, Slots, SlotState
 from rmqctl.store.columns.batch import Flags, Int64s
 from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import data_extents
+from rmqctl.store.files.zeros import data_extents
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.dispatch import queue_slots

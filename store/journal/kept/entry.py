@@ -11,9 +11,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
-from rmqctl.store.files.blob import Blob, Spilled
 from rmqctl.store.files.presence import exists, is_directory, is_real_directory, is_there
-from rmqctl.store.files.reading import data_extents, pieces_of
+from rmqctl.store.files.reading import pieces_of
+from rmqctl.store.files.zeros import data_extents
+from rmqctl.store.journal.blob import Blob, Spilled
 from rmqctl.store.journal.kept.reach import Reach
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Resize, WriteRange
 
@@ -99,7 +100,7 @@ def new_entry(number: int, operation: Operation, folder: Path, before: Blob | No
             entry.new_size = operation.size
         case MoveAway():
             entry.moved = f"moved/{number:06d}/{path.name}"
-        case Install():
+        case _:  # Install
             entry.staged = operation.staged.relative_to(folder).as_posix()
             entry.staged_items = list(tree_items(operation.staged))
             entry.moved = None if status is None else f"moved/{number:06d}/{path.name}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files.layout import StoreLayout, is_file_name
+from rmqctl.store.files.reading import named
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,9 @@ def is_believed(layout: StoreLayout, journal: Path, head: dict[str, Any]) -> boo
     return _owner(journal) in (0, os.geteuid()) and head.get("store") == os.path.realpath(layout.root)
 
 
-def _owner(path: Path) -> int | None:
-    try:
+def _owner(path: Path) -> int:
+    with named(path):
         return path.lstat().st_uid
-    except OSError:
-        return None
 
 
 def remembered_layout(layout: StoreLayout, journal: Path, head: dict[str, Any]) -> StoreLayout:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.store.files.reading import data_extents
+from rmqctl.store.files.zeros import data_extents
 from rmqctl.store.journal.kept.entry import CHUNK, CREATE, IN_PLACE, RESIZE, WRITE, Entry
 
 _BLOCK = 1 << 16
@@ -122,7 +122,7 @@ def _layers(entries: list[Entry], position: int, length: int, old: int, new: int
                 first[begin - position : end - position] = os.pread(old, end - begin, piece.at + begin - piece.offset)
     yield 0, bytes(first)
     for entry in entries:
-        begin, end = _range(entry) if entry.kind in IN_PLACE else (0, 0)
+        begin, end = _range(entry)
         begin, end = max(position, begin), min(position + length, end)
         if begin < end:
             is_write = entry.kind == WRITE

@@ -11,7 +11,8 @@ from rmqctl.formats.errors import RmqctlError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import is_directory, is_file, status_of
-from rmqctl.store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.zeros import end_of_nonzero
 
 _TAIL = 1 << 16
 

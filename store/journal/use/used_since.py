@@ -47,9 +47,8 @@ def refuse_used(journal: Journalled, state: dict[str, object]) -> None:
         _refuse_changed(journal)
     else:
         _refuse_moved(journal, in_place)
-    going = {entry.path: entry.moved for entry in journal.entries if entry.moved is not None}
     for path, entries in in_place.items():
-        _refuse_bytes(journal, path, entries, going, is_complete)
+        _refuse_bytes(journal, path, entries, is_complete)
 
 
 def _refuse_marks(journal: Journalled, marks: Marks, *, is_all: bool) -> None:
@@ -96,13 +95,11 @@ def _after(journal: Journalled) -> dict[Path, int | list[TreeItem] | None]:
     after: dict[Path, int | list[TreeItem] | None] = {}
     for entry in journal.entries:
         path = entry.path
-        if entry.kind in (MOVE, INSTALL):
-            for below in [known for known in after if known.is_relative_to(path)]:
-                del after[below]
+        if entry.kind in (MOVE, INSTALL):  # nothing at or below it was changed before
             after[path] = entry.staged_items if entry.kind == INSTALL else None
         elif entry.kind in (CREATE, RESIZE):
             after[path] = entry.new_size
-        elif entry.kind in IN_PLACE:
+        else:
             known = after.get(path, entry.size)
             after[path] = max(known if isinstance(known, int) else 0, entry.offset + entry.length)
         for above in path.parents:
@@ -111,16 +108,12 @@ def _after(journal: Journalled) -> dict[Path, int | list[TreeItem] | None]:
     return after
 
 
-def _refuse_bytes(
-    journal: Journalled, path: Path, entries: list[Entry], going: dict[Path, str], is_complete: bool
-) -> None:
+def _refuse_bytes(journal: Journalled, path: Path, entries: list[Entry], is_complete: bool) -> None:
     """Size and bytes of a file that is changed in place, or made."""
     if not exists(path):
         if entries[0].kind == CREATE and not is_complete:
             return
         raise _changed(journal, path)
-    if entries[0].kind == CREATE and _is_still_to_go(journal, going, path):
-        return
     if not is_file(path):
         raise _changed(journal, path)
     size = path.stat().st_size
@@ -136,11 +129,6 @@ def _refuse_bytes(
 
 def _up(path: Path) -> tuple[Path, ...]:
     return (path, *path.parents)
-
-
-def _is_still_to_go(journal: Journalled, going: dict[Path, str], path: Path) -> bool:
-    """Whether something that is to be taken out may still stand where a file is to be made."""
-    return any(moved is not None and not is_there(journal.folder / moved) for moved in map(going.get, _up(path)))
 
 
 def _refuse_moved(journal: Journalled, in_place: Collection[Path]) -> None:

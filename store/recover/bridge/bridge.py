@@ -11,7 +11,7 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
 from rmqctl.store.commitlog.one_message import message_without_crc
 from rmqctl.store.commitlog.walk import Progress
-from rmqctl.store.files.reading import end_of_nonzero
+from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.journal.frame import PlannedChange, Terms
 from rmqctl.store.journal.plan import Agree, ClearRange, CreateFile, Resize, WriteRange
 from rmqctl.store.recover.bridge.filler import (

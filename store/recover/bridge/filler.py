@@ -66,17 +66,15 @@ def filler_frame(
     """The frame of exactly `size` bytes, which must be at least `filler_size(beside, topic, more)`. `reason`: of the
     damage; `more`: properties that decide which queues the message is in, as `sys_flag` does."""
     needed = {**_FOR_SERVICES.get(topic, {}), **more}
-    for properties in ({**needed, DAMAGED_PROPERTY: reason}, needed):
+    properties = {**needed, DAMAGED_PROPERTY: reason}
+    room = size - _parts(beside, topic, queue_id, properties, b"", sys_flag).total_size
+    if room < 0:
+        properties = needed
         room = size - _parts(beside, topic, queue_id, properties, b"", sys_flag).total_size
-        if room >= 0:
-            body = _TEXT[:room].ljust(room)
-            return frame_bytes(
-                _parts(beside, topic, queue_id, properties, body, sys_flag),
-                queue_offset,
-                physical_offset,
-                beside.message.store_timestamp,
-            )
-    raise AssertionError("no room for a filler")
+    assert room >= 0, "no room for a filler"
+    body = _TEXT[:room].ljust(room)
+    parts = _parts(beside, topic, queue_id, properties, body, sys_flag)
+    return frame_bytes(parts, queue_offset, physical_offset, beside.message.store_timestamp)
 
 
 def filler_size(beside: Neighbour, topic: str, more: Mapping[str, str]) -> int:
@@ -93,12 +91,14 @@ def padding_frame(beside: Neighbour, physical_offset: int, size: int) -> bytes:
     """Padding of exactly `size` bytes, at least `padding_size(beside)`. Where not even its topic has room, as much of
     its name as there is."""
     topic = PADDING_TOPIC[: 1 + size - padding_size(beside)]
-    for properties in ({DAMAGED_PROPERTY: "padding"}, {}):
+    properties = {DAMAGED_PROPERTY: "padding"}
+    room = size - _parts(beside, topic, 0, properties, b"", TRANSACTION_ROLLBACK).total_size
+    if room < 0:
+        properties = {}
         room = size - _parts(beside, topic, 0, properties, b"", TRANSACTION_ROLLBACK).total_size
-        if room >= 0:
-            parts = _parts(beside, topic, 0, properties, bytes(room), TRANSACTION_ROLLBACK)
-            return frame_bytes(parts, 0, physical_offset, beside.message.store_timestamp)
-    raise AssertionError("no room for padding")
+    assert room >= 0, "no room for padding"
+    parts = _parts(beside, topic, 0, properties, bytes(room), TRANSACTION_ROLLBACK)
+    return frame_bytes(parts, 0, physical_offset, beside.message.store_timestamp)
 
 
 def padding_size(beside: Neighbour) -> int:
@@ -120,8 +120,6 @@ def lengthened_frame(message: StoredMessage, more: int) -> bytes | None:
     with_crc = Neighbour(message).has_property_crc
     if with_crc:
         stored = stored[:-PROPERTY_CRC_SIZE]
-        if stored and not stored.endswith(PROPERTY_SEPARATOR):  # framing adds it, and then it is there twice
-            more -= 1
     stored += PROPERTY_SEPARATOR * more
     if len(stored) + PROPERTY_CRC_SIZE * with_crc > MAXIMUM_PROPERTIES_SIZE:
         return None

@@ -88,10 +88,9 @@ def survey_damage(files: StoreFiles, progress: Progress | None = None) -> tuple[
     def on_run(run: Run) -> None:
         number = len(found.runs)
         found.runs.append((run.physical_offset, run.end, run.last_message_offset))
-        slots: dict[QueueKey, list[int]] = {}
-        for queue in run.queues:
-            if len(queue.slots):
-                slots[(queue.topic, queue.queue_id)] = [int(queue.slots.min()), int(queue.slots.max())]
+        slots = {
+            (queue.topic, queue.queue_id): [int(queue.slots.min()), int(queue.slots.max())] for queue in run.queues
+        }
         for _, message in run.special:
             for slot in queue_slots(message, levels):
                 key, unit = (slot.topic, slot.queue_id), slot.unit
@@ -107,6 +106,13 @@ def survey_damage(files: StoreFiles, progress: Progress | None = None) -> tuple[
     survey_runs(survey, files.log, Digest(levels, keys=False), on_run, progress)
     spans = _merged(piece for damage in survey.tolerated for piece in _by_file(files, damage))
     for span in spans:
+        if not span.existing and span.end - span.begin != span.file_size:
+            raise RefusedError(
+                f"{span.end - span.begin} bytes of the log are missing there, which is no whole file of "
+                f"{span.file_size}",
+                file=span.path,
+                hint="check the files' names, and mappedFileSizeCommitLog with -c broker.conf",
+            )
         span.run = found.run_before(span.begin)
         span.has_blank = _is_blank(files.log.read(span.end, BLANK_FRAME.size), span.file_end - span.end)
     return spans, found
@@ -117,24 +123,16 @@ def _is_blank(head: bytes, size: int) -> bool:
 
 
 def _by_file(files: StoreFiles, damage: Damage) -> Iterator[Span]:
-    log = files.log
+    log, size = files.log, files.log.file_size
     begin = damage.physical_offset
     while begin < damage.end:
-        before = [file for file in log.files if file.start_offset <= begin]
-        file = before[-1]
-        if begin < file.start_offset + log.file_size:
-            end = min(damage.end, file.start_offset + log.file_size)
-            yield Span(begin, end, str(damage.reason), file.path, file.start_offset, log.file_size, file.size)
-        else:
-            end = begin + log.file_size
-            if end > damage.end:
-                raise RefusedError(
-                    f"{damage.end - begin} bytes are missing before it, which is no whole file of {log.file_size}",
-                    file=damage.file,
-                    hint="check the files' names, and mappedFileSizeCommitLog with -c broker.conf",
-                )
-            directory = log.path_of(begin).parent
-            yield Span(begin, end, str(damage.reason), directory / file_name(begin), begin, log.file_size, 0)
+        file = [file for file in log.files if file.start_offset <= begin][-1]
+        # of the file that should hold it: bytes that stick out of the one before it are not what is lost
+        start = begin - (begin - file.start_offset) % size
+        end = min(damage.end, start + size)
+        is_there = start == file.start_offset
+        path = file.path if is_there else log.path_of(start).parent / file_name(start)
+        yield Span(begin, end, str(damage.reason), path, start, size, file.size if is_there else 0)
         begin = end
 
 

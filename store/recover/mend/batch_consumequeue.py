@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqctl.store.files.layout import file_name
-from rmqctl.store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.journal.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
 from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE, BatchConsumeQueue, pack_batch_unit
 from rmqctl.store.queues.unit import QueueUnit

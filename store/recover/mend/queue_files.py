@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from rmqctl.formats.errors import RefusedError
-from rmqctl.store.files.blob import Spilled
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.files.zeros import end_of_nonzero
+from rmqctl.store.journal.blob import Spilled
 from rmqctl.store.journal.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
 from rmqctl.store.queues.queue_table import QueueTable, list_queues
 

@@ -33,12 +33,16 @@ class CleanService:
         self._clock = clock
         self._settled_end = settled_end
         self._flush_queues = flush_queues
-        self._options = options_from_config(files.config)
-        self._scheduled = Cleaner(files, replace(self._options, scheduled=True))
+        self._scheduled = Cleaner(files, self._scheduled_options())
         # one cleaning at a time
         self._cleaning = threading.Lock()
         self._thread: Background | None = None
         self._on_failure = on_failure
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it cleans by itself."""
+        return self._thread is not None
 
     def start(self) -> None:
         """Start the thread."""
@@ -53,6 +57,8 @@ class CleanService:
 
     def step(self) -> CleanReport | None:
         """One scheduled cleaning; None where it cannot be known what may be deleted, which is told once."""
+        # as they are now: they can be changed while the store is open
+        self._scheduled.options = self._scheduled_options()
         try:
             return self._run(self._scheduled)
         except RefusedError as error:
@@ -61,10 +67,13 @@ class CleanService:
 
     def clean(self, options: CleanOptions | None, dry_run: bool) -> CleanReport:
         """One cleaning that somebody asked for. RefusedError, WriteFailedError; see rmqctl.store.clean.clean."""
-        options = options or self._options
+        options = options or options_from_config(self._files.config)
         if dry_run:
             return clean(self._files, options, now=self._clock(), dry_run=True)
         return self._run(Cleaner(self._files, options, sleep=lambda _: None))
+
+    def _scheduled_options(self) -> CleanOptions:
+        return replace(options_from_config(self._files.config), scheduled=True)
 
     def _run(self, cleaner: Cleaner) -> CleanReport:
         with self._cleaning:

@@ -97,9 +97,12 @@ class Follower:
         return self.position >= offset
 
     def dispatch_all(self) -> bool:
-        """Dispatch whatever is readable now; whether there was anything. One thread at a time."""
-        found = False
-        while self._dispatch_some():
+        """Dispatch whatever is readable now; whether there was anything. One thread at a time.
+
+        What comes meanwhile is left to the next call: a few messages by themselves cost as much as many together.
+        """
+        found, end = False, self._readable_end()
+        while self.position < end and self._dispatch_some():
             found = True
             self._notify()
             arrived = self._queues.take_arrived()

@@ -1,24 +1,16 @@
-"""Loads the compiled fast path (fast_path.c), tries it, and does without where there is none.
-
-It is compiled when rmqctl is installed, if there is a C compiler then; for CPython with its GIL, of whatever version.
-"""
+"""The compiled fast path (fast_path.c) of a store, tried before it is used; none where there is none."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import os
-import sys
-import zlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple, Protocol, cast
 
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.formats.layouts import TOPIC_LENGTH_V1
 from rmqctl.formats.message import NO_PROPERTIES, Message, frame_bytes, prepare_frame
-from rmqctl.store.compiled.available import isal_crc
+from rmqctl.store.compiled.extensions import crc_address, load_extension
 from rmqctl.store.files import io
 from rmqctl.store.files.background import Background
 from rmqctl.store.status import PutStatus
@@ -27,12 +19,7 @@ from rmqctl.store.write.fast.ordinary import Put, wall_clock
 from rmqctl.store.write.put_state import PutState, Window
 from rmqctl.store.write.result import STORED, PutResult
 
-NO_EXTENSION = "RMQCTL_NO_EXTENSION"
-"""Environment variable that keeps from the compiled fast path: set to 1."""
-
-_ROOT = Path(__file__).parents[3]
-SOURCES = ("store/write/fast/fast_path.c", "formats/layouts.h")
-"""What it is compiled from, below the folder that holds `store`; an installed package does without them."""
+_SOURCES = ("store/write/fast/fast_path.c", "formats/layouts.h", "store/compiled/crc32.h")
 
 
 class FastPath(Protocol):
@@ -86,42 +73,14 @@ def why_slow() -> str | None:
 
 
 def _made(module: ModuleType, parts: FastParts, packed_store_host: bytes, largest_body: int) -> FastPath:
-    return cast(FastPath, module.FastPath(tuple(parts), packed_store_host, largest_body, UNUSUAL_FLAGS, _crc_address()))
-
-
-@functools.cache
-def _crc_address() -> int:
-    """Of isal's CRC; 0 without it: the extension has a slower one of its own."""
-    function, _ = isal_crc()
-    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
+    return cast(FastPath, module.FastPath(tuple(parts), packed_store_host, largest_body, UNUSUAL_FLAGS, crc_address()))
 
 
 @functools.cache
 def _load() -> tuple[ModuleType | None, str | None]:
     """The module, or why there is none."""
-    slow = "messages are put more slowly because"
-    if os.environ.get(NO_EXTENSION) == "1":
-        return None, f"{slow} {NO_EXTENSION}=1 is set"
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        return None, f"{slow} the compiled fast path is not made for a Python without GIL"
-    try:
-        # compiled at install, or not there
-        from rmqctl.store.write.fast import fast_path as module  # type: ignore[attr-defined]
-    except ImportError:
-        return None, f"{slow} the fast path was not compiled: install a C compiler, then rmqctl again (make install)"
-    if _source() not in (module.SOURCE, ""):
-        return None, f"{slow} the fast path was compiled from another source: install rmqctl again (make install)"
-    if not _is_right(module):
-        return None, f"{slow} the compiled fast path gives wrong results here"
-    return module, None
-
-
-def _source() -> str:
-    """A number of the sources, as setup.py has it compiled in; "" where they are not there."""
-    try:
-        return format(zlib.crc32(b"".join((_ROOT / name).read_bytes() for name in SOURCES)), "08x")
-    except OSError:
-        return ""
+    module, why = load_extension("rmqctl.store.write.fast.fast_path", "fast path", _SOURCES, _is_right)
+    return module, None if why is None else f"messages are put more slowly because {why}"
 
 
 def _is_right(module: ModuleType) -> bool:

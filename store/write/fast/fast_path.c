@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "formats/layouts.h"
+#include "store/compiled/crc32.h"
 
 /* a time that is to be filled in: NO_TIME (bulk_rows.py) */
 #define NO_TIME INT64_MIN
@@ -50,45 +51,6 @@ set_long(unsigned char *at, uint64_t value)
     set_int(at, (uint32_t)(value >> 32));
     set_int(at + 4, (uint32_t)value);
 }
-
-/* CRC-32 over eight bytes at a time, where nobody hands in a faster one. */
-static uint32_t crc_tables[8][256];
-
-static void
-make_crc_tables(void)
-{
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++) {
-            crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
-        }
-        crc_tables[0][byte] = crc;
-    }
-    for (int table = 1; table < 8; table++) {
-        for (int byte = 0; byte < 256; byte++) {
-            uint32_t before = crc_tables[table - 1][byte];
-            crc_tables[table][byte] = before >> 8 ^ crc_tables[0][before & 0xFF];
-        }
-    }
-}
-
-static uint32_t
-crc_by_tables(uint32_t crc, const unsigned char *data, uint64_t length)
-{
-    crc = ~crc;
-    for (; length >= 8; data += 8, length -= 8) {
-        uint32_t low = crc ^ (data[0] | data[1] << 8 | data[2] << 16 | (uint32_t)data[3] << 24);
-        crc = crc_tables[7][low & 0xFF] ^ crc_tables[6][low >> 8 & 0xFF] ^ crc_tables[5][low >> 16 & 0xFF] ^
-              crc_tables[4][low >> 24] ^ crc_tables[3][data[4]] ^ crc_tables[2][data[5]] ^ crc_tables[1][data[6]] ^
-              crc_tables[0][data[7]];
-    }
-    for (; length; data++, length--) {
-        crc = crc >> 8 ^ crc_tables[0][(crc ^ *data) & 0xFF];
-    }
-    return ~crc;
-}
-
-typedef uint32_t (*CrcFunction)(uint32_t crc, const unsigned char *data, uint64_t length);
 
 /* ---- messages */
 
@@ -670,7 +632,7 @@ FastPath_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
     memcpy(self->store_host, store_host, HOST_SIZE);
     self->largest_body = largest_body;
     self->unusual_flags = unusual_flags;
-    self->crc = crc ? (CrcFunction)(uintptr_t)crc : crc_by_tables;
+    self->crc = crc_function(crc);
     return (PyObject *)self;
 }
 

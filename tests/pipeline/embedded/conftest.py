@@ -1,4 +1,4 @@
-"""A golden store, asked in this process by all tests of a module."""
+"""A golden store, asked in this process by all tests of a module; and what answers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import pytest
 
 from rmqctl.pipeline.embedded.embedded_sql import EmbeddedSql, embedded_sql
 from tests.opened import store_path
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _what_answers() -> None:
+    pytest.importorskip("duckdb")
 
 
 @pytest.fixture(scope="module")

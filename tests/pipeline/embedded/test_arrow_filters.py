@@ -43,6 +43,12 @@ def _said(*comparisons: Comparison, fields: str) -> Understood:
             _said(Comparison("physical_offset", "in", (3, 5)), fields="physical_offset"),
         ),
         (pa.scalar(NOON) > TIME, _said(Comparison("store_timestamp", "<", (NOON,)), fields="store_timestamp")),
+        (
+            (TOPIC == "a") | ((TOPIC == "b") & (OFFSET < 3)) | pc.is_in(TOPIC, pa.array(["c"])),
+            _said(Comparison("topic", "in", ("a", "b", "c")), fields="topic physical_offset"),
+        ),
+        ((TOPIC == "a") | (OFFSET == 3), _said(fields="topic physical_offset")),
+        ((TOPIC == "a") | ~(TOPIC == "b"), _said(fields="topic")),
         # these say nothing that could be relied on, but name what they look at
         ((TOPIC == "a") | (OFFSET < 3), _said(fields="topic physical_offset")),
         (~(TOPIC == "a"), _said(fields="topic")),

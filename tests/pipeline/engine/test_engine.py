@@ -68,15 +68,32 @@ def test_a_bug_in_a_task_is_not_taken_for_an_answer(engine: Engine) -> None:
 
 
 def test_an_item_alone_needs_no_process() -> None:
-    assert LocalEngine(4).run("where", where, [0]) == [os.getpid()]
-    assert os.getpid() not in LocalEngine(2).run("where", where, [0, 1])
+    assert LocalEngine(4, alone_for=0).run("where", where, [0]) == [os.getpid()]
+    assert os.getpid() not in LocalEngine(2, alone_for=0).run("where", where, [0, 1])
+
+
+def test_short_work_is_done_in_this_process() -> None:
+    told: list[int] = []
+    engine = LocalEngine(2, alone_for=600)
+    assert engine.run("where", where, range(3), told.append) == [os.getpid()] * 3
+    assert told == [1, 1, 1]
+
+
+def test_what_is_left_of_long_work_is_done_in_processes() -> None:
+    told: list[int] = []
+    engine = LocalEngine(2, alone_for=1e-9)
+    first, *rest = engine.run("where", where, range(4), told.append)
+    assert first == os.getpid()
+    assert first not in rest
+    assert told == [1, 1, 1, 1]
+    assert os.getpid() not in engine.run("where", where, range(2))
 
 
 _SLEEPERS = """
 import sys, time
 from rmqctl.pipeline.engine.engine import LocalEngine
 print("begun", flush=True)
-LocalEngine(2).run("sleeping", time.sleep, [600, 600])
+LocalEngine(2, alone_for=0).run("sleeping", time.sleep, [600, 600])
 """
 
 

@@ -90,10 +90,24 @@ def test_relative_paths_are_told_as_given(golden_store: GoldenStore, monkeypatch
     assert _by(LocalEngine(1), relative, "short-middle", split_size=9_000) == expected
 
 
+def test_a_large_log_is_not_cut_into_any_number_of_tasks(
+    golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver takes what each task says of each queue. Files that are told as one are fewer still."""
+    store = golden_store("clean")
+    monkeypatch.setattr("rmqctl.pipeline.jobs.check._MOST_TASKS", 3)
+    passed: list[int] = []
+    assert _by(LocalEngine(1), store, "clean", split_size=30_000, progress=passed.append) == _here(store, "clean")
+    assert len([size for size in passed if size]) <= 4
+    passed.clear()
+    _by(LocalEngine(1), store, "clean", split_size=WHOLE_FILES, progress=passed.append)
+    assert len([size for size in passed if size]) == 9
+
+
 def test_in_processes(golden_store: GoldenStore) -> None:
     store = golden_store("cq-truncated")
     passed: list[int] = []
-    found = _by(LocalEngine(2), store, "cq-truncated", split_size=100_000, progress=passed.append)
+    found = _by(LocalEngine(2, alone_for=0), store, "cq-truncated", split_size=100_000, progress=passed.append)
     assert found == _here(store, "cq-truncated")
     assert sum(passed) == 9 * 262144
 

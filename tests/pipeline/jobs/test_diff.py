@@ -25,7 +25,7 @@ from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 from tests.pipeline.decoys import MESSAGES as FEW
 from tests.pipeline.decoys import SPLIT_IN_DECOY, store_with_a_huge_decoy
-from tests.pipeline.engines import OTHER_ENGINES, engine_named
+from tests.pipeline.engines import ENGINES_BEYOND_ONE, engine_named
 from tests.pipeline.patching import patch, patch_field, patch_text
 from tests.quick import every
 from tests.rmqctl.looking import run
@@ -302,7 +302,7 @@ def test_content_leaves_out_what_brokers_add(golden_store: GoldenStore) -> None:
     assert counts(report(store_path("clean"), root, content=True)) == {"same": TOTAL - 1, "changed": 1}
 
 
-@pytest.mark.parametrize("other", OTHER_ENGINES)
+@pytest.mark.parametrize("other", ENGINES_BEYOND_ONE)
 def test_every_engine_comes_to_the_same_bytes(other: str, request: pytest.FixtureRequest) -> None:
     for names in (("clean", "crc-flip-third"), ("features", "clean")):
         made = set()

@@ -18,7 +18,7 @@ from rmqctl.store.recover.rebuild import rebuild, report_row
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, broker_conf, golden, is_broken
 from tests.pipeline.engines import OTHER_ENGINES, bytes_below, engine_named
-from tests.quick import every, goldens_of
+from tests.quick import every, goldens_of, sample
 from tests.store.recover.test_rebuild import WHOLE
 
 SPLIT = 20_000
@@ -47,7 +47,7 @@ def rebuilt(name: str, folder: Path, engine: Any, **options: Any) -> tuple[dict[
     return found, row
 
 
-@pytest.mark.parametrize("name", goldens_of(STORES))
+@pytest.mark.parametrize("name", sample(STORES, ["features", "gap"]))
 def test_goldens_come_out_as_from_one_process(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "_BUCKET", 100_000)
     assert rebuilt(name, tmp_path / "job", LocalEngine(1)) == rebuilt(name, tmp_path / "store", None)

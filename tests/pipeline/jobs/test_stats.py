@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,13 +19,14 @@ from rmqctl.pipeline.jobs.stats import duplicates as stats_duplicates
 from rmqctl.pipeline.jobs.stats.duplicates import find_duplicates, repeats_by_design
 from rmqctl.pipeline.jobs.stats.offsets import offset_numbers
 from rmqctl.pipeline.jobs.stats.report import dimensions_of, group_rows, stats_summary
-from rmqctl.pipeline.jobs.stats.stats import Stats, StatsRequest, split_stats, stats
+from rmqctl.pipeline.jobs.stats.stats import Stats, StatsRequest, bundle_stats, stats
+from rmqctl.pipeline.splits.over_splits import of_bundle
 from rmqctl.pipeline.splits.splits import WHOLE_FILES, plan_splits
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 from tests.pipeline.decoys import MESSAGES, SPLIT_IN_DECOY, store_with_a_huge_decoy
-from tests.pipeline.engines import OTHER_ENGINES, engine_named
+from tests.pipeline.engines import ENGINES_BEYOND_ONE, engine_named
 from tests.pipeline.patching import patch_field, patch_text
 from tests.quick import every, goldens_of, sample
 from tests.rmqctl.looking import run
@@ -274,7 +276,8 @@ def test_duplicates_are_the_same_in_any_number_of_partitions(golden_store: Golde
     monkeypatch.setattr("rmqctl.pipeline.jobs.stats.stats.PARTITION_BYTES", 100_000)
     assert stats_of(root) == whole
     with StoreFiles(root) as files:
-        parts = [split_stats(StatsRequest(), 7, split)[1] for split in plan_splits(files, 50_000)]
+        task = partial(bundle_stats, StatsRequest(), 7)
+        parts = [of_bundle(task, [split])[1] for split in plan_splits(files, 50_000)]
     assert {len(part) for part in parts} == {7}
     found = [find_duplicates(pieces) for pieces in zip(*parts, strict=True)]
     assert [one.repeats for one in found if one.repeats] == [{("OrderTopic",): 13}]
@@ -307,7 +310,7 @@ def test_any_split_size_comes_to_the_same(name: str, split_size: int) -> None:
     assert stats_of(store_path(name), request, split_size) == stats_of(store_path(name), request)
 
 
-@pytest.mark.parametrize("other", OTHER_ENGINES)
+@pytest.mark.parametrize("other", ENGINES_BEYOND_ONE)
 @pytest.mark.parametrize("name", every(2, ["features", "gap"]))
 def test_every_engine_comes_to_the_same_bytes(name: str, other: str, request: pytest.FixtureRequest) -> None:
     dimensions = dimensions_of(("queue", "tag", "host", "hour"))

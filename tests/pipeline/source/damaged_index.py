@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -63,3 +63,16 @@ def _take_anothers(rng: random.Random, index: Path) -> None:
 DAMAGES: list[Callable[[random.Random, Path], None]] = [
     _turn_a_byte, _turn_a_byte, _zero, _zero_all_slots, _shift, _cut, _lag, _remove, _remove_all, _take_anothers,
 ]  # fmt: skip
+
+
+def damaged_anew(index: Path, beside: Path, seeds: int) -> Iterator[tuple[random.Random, str]]:
+    """One file of an index damaged in one way after the other, each time from what it was, which is kept `beside`: by
+    what the chance of each is decided, and what was done to it."""
+    shutil.copytree(index, beside)
+    for seed in range(seeds):
+        rng = random.Random(seed)
+        shutil.rmtree(index, ignore_errors=True)
+        shutil.copytree(beside, index)
+        damage = rng.choice(DAMAGES)
+        damage(rng, rng.choice(sorted(index.iterdir())))
+        yield rng, f"seed {seed}, {damage.__name__}"

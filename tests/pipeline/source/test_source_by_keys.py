@@ -22,7 +22,7 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
 from tests.opened import store_path
-from tests.pipeline.source.damaged_index import DAMAGES
+from tests.pipeline.source.damaged_index import damaged_anew
 from tests.pipeline.source.reading import REPRESENTATIVE, BytesRead, found, options_of
 from tests.quick import examples, sample
 
@@ -84,20 +84,13 @@ def test_as_many_as_a_walk_finds(name: str) -> None:
 def test_whatever_became_of_the_index(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Damage of every kind: a message whose entry is lost is found all the same."""
     store = golden_store("clean")
-    index = store / "index"
-    shutil.copytree(index, tmp_path / "whole")
     options = SourceOptions(str(store))
     rows = _all(options)
     unique = [row[1] for row in rows if row[1]]
-    for seed in range(examples(24)):
-        rng = random.Random(seed)
-        shutil.rmtree(index, ignore_errors=True)
-        shutil.copytree(tmp_path / "whole", index)
-        damage = rng.choice(DAMAGES)
-        damage(rng, rng.choice(sorted(index.iterdir())))
+    for rng, damage in damaged_anew(store / "index", tmp_path / "whole", examples(24)):
         for key in rng.sample(unique, 3):
             messages, _ = _found(options, _unique_key(key))
-            assert _by_unique_key(messages, key) == _by_unique_key(rows, key), f"seed {seed}, {damage.__name__}"
+            assert _by_unique_key(messages, key) == _by_unique_key(rows, key), damage
 
 
 @pytest.mark.usefixtures("always")

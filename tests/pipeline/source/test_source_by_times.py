@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
-from tests.pipeline.source.damaged_index import DAMAGES
+from tests.pipeline.source.damaged_index import damaged_anew
 from tests.pipeline.source.reading import REPRESENTATIVE, BytesRead, found, options_of
 from tests.quick import sample
 
@@ -69,15 +68,9 @@ def test_as_many_as_a_walk_finds(name: str) -> None:
 @pytest.mark.usefixtures("always")
 def test_whatever_became_of_the_index(golden_store: GoldenStore, tmp_path: Path) -> None:
     store = golden_store("crash")
-    index = store / "index"
-    shutil.copytree(index, tmp_path / "whole")
     options = SourceOptions(str(store))
     rows = _found(options, Wanted())[0]
-    for seed in range(18):
-        rng = random.Random(seed)
-        shutil.rmtree(index, ignore_errors=True)
-        shutil.copytree(tmp_path / "whole", index)
-        rng.choice(DAMAGES)(rng, rng.choice(sorted(index.iterdir())))
+    for rng, _ in damaged_anew(store / "index", tmp_path / "whole", 18):
         _assert_found(options, rows, rng, 2)
 
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from rmqctl.formats.errors import UnreadableError, UsageError
 from rmqctl.pipeline.source.options import parse_options
 from rmqctl.pipeline.source.spark_types import view_schema
-from rmqctl.pipeline.source.stream import MessageStreamReader
+from rmqctl.pipeline.streams.stream import MessageStreamReader
 from tests.pipeline.growing import FILE_SIZE, Writer
 from tests.quick import examples
 from tests.store.logs import opened

@@ -83,13 +83,15 @@ class Writing:
 class Query:
     """One query, started as often as needed: always the same checkpoint and the same sink."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, path: str | None = None) -> None:
+        """`path`: the stores, if it is not the one in the folder."""
         self._spark = spark
         self._folder = folder
+        self._path = path or str(folder / "store")
 
     def start(self, *, available_now: bool = False, **options: str) -> StreamingQuery:
         source = self._spark.readStream.format("rocketmq").options(columns="keys", max_bytes="200k", **options)
-        keys = source.load(str(self._folder / "store")).selectExpr("keys[0] key")
+        keys = source.load(self._path).selectExpr("keys[0] key")
         sink = keys.writeStream.format("parquet").option("checkpointLocation", str(self._folder / "checkpoint"))
         sink = sink.trigger(availableNow=True) if available_now else sink.trigger(processingTime="500 milliseconds")
         return sink.start(str(self._folder / "sink"))

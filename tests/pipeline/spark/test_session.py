@@ -125,6 +125,19 @@ def test_settings_of_the_user_win(tmp_path: Path) -> None:
     assert "spark.driver.host" not in settings("spark://host:7077", {}, tmp_path)
 
 
+def test_a_jvm_that_only_hands_out_jobs_compiles_little(tmp_path: Path) -> None:
+    """Where it is the driver of a cluster, or does SQL, it lives long enough."""
+
+    def options(master: str, conf: dict[str, str], *, only_jobs: bool) -> str:
+        return settings(master, conf, tmp_path, only_jobs=only_jobs)["spark.driver.extraJavaOptions"]
+
+    assert "TieredStopAtLevel=1" in options("local[2]", {}, only_jobs=True)
+    assert "java.io.tmpdir" in options("local[2]", {}, only_jobs=True)
+    assert "TieredStopAtLevel" not in options("local[2]", {}, only_jobs=False)
+    assert "TieredStopAtLevel" not in options("spark://host:7077", {}, only_jobs=True)
+    assert options("local[2]", {"spark.driver.extraJavaOptions": "-Dx=y"}, only_jobs=True) == "-Dx=y"
+
+
 def test_conf() -> None:
     assert parse_conf(["a.b=c=d", " e = f "]) == {"a.b": "c=d", "e": "f"}
     for bad in ("a", "=b", ""):

@@ -11,6 +11,8 @@ import pytest
 from rmqctl.formats.errors import NotAStoreError, UnreadableError, UsageError
 from rmqctl.pipeline.stores.attaching import absolute, attached_stores, options_by_schema
 from rmqctl.pipeline.stores.several import NamedStore, is_pattern, named_stores, path_list
+from rmqctl.store.remote import file_system
+from rmqctl.store.store_files import StoreFiles
 
 
 @pytest.fixture
@@ -41,6 +43,14 @@ def _found(folder: Path, *patterns: str) -> list[str]:
 )
 def test_a_pattern_stands_for_all_that_match(brokers: Path, pattern: str, wanted: list[str]) -> None:
     assert _found(brokers, pattern) == wanted
+
+
+def test_what_is_kept_beside_a_store_is_none(brokers: Path) -> None:
+    """The folder of changes, and what is put there while it is moved."""
+    for name in ("broker-a.rmqctl", "broker-a.rmqctl-moving"):
+        (brokers / name).mkdir()
+    assert _found(brokers, "broker-*") == ["broker-a", "broker-b", "broker-c"]
+    assert _found(brokers, "broker-*.rmqctl") == ["broker-a.rmqctl"]
 
 
 def test_paths_keep_their_order(brokers: Path) -> None:
@@ -131,3 +141,65 @@ def test_stores_are_attached_by_name() -> None:
 def test_names_that_cannot_be(given: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         attached_stores(given)
+
+
+@pytest.fixture
+def bucket(brokers: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A server whose only bucket has the brokers; the folders that it was asked for."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    asked: list[str] = []
+
+    class _Server(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+        def ls(self, path: str, detail: bool = False, **_: object) -> object:
+            asked.append(path.removeprefix(str(brokers)))
+            return super().ls(path, detail=detail)
+
+    monkeypatch.setattr(
+        file_system, "opened", lambda address: (_Server(), f"{brokers}{address.removeprefix('s3://bucket')}")
+    )
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("*/store", ["broker-a/store", "broker-b/store", "broker-c/store"]),
+        ("broker-[ac]/st?re", ["broker-a/store", "broker-c/store"]),
+        ("broker-{c,a}/store", ["broker-c/store", "broker-a/store"]),
+        ("broker-{c,x}/store", ["broker-c/store"]),
+        ("broker-?", ["broker-a", "broker-b", "broker-c"]),
+    ],
+)
+def test_an_address_may_be_a_pattern(bucket: list[str], pattern: str, wanted: list[str]) -> None:
+    address = f"s3://bucket/{pattern}"
+    assert is_pattern(address)
+    assert [one.path for one in named_stores([address])] == [f"s3://bucket/{name}" for name in wanted]
+    assert len(bucket) <= 4
+
+
+def test_an_address_that_matches_nothing_says_how_far_it_does(bucket: list[str]) -> None:
+    with pytest.raises(NotAStoreError, match=r"s3://bucket/\*/stores: no directory matches") as raised:
+        named_stores(["s3://bucket/*/stores"])
+    assert raised.value.hint == "s3://bucket/* matches 3 directories, but stores is in none of them"
+    with pytest.raises(NotAStoreError, match=r"no directory matches") as raised:
+        named_stores(["s3://bucket/x*/y/z"])
+    assert raised.value.hint == "check the path"
+    with pytest.raises(UsageError, match="what follows :// cannot be a pattern"):
+        named_stores(["s3://buck*/store"])
+
+
+def test_a_server_that_does_not_answer_matches_not_nothing(bucket: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> object:
+        raise PermissionError("403")
+
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.ls", refused)
+    with pytest.raises(UnreadableError, match="s3://bucket: the server refuses to show it"):
+        named_stores(["s3://bucket/*/store"])
+
+
+def test_verbs_about_one_store_say_so_of_a_pattern(bucket: list[str], brokers: Path) -> None:
+    for place in ("s3://bucket/*/store", str(brokers / "*" / "store")):
+        with pytest.raises(NotAStoreError) as raised:
+            StoreFiles(Path(place))
+        assert raised.value.hint == "patterns name the stores of `rmqctl sql` and of Spark; name one store here"

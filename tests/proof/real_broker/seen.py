@@ -149,27 +149,22 @@ def _read(store: MessageStore, slot: Slot, found: Seen) -> None:
 
 
 def _of_stored(message: StoredMessage) -> Facts:
-    return Facts(
-        message.physical_offset,
-        message.total_size,
-        hashlib.sha256(message.plain_body()).hexdigest(),
-        message.properties(),
-        (message.store_timestamp, message.born_timestamp),
-        (str(message.born_host), str(message.store_host)),
-        message.sys_flag & ~SYS_FLAG_COMPRESSED,
-        (message.flag, message.reconsume_times, message.prepared_transaction_offset),
-        message.message_id,
-    )
+    body_sha256 = hashlib.sha256(message.plain_body()).hexdigest()
+    return _facts(message, message.total_size, body_sha256, message.properties())
 
 
 def _of_view(message: MessageView) -> Facts:
+    return _facts(message, message.size, message.body_sha256, message.properties)
+
+
+def _facts(message: StoredMessage | MessageView, size: int, body_sha256: str, properties: dict[str, str]) -> Facts:
     return Facts(
         message.physical_offset,
-        message.size,
-        message.body_sha256,
-        message.properties,
+        size,
+        body_sha256,
+        properties,
         (message.store_timestamp, message.born_timestamp),
-        (message.born_host, message.store_host),
+        (str(message.born_host), str(message.store_host)),
         message.sys_flag & ~SYS_FLAG_COMPRESSED,
         (message.flag, message.reconsume_times, message.prepared_transaction_offset),
         message.message_id,

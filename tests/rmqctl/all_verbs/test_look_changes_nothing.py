@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl import exit_codes
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties, tree_state, truth
-from tests.quick import goldens_of
+from tests.quick import sample
 from tests.rmqctl.looking import Done, run
 
 CALM = (exit_codes.OK, exit_codes.DAMAGE_OR_NOTHING, exit_codes.REFUSED)
@@ -59,7 +59,10 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["offsets reset", "-g", "g-retry", "-t", topic, "--to", "latest", "--dry-run"],
         ["clean", "--forecast"],
         ["clean", "--forecast", "--json"],
-        ["sql", "select m.topic, count(*), t.log_messages from messages m join topics t using (topic) group by all"],
+        [
+            "sql",
+            "select topic, count(*), t.log_messages from messages join topics t using (topic) group by 1, 3 order by 1",
+        ],
         ["query", "-o", row["phyOffset"]],
         ["query", "-o", row["phyOffset"] + 1, "--json"],
         ["query", "-i", row["msgId"], "--json"],
@@ -81,7 +84,7 @@ def _files_to_dump(store: Path) -> list[Path]:
     return [each[-1] for each in files if each][::4] + [path for path in (store / "checkpoint",) if path.exists()]
 
 
-@pytest.mark.parametrize("name", goldens_of(GOLDENS))
+@pytest.mark.parametrize("name", sample(GOLDENS, ["v4-clean", "features", "crash", "gap"]))
 def test_looking_changes_nothing(name: str, golden_store: GoldenStore) -> None:
     store = golden_store(name)
     before = tree_state(store)

@@ -46,3 +46,10 @@ def test_what_is_wrong_with_the_offsets_is_said_of_which_file() -> None:
     files = [row["file"] for row in run("offsets", "lint", "-s", store_path("crash"), "--json").objects]
     assert len(files) == len(rows) == 4
     assert all(file in line.split() for file, line in zip(files, rows, strict=True))
+
+
+def test_how_late_a_group_is_stays_before_what_can_be_counted() -> None:
+    shown = rmqctl_on_a_terminal("groups", "-s", store_path("broker-real"), "-g", "g-retry", columns=62)
+    heading = " ".join(shown.screen[:2]).split()
+    assert {"lag", "time", "max"} & set(heading) == {"lag", "time"}
+    assert any(line.split()[-2:] == ["16s", "behind"] for line in shown.screen)

@@ -160,6 +160,10 @@ BAD_LINES = {
     "property": (b'{"topic": "T", "body": "", "properties": {"a": 1}}', "must be a text"),
     "separator": (b'{"topic": "T", "body": "", "properties": {"a": "\\u0002"}}', "separator"),
     "surrogate": (b'{"topic": "T\\ud800", "body": ""}', "surrogate"),
+    "key that is no list": (
+        b'{"topic": "T", "body": "", "keys": "k"}',
+        'must be a list of texts, such as ["order-7"], not "k"',
+    ),
     "key with space": (b'{"topic": "T", "body": "", "keys": ["a b"]}', "without spaces"),
     "long topic": (b'{"topic": "' + b"x" * 200 + b'", "body": ""}', "MESSAGE_ILLEGAL"),
     "path as topic": (b'{"topic": "../up", "body": ""}', "MESSAGE_ILLEGAL"),
@@ -288,3 +292,10 @@ def test_a_killed_writer_leaves_a_store_that_recover_completes(
     assert [row["keys"] for row in records(out)] == [[f"k{number}"] for number in range(stored)]
     assert run(capsys, "query", "-s", store, "-t", "T", "-k", f"k{stored - 1}", "--json")[0] == 0
     assert run(capsys, "append", "-s", store, "-t", "T", "--body", "x")[0] == 0
+
+
+def test_a_new_store_is_only_made_when_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for store in (tmp_path / "none", tmp_path):
+        code, _, err = run(capsys, "append", "-s", store, "-t", "T", "--body", "x")
+        assert (code, "to make a new one there, say --create" in err) == (3, True)
+    assert list(tmp_path.iterdir()) == []

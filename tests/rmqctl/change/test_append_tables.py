@@ -234,7 +234,7 @@ def test_csv_is_called_csv(golden_store: GoldenStore, tmp_path: Path, columns: s
     assert run("export", "-s", golden_store("features"), path, *given).code == exit_codes.OK
     done = run("append", "-s", tmp_path / "store", "--create", "--from", path)
     assert done.code == exit_codes.USAGE
-    assert "it is CSV, which append does not read" in done.err
+    assert "it is CSV, which is not read" in done.err
     assert "JSON Lines, Parquet and Arrow" in done.err
     assert not (tmp_path / "store").exists()
     path.write_text("a,b\n1,2\n")  # none of our columns: the file's name says it

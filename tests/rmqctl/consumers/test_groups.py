@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,19 @@ def test_nothing_matches() -> None:
         done = run("groups", "-s", store_path("broker-real"), *arguments)
         assert done.code == exit_codes.DAMAGE_OR_NOTHING
         assert "no consumer group matched" in done.err
+
+
+@pytest.mark.parametrize("arguments", [(), ("-g", "g-pay")])
+def test_without_config_nobody_knows(golden_store: GoldenStore, arguments: tuple[str, ...]) -> None:
+    """Not that there is no group, and none that matches."""
+    store = golden_store("broker-real")
+    shutil.rmtree(store / "config")
+    done = run("groups", "-s", store, *arguments)
+    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
+    assert "config/consumerOffset.json: is not there: nobody knows which groups there are" in done.err
+    (found,) = run("where", "-s", store, "Events", "0", "3", "--json").objects
+    assert found["state"] == "stored"
+    assert "consumerOffset.json cannot be read or is not there" in found["sentence"]
 
 
 def test_many_queues_cost_one_listing_and_what_is_behind_one_message(

@@ -6,9 +6,11 @@ import json
 import re
 import subprocess
 import sys
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -79,7 +81,10 @@ def test_reset_to_a_time_is_written_as_a_broker_writes_it(store: Path) -> None:
     assert len(set(wanted.values())) > 1
     before, old = (store / FILE).read_text(encoding="utf-8"), _offsets(store)
     whole = tree_state(store)
+    berlin = datetime.fromtimestamp(at / 1000, ZoneInfo("Europe/Berlin")).replace(tzinfo=None).isoformat()
+    zoned = _change("reset", "-s", store, *OF, "--to", berlin, "--tz", "Europe/Berlin", "--dry-run")
     report = json.loads(_change("reset", "-s", store, *OF, "--to", at).out)
+    assert {**json.loads(zoned.out), "dry_run": False, "journal": report["journal"]} == report
     assert _offsets(store) == wanted
     assert report["again"] == sum(old[queue_id] - offset for queue_id, offset in wanted.items())
     assert (report["changed"], report["skipped"]) == (8, 0)

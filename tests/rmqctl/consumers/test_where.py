@@ -32,6 +32,15 @@ def test_for_people() -> None:
     assert stages[-9:] == ["stored", "queue", "index", "group", "group", "retry", "retry", "dead", "expiry"]
 
 
+def test_what_is_not_there_comes_with_what_to_do_next() -> None:
+    """Such as for the id of a broker whose messages were moved here."""
+    done = run("where", "-s", STORE("broker-real"), "0A000001000098650000000000000222")
+    assert (done.code, done.out.startswith("There is no message")) == (exit_codes.DAMAGE_OR_NOTHING, True)
+    assert "`rmqctl query -o 546` shows that message" in done.err
+    damaged = run("where", "-s", STORE("crc-flip-third"), "1695806")
+    assert "rmqctl dump" in damaged.err
+
+
 def test_for_scripts() -> None:
     (row,) = run("where", "-s", STORE("broker-real"), "evt-2", "-g", "g-retry", "-g", "nobody", "--json").objects
     assert (row["state"], row["found_by"], row["topic"], row["queue_id"], row["queue_offset"]) == (

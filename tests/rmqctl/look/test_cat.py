@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path
 
 import pytest
 
@@ -114,6 +115,14 @@ def test_what_contradicts_itself_is_refused(arguments: tuple[str, ...], named: s
     done = run(*arguments, "-s", store_path("clean"))
     assert (done.code, done.out) == (exit_codes.USAGE, "")
     assert named in done.err
+
+
+@pytest.mark.parametrize("verb", ["info", "serve", "recover"])
+def test_a_store_without_its_option_is_told_how_it_is_named(verb: str, tmp_path: Path) -> None:
+    for store in (tmp_path, "s3://bucket/store"):
+        done = run(verb, store)
+        assert (done.code, done.out) == (exit_codes.USAGE, "")
+        assert f"unexpected argument '{store}': a store is named with -s" in " ".join(done.err.split())
 
 
 def test_what_is_only_said_twice_is_fine() -> None:

@@ -32,7 +32,7 @@ from rmqctl.store.scan.schema import arrow_schema
 from tests.formats.frames import HOSTS, MESSAGES, frame_of
 from tests.goldens import GOLDENS
 from tests.opened import reader
-from tests.quick import examples, goldens_of
+from tests.quick import examples, goldens_of, sample
 from tests.store.logs import log_of
 
 NAMES = (*ALL_COLUMNS, *EXACT_COLUMNS)
@@ -63,7 +63,7 @@ def plain(log: MappedFileQueue, names: Sequence[str] | None, is_json: bool) -> s
     return "".join(plain_line(message, names, is_json) for message in messages)
 
 
-@pytest.mark.parametrize("is_json", [True, False])
+@pytest.mark.parametrize("is_json", sample([True, False], [True]))
 @pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_goldens(name: str, is_json: bool) -> None:
     log = reader(name).files.log

@@ -27,6 +27,11 @@ from rmqctl.output import cells
         (1_700_000_000_000, "resize_count", "1700000000000"),
         (1535, "on_disk_bytes", "1.5 KiB"),
         (0, "bytes", "0 B"),
+        (1536, "bytes_left", "1.5 KiB"),
+        (709, "lag_ms", "709ms"),
+        (16_709, "lag_ms", "16s"),
+        (-187_200_000, "lag_ms", "-2d 4h"),
+        (0, "lag_ms", "0ms"),
         ({"size": 2048}, "fields", "size=2048"),
         (b"\x00\xff", "", "00ff"),
         (["a", "b\u202e"], "keys", r"a, b\u202e"),
@@ -42,6 +47,7 @@ def test_cell(value: Any, name: str, expected: str) -> None:
 
 def test_sizes_as_digits() -> None:
     assert cells.cell(1_700_000_000_000, "size", digits=True) == "1700000000000"
+    assert cells.cell(16_709, "lag_ms", digits=True) == "16709"
 
 
 @pytest.mark.parametrize(

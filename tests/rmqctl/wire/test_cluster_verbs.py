@@ -31,7 +31,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         serving_here(folder / "b", CONFIG, {}, name="broker-b", register_at=one.namesrv) as two,
     ):
         client = Client(one.namesrv)
-        for address in (one.broker, two.broker):
+        for address in (one.address, two.address):
             fields = {"topic": "Both", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
             client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
         _wait(lambda: len(run("topics", "-n", one.namesrv, "-t", "Both", "--json").objects) == 2)

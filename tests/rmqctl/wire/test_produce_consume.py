@@ -78,6 +78,28 @@ def test_delays_and_transactions(namesrv: str) -> None:
     assert _bodies(namesrv, "Later", 2) == ["1", "commit"]
 
 
+def test_what_was_sent_before_a_broker_refuses_is_told(namesrv: str, tmp_path: Path) -> None:
+    """Whoever sends the rest must not send all of it twice."""
+    lines = tmp_path / "lines"
+    topics = ("Stops", "Stops", "SCHEDULE_TOPIC_XXXX", "Stops")
+    lines.write_text("".join(json.dumps({"topic": topic, "body": "x"}) + "\n" for topic in topics))
+    code, out, err = run("produce", "-n", namesrv, "--from", lines, "--json")
+    assert (code, out) == (3, "")
+    assert "2 messages were sent before line 3" in err
+    assert "answered with 16" in err
+    assert len(_bodies(namesrv, "Stops", 2)) == 2
+    code, out, err = run("produce", "-n", namesrv, "--from", lines, "--keep-going", "--json")
+    assert (code, json.loads(out)) == (2, {"sent": 3, "bad_lines": 1})
+    assert "line 3: " in err
+    assert len(_bodies(namesrv, "Stops", 5)) == 5
+
+
+@pytest.mark.parametrize("wait", [("--delay", "2"), ("--deliver-after", "2s"), ("--deliver-at", "2030-01-01")])
+def test_what_a_transaction_would_forget_is_refused(namesrv: str, wait: tuple[str, str]) -> None:
+    code, _, err = run("produce", "-n", namesrv, "-t", "Both", "--body", "x", "--transaction", "commit", *wait)
+    assert (code, "--transaction goes without --delay" in err) == (2, True)
+
+
 def test_delivery_times(namesrv: str) -> None:
     for option, value in (("--deliver-after", "1s"), ("--deliver-at", str(time.time_ns() // 1_000_000 + 500))):
         assert run("produce", "-n", namesrv, "-t", "Timed", "--body", option, option, value)[0] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import json
 import os
@@ -12,6 +13,8 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,8 +23,10 @@ from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codes import ResponseCode as Response
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.output.output import Output
 from rmqctl.store.message_store import MessageStore
 from tests.goldens import GoldenStore, tree_state
 from tests.network.callers import pulling
@@ -149,6 +154,11 @@ def test_an_address_that_is_taken_ends_with_5(golden_store: GoldenStore) -> None
             3,
             "there is no such directory",
         ),
+        (
+            ["-s", "/nowhere/at/all", "--writable", "--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0"],
+            3,
+            "to make a new one there, say --create",
+        ),
     ],
 )
 def test_wrong_calls_end_with_their_codes(arguments: list[str], code: int, said: str) -> None:
@@ -163,10 +173,27 @@ def test_queues_in_a_rocksdb_are_refused(golden_store: GoldenStore) -> None:
     assert "RocksDB" in ended.stderr
 
 
+def test_nobody_waits_for_whoever_does_not_read_what_is_told(golden_store: GoldenStore) -> None:
+    """A terminal that was stopped, a pipe that nobody empties: this one holds 4 KiB, and there is more to be told."""
+    with serving(golden_store("gap")) as served:
+        assert served.process.stderr is not None
+        fcntl.fcntl(served.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        for topic in ("TopicTest", "OrderTopic", "topic_under_score", "topic-with-dash", "%DLQ%GroupA"):
+            offset, code = 0, 0
+            while code in {0, Response.PULL_RETRY_IMMEDIATELY}:
+                answer = ask(served.broker, RequestCode.PULL_MESSAGE, **pulling(topic, 0, offset))
+                offset, code = int(answer.fields.get("nextBeginOffset", 0)), answer.code
+        assert served.end() == 0
+    told = served.errors.splitlines()
+    assert sum(map(len, told)) > 4 * 4096
+    assert [line for line in told if json.loads(line).get("message", "").startswith("a message is passed over")]
+
+
 def test_what_is_loaded_is_left_out_of_garbage_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once nothing more is being loaded, and again when there is more."""
+    """Collected once, before there are clients: later that would keep them waiting."""
     done: list[str] = []
     monkeypatch.setattr(serve, "_SETTLE_SECONDS", 0)
+    monkeypatch.setattr(serve, "_LOADING_SECONDS", 0)
     monkeypatch.setattr(gc, "collect", lambda: done.append("collect"))
     monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
 
@@ -177,12 +204,25 @@ def test_what_is_loaded_is_left_out_of_garbage_collections(monkeypatch: pytest.M
 
     async def watching() -> None:
         settling = asyncio.create_task(serve._settle())
-        assert await looked_at(1) == []
         assert await looked_at(20) == ["collect", "freeze"]
         for number in range(5):
             monkeypatch.setitem(sys.modules, f"rmqctl_loaded_{number}", gc)
-            assert await looked_at(1) == ["collect", "freeze"]
-        assert await looked_at(20) == ["collect", "freeze"] * 2
+            assert await looked_at(20) == ["collect"] + ["freeze"] * (number + 2)
         settling.cancel()
 
     asyncio.run(watching())
+
+
+def test_no_thread_keeps_the_loop_waiting_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Python's own 5 ms, which the loop waits after each call of the kernel, a request takes 50 while kernels are
+    loaded."""
+    usual, seen = sys.getswitchinterval(), []
+
+    async def served(*_: object, **__: object) -> None:
+        seen.append(sys.getswitchinterval())
+
+    monkeypatch.setattr("rmqctl.network.serving.serve", served)
+    some: Any = SimpleNamespace(name_server=None, broker=None, metrics=None, slaves=None, register_at=None, tls=None)
+    serve._run(some, some, Output(), serve._Teller(print, is_json=False))
+    assert seen == [pytest.approx(0.0005)]
+    assert sys.getswitchinterval() == usual

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rmqctl.store.clean import CleanOptions
 from rmqctl.store.clean.options import DiskUsage
+from rmqctl.store.journal.log import changes
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.store.clean.cleaning import HOUR, NO_PAUSE, SIZE, age, age_all, log_files, log_starts, reasons, run
 
@@ -18,6 +20,12 @@ def test_3_only_files_older_than_the_reserved_time_go_oldest_first_up_to_the_fir
     assert reasons(report) == ["expired", "expired", "young", *["behind_a_kept_file"] * 5, "last"]
     assert log_starts(store) == [SIZE * number for number in range(2, 9)]
     assert (report.min_offset_before, report.min_offset) == (0, 2 * SIZE)
+    with StoreFiles(store) as files:
+        line = changes(files.layout)[-1]
+    assert (line.verb, line.state, line.paths, line.bytes) == (
+        "clean", "permanent", len(report.removed), sum(file.size for file in report.removed)
+    )  # fmt: skip
+    assert line.bytes >= 2 * SIZE
 
 
 def test_3_the_age_is_reached_to_the_millisecond_and_is_that_of_the_file_not_of_its_messages(
@@ -29,6 +37,15 @@ def test_3_the_age_is_reached_to_the_millisecond_and_is_that_of_the_file_not_of_
     assert reasons(run(store))[0] == "young"
     age(log_files(store)[0], 72 * HOUR)
     assert reasons(run(store))[:2] == ["expired", "young"]
+
+
+def test_a_file_of_the_future_is_said_to_be_one(golden_store: GoldenStore) -> None:
+    """A wrong clock, or a copy: it stays, and every file behind it, until its time is over."""
+    store = golden_store("clean")
+    age_all(store)
+    age(log_files(store)[0], -100 * HOUR)
+    first = run(store).decisions[0]
+    assert (first.because.value, first.detail) == ("young", "last modified in the future, 4 d from now, kept for 3 d")
 
 
 def test_3_the_last_file_never_goes(golden_store: GoldenStore) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.clean import CleanOptions, clean
-from rmqctl.store.clean.followers import judge_ext, judge_queue
+from rmqctl.store.clean.decision import Because
+from rmqctl.store.clean.followers import judge_ext, judge_followers, judge_index, judge_queue
 from rmqctl.store.commitlog.walk import Damage, walk
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.files.layout import file_name
@@ -180,7 +182,9 @@ def test_5_batch_queues_follow(golden_store: GoldenStore) -> None:
         assert len(list(queue.units(0))) == 5, "units of the removed file are forgotten"
 
 
-def test_6_ext_files_before_the_first_unit_go(golden_store: GoldenStore) -> None:
+@pytest.mark.parametrize("more", [None, 0, 1])
+def test_6_ext_files_before_the_first_unit_go(golden_store: GoldenStore, more: int | None) -> None:
+    """`more`: by how many bytes the first file ends behind the address of the unit; None for files of 50 bytes."""
     store = golden_store("cqext")
     with StoreFiles(store) as files:
         queue = max(files.queues.all(), key=lambda candidate: candidate.max_offset)
@@ -191,18 +195,32 @@ def test_6_ext_files_before_the_first_unit_go(golden_store: GoldenStore) -> None
         assert len(addresses) >= 5
         third = addresses[3]
         assert third is not None
+        size = 50 if more is None else third + more
         directory = store / "consumequeue_ext" / queue.topic / str(queue.queue_id)
         whole = (directory / file_name(0)).read_bytes()
         (directory / file_name(0)).unlink()
-        for start in range(0, third + 200, 50):
-            (directory / file_name(start)).write_bytes(whole[start : start + 50])
-        ext = ConsumeQueueExt(directory, 50, files.descriptors)
+        for start in range(0, third + 200, size):
+            (directory / file_name(start)).write_bytes(whole[start : start + size])
+        ext = ConsumeQueueExt(directory, size, files.descriptors)
         ext.load()
         gone = [d.start_offset for d in judge_ext(queue, ext, offsets[3]) if d.goes]
-        assert gone == [start for start in range(0, third, 50) if start + 50 <= third]
-        assert gone
+        assert gone == [start for start in range(0, third, size) if start + size <= third]
+        assert bool(gone) == (more != 1)
         assert not [d for d in judge_ext(queue, ext, 0) if d.goes]
         assert not [d for d in judge_ext(queue, ext, 1 << 40) if d.goes], "an empty queue names no ext unit"
+        for path in sorted(directory.iterdir())[1:]:
+            path.unlink()
+        ext.files.look_again()
+        assert [d.because for d in judge_ext(queue, ext, offsets[3])] == [Because.LAST]
+
+
+def test_5_an_index_file_stays_as_long_as_its_last_message_and_the_last_one_always(golden_store: GoldenStore) -> None:
+    with StoreFiles(golden_store("clean")) as files:
+        end = files.index.files[0].header.end_physical_offset
+        assert [d.because for d in judge_index(files.index, end)][:2] == [Because.STILL_USED, Because.BEHIND]
+        assert next(judge_index(files.index, end + 1)).because is Because.STALE
+        everything = [d.because for d in judge_index(files.index, 1 << 40)]
+        assert everything == [Because.STALE] * (len(files.index.files) - 1) + [Because.LAST]
 
 
 def test_a_rocksdb_s_queues_are_left_to_the_broker(golden_store: GoldenStore) -> None:
@@ -229,3 +247,36 @@ def test_files_of_several_commitlog_directories_go_in_the_order_of_their_offsets
     assert [decision.start_offset for decision in report.removed if decision.kind == "commitlog"] == [0, SIZE, 2 * SIZE]
     assert [path.name for path in (store / "cl-a").iterdir()] == [file_name(4 * SIZE)]
     assert [path.name for path in (store / "cl-b").iterdir()] == [file_name(3 * SIZE)]
+
+
+def test_5_what_is_damaged_stays_and_so_does_what_is_behind_it(golden_store: GoldenStore) -> None:
+    """A queue file of another size, an index file that is none: what they hold is not certain."""
+    store = golden_store("clean")
+    with StoreFiles(store) as files:
+        queue = next(queue for queue in files.queues.all() if len(queue.files.files) > 2)
+        size = queue.files.file_size
+        short = queue.files.files[0].path
+        index = files.index.files[0].path
+        number = len(files.index.files)
+    os.truncate(short, size - 20)
+    os.truncate(index, 10)
+    with StoreFiles(store) as files:
+        found = files.queues.find(queue.topic, queue.queue_id)
+        assert found is not None
+        decisions = list(judge_queue(found, 1 << 40))
+        assert [one.because for one in decisions[:2]] == [Because.DAMAGED, Because.BEHIND]
+        assert (decisions[0].path, decisions[0].detail) == (short, f"{size - 20} bytes instead of {size}")
+        rows = list(judge_index(files.index, 1 << 40))
+        assert [one.because for one in rows] == [Because.DAMAGED, *[Because.BEHIND] * (number - 2), Because.LAST]
+        assert rows[0].path == index
+        assert rows[0].detail
+
+
+def test_5_followers_of_every_kind_of_queue(golden_store: GoldenStore) -> None:
+    """Of a batch queue no ext file is asked for, of queues in a RocksDB nothing."""
+    with StoreFiles(golden_store("innerbatch")) as files:
+        kinds = [one.kind for one in judge_followers(files, 1 << 40)]
+        assert {"consumequeue", "batchconsumequeue", "index"} <= set(kinds)
+        assert list(judge_followers(files, 0)) == []
+    with StoreFiles(golden_store("rocksdb")) as files:
+        assert {one.kind for one in judge_followers(files, 1 << 40)} == {"index"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from rmqctl.formats.errors import RemovedError
 from rmqctl.store.clean import Cleaner, CleanOptions
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
-from tests.store.clean.cleaning import IDLE, NO_PAUSE, NOW, SIZE, age_all, reasons
+from tests.store.clean.cleaning import IDLE, NO_PAUSE, NOW, SIZE, age_all, log_files, reasons
 from tests.store.index.offsets import offsets_of
 
 
@@ -77,6 +78,20 @@ def test_4_a_held_file_in_the_middle_ends_the_run_there(aged: StoreFiles) -> Non
     assert aged.log.files[0].start_offset == 2 * SIZE
 
 
+def test_4_a_reader_who_comes_while_files_are_removed_keeps_all_behind_his(aged: StoreFiles) -> None:
+    """Else there would be a hole in the log."""
+    with contextlib.ExitStack() as reader:
+        second = aged.log.files[1]
+
+        def come(_: float) -> None:
+            reader.enter_context(second.hold())
+
+        cleaner = Cleaner(aged, CleanOptions(batch_maximum=4, pause=1), clock=Clock(), sleep=come)
+        assert reasons(cleaner.run(NOW, IDLE))[:4] == ["expired", "held"] + ["behind_a_kept_file"] * 2
+        starts = [int(path.name) for path in log_files(aged.root)]
+        assert starts == list(range(SIZE, SIZE * (len(starts) + 1), SIZE))
+
+
 def test_4_a_hanging_first_file_is_retried_even_when_nothing_asks_for_a_deletion(aged: StoreFiles) -> None:
     clock = Clock()
     first = aged.log.files[0]
@@ -137,3 +152,14 @@ def test_3_there_is_a_pause_between_two_files_and_none_behind_the_last(aged: Sto
     Cleaner(aged, CleanOptions(batch_maximum=3), clock=Clock(), sleep=pauses.append).run(NOW, IDLE)
     in_log = 2
     assert pauses[:in_log] == [0.1, 0.1]
+
+
+def test_4_a_file_that_is_released_while_those_before_it_are_removed_goes_with_them(aged: StoreFiles) -> None:
+    with contextlib.ExitStack() as reader:
+        reader.enter_context(aged.log.files[1].hold())
+        cleaner = Cleaner(aged, CleanOptions(batch_maximum=4, pause=1), clock=Clock(), sleep=lambda _: reader.close())
+        report = cleaner.run(NOW, IDLE)
+        assert reasons(report)[:3] == ["expired", "expired", "behind_a_kept_file"]
+        second = next(one for one in report.removed if one.start_offset == SIZE)
+        assert second.detail == "was held by a reader before"
+        assert aged.log.files[0].start_offset == 2 * SIZE

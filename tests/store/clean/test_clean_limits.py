@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RefusedError, StoreInUseError, WriteFailedError
-from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.clean import CleanOptions, clean, forecast_clean, unread_before
+from rmqctl.store.clean.options import DiskUsage
+from rmqctl.store.clean.plan import measure_usage, messages_before, plan_clean
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name
@@ -45,6 +49,8 @@ def test_a_store_that_was_not_closed_cleanly_is_refused(golden_store: GoldenStor
     assert {path: state for path, state in tree_state(store).items() if path not in ("lock", ".")} == before
     with StoreFiles(store) as files:
         assert "abort" in " ".join(clean(files, NO_PAUSE, now=NOW, usage=IDLE, dry_run=True).notes)
+        report = clean(files, CleanOptions(pause=0, crashed=True), now=NOW, usage=IDLE, dry_run=True)
+    assert "queues and index are kept as they are" in " ".join(report.notes)
 
 
 _HOLDER = """
@@ -125,6 +131,9 @@ def test_missing_or_broken_parts(golden_store: GoldenStore, name: str) -> None:
         report = run(store)
         after = {path: state for path, state in tree_state(store).items() if path not in (".", "lock")}
         assert report.removed == []
+        assert report.notes == ["there are no commitlog files: queues and index have nothing to follow"]
+        with StoreFiles(store) as files:
+            assert messages_before(files, SIZE) == 0
         assert after == {path: state for path, state in before.items() if path not in (".", "lock")}
         return
     age_all(store)
@@ -167,9 +176,97 @@ def test_a_removal_that_fails_is_loud_and_leaves_the_rest(
         with pytest.raises(WriteFailedError) as caught:
             clean(files, NO_PAUSE, now=NOW, usage=IDLE)
         assert caught.value.file == second
+        assert "others are as they were: run `rmqctl clean` again" in (caught.value.hint or "")
         assert files.lock_holder() is None
         assert next(file.start_offset for file in files.log.files) == SIZE
     assert log_starts(store) == [SIZE * number for number in range(1, 9)]
     monkeypatch.undo()
     run(store)
     assert log_starts(store) == [8 * SIZE]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_where_a_file_is_missing_nothing_is_cleaned(golden_store: GoldenStore, dry_run: bool) -> None:
+    """A dry run is refused, too: it would promise what the run does not do."""
+    store = golden_store("clean")
+    age_all(store)
+    log_files(store)[3].unlink()
+    with StoreFiles(store) as files, pytest.raises(RefusedError):
+        clean(files, NO_PAUSE, now=NOW, usage=IDLE, dry_run=dry_run)
+    assert len(log_files(store)) == 8
+
+
+def test_a_cleaning_that_the_log_of_changes_cannot_have_is_done_all_the_same(
+    golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is gone is gone; the report says what `rmqctl log` will not show."""
+    store = golden_store("clean")
+    age_all(store)
+
+    def fail(operation: str, path: str, *_: int) -> None:
+        if path.endswith("history.jsonl"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(io, "observer", fail)
+    report = run(store)
+    assert [int(one.path.name) for one in report.removed if one.kind == "commitlog"] == list(range(0, 8 * SIZE, SIZE))
+    [note] = [note for note in report.notes if "rmqctl log" in note]
+    assert note.startswith("`rmqctl log` will not show this cleaning: ")
+    assert "Read-only file system" in note
+
+
+def test_a_store_without_a_log_loses_nothing(golden_store: GoldenStore) -> None:
+    store = golden_store("log-gone")
+    before = tree_state(store)
+    with StoreFiles(store) as files:
+        plan = plan_clean(files, NO_PAUSE, now=NOW, usage=IDLE)
+        assert (plan.min_offset, plan.commitlog) == (-1, [])
+        assert messages_before(files, 1 << 40) == 0
+        told: list[object] = []
+        assert unread_before(files, 1 << 40, told.append, told.append) == []
+    assert "there are no commitlog files: queues and index have nothing to follow" in plan.notes
+    assert [*plan.followers, *told] == []
+    assert tree_state(store) == before
+
+
+def test_what_cannot_be_known_of_queues_in_a_rocksdb_is_said(golden_store: GoldenStore) -> None:
+    with StoreFiles(golden_store("rocksdb")) as files:
+        told: list[str] = []
+        assert messages_before(files, 1 << 40) is None
+        assert unread_before(files, 1 << 40, told.append, lambda _: None) == []
+        plan = plan_clean(files, NO_PAUSE, now=NOW, usage=IDLE)
+        shared = CleanOptions(pause=0, replicas_per_partition=2)
+        own = measure_usage(files, shared).store_bytes
+        sizes = [path.stat().st_size for name in ("commitlog", "index") for path in (files.root / name).iterdir()]
+    [sentence] = told
+    assert sentence.startswith("the consume queues are in a RocksDB")
+    assert sentence.endswith("what groups have not read is not known")
+    assert {one.kind for one in plan.followers} <= {"index"}
+    assert own == sum(sizes)
+
+
+def test_a_store_s_own_bytes_are_counted_where_several_share_a_disk(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    folders = ("commitlog", "index", "consumequeue")
+    sizes = [path.stat().st_size for name in folders for path in (store / name).rglob("*") if path.is_file()]
+    with StoreFiles(store) as files:
+        assert measure_usage(files, CleanOptions(replicas_per_partition=2)).store_bytes == sum(sizes)
+        assert measure_usage(files, CleanOptions()).store_bytes == 0
+
+
+def test_a_disk_that_does_not_say_how_full_it_is(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as too full, as a broker counts it: what has expired does not wait for its hour. No day is foreseen on
+    which it will be full."""
+
+    def statvfs(path: object) -> object:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    store = golden_store("clean")
+    age_all(store)
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    with StoreFiles(store) as files:
+        usage = measure_usage(files, NO_PAUSE)
+        found = forecast_clean(files, CleanOptions(scheduled=True), NOW)
+    assert usage == DiskUsage((None,), None)
+    assert [(level.bytes_left, level.reached_timestamp) for level in found.levels] == [(None, None)] * 3
+    assert {one.because for one in found.files if one.kind == "commitlog"} == {"disk", "stays"}

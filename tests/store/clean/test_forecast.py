@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -11,12 +12,15 @@ import pytest
 from rmqctl import exit_codes
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.clean import CleanOptions, Forecast, clean, forecast_clean
+from rmqctl.store.clean.followers import last_physical_offset
+from rmqctl.store.clean.forecast import _bytes_per_day
 from rmqctl.store.clean.options import DiskUsage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.rmqctl.looking import run
 from tests.store.clean.cleaning import HOUR, IDLE, NOW, SIZE, age, log_files
+from tests.store.logs import changed, frame, log_of
 
 BROKER = CleanOptions(scheduled=True, pause=0)
 MINUTE = 60_000
@@ -48,6 +52,7 @@ def test_by_age_at_the_hour_and_cleanings_then_do_just_that(store: Path) -> None
         assert one.goes_timestamp < max(one.expires_timestamp, NOW) + 25 * HOUR
         assert one.because == "age"
     assert (log[-1].goes_timestamp, log[-1].because) == (None, "stays")
+    assert [one.detail for one in log] == [""] * 8 + ["the last file with data is always kept"]
     times = sorted({one.goes_timestamp for one in found.files if one.goes_timestamp is not None})
     assert len(times) > 2
     for moment in times:
@@ -56,6 +61,22 @@ def test_by_age_at_the_hour_and_cleanings_then_do_just_that(store: Path) -> None
             with StoreFiles(store) as files:
                 report = clean(files, BROKER, now=now, usage=IDLE)
             assert {decision.path for decision in report.removed} == gone
+
+
+def test_what_is_behind_a_younger_file_waits_for_it(store: Path) -> None:
+    age(log_files(store)[0], 0)
+    log = [one for one in _forecast(store).files if one.kind == "commitlog"]
+    assert [one.detail for one in log[:3]] == ["", "waits for an older file", "waits for an older file"]
+    assert log[0].goes_timestamp == log[1].goes_timestamp == log[2].goes_timestamp
+
+
+def test_how_many_bytes_are_left_to_each_bound(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = os.statvfs_result((4096, 10, 1300, 500, 200, 0, 0, 0, 0, 255))
+    monkeypatch.setattr("rmqctl.store.clean.forecast.os.statvfs", lambda _: found)
+    levels = _forecast(store).levels
+    # 8,000 bytes are used, 2,000 are left for who is not root
+    assert [(level.percent, level.bytes_left) for level in levels] == [(75, 0), (85, 501), (90, 1001)]
+    assert levels[0].reached_timestamp == NOW
 
 
 def test_a_disk_above_75_does_not_wait_for_the_hour(store: Path) -> None:
@@ -113,6 +134,26 @@ def test_where_it_cannot_be_known(store: Path) -> None:
     )
 
 
+def test_a_rocksdb_drops_its_units_by_itself(golden_store: GoldenStore) -> None:
+    assert "RocksDB" in " ".join(_forecast(golden_store("rocksdb")).notes)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "rate"),
+    [(1000, 1000 + 24 * HOUR, 500), (1000, 1000 + 6 * HOUR, 2000), (1000, 1000, None), (1000, 999, None)],
+)
+def test_how_fast_the_log_grows(tmp_path: Path, first: int, last: int, rate: int | None) -> None:
+    begins = [frame(0, store_timestamp=first), frame(500, store_timestamp=last)]
+    assert _bytes_per_day(log_of(tmp_path, *(one.ljust(500, b"\0") for one in begins))) == rate
+
+
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_nobody_knows_how_fast_a_log_of_damage_grows(tmp_path: Path, damaged: int) -> None:
+    files = [frame(0).ljust(500, b"\0"), frame(500, store_timestamp=1_800_000_000_000).ljust(500, b"\0")]
+    files[damaged] = changed(files[damaged], 4, b"????")
+    assert _bytes_per_day(log_of(tmp_path, *files)) is None
+
+
 def test_the_command(store: Path) -> None:
     before = tree_state(store)
     done = run("clean", "-s", store, "--forecast", "--now", NOW, "--json")
@@ -127,3 +168,38 @@ def test_the_command(store: Path) -> None:
     for wrong in ("--at-once", "--crashed", "--dry-run"):
         assert run("clean", "-s", store, "--forecast", wrong).code == exit_codes.USAGE
     assert tree_state(store) == before
+
+
+def test_hours_that_never_come(store: Path) -> None:
+    """Without an hour in deleteWhen files expire and stay, unless a disk is full."""
+    found = _forecast(store, CleanOptions(scheduled=True, delete_when=""))
+    log = [one for one in found.files if one.kind == "commitlog"]
+    assert [one.goes_timestamp for one in log] == [None] * len(log)
+    assert {one.detail for one in log[:-1]} == {"deleteWhen names no hour"}
+    assert [one.expires_timestamp for one in log[:-1]] == [
+        NOW - (150 - place * 20) * HOUR + 72 * HOUR for place in range(len(log) - 1)
+    ]
+    assert all(one.goes_timestamp is None for one in found.files)
+
+
+def test_queues_that_point_behind_the_log(store: Path) -> None:
+    """The end of the log is lost: whatever points there goes with nothing."""
+    log_files(store)[-1].unlink()
+    log_files(store)[-1].unlink()
+    with StoreFiles(store) as files:
+        end = files.log.max_offset
+        ahead = {
+            file.path
+            for queue in files.queues.all()
+            for file in queue.files.files[:-1]
+            if (last_physical_offset(queue, file) or 0) >= end
+        }
+        found = forecast_clean(files, BROKER, NOW, IDLE)
+    assert ahead
+    assert {one.path for one in found.files if one.goes_timestamp is None} >= ahead
+
+
+def test_queues_in_a_rocksdb(golden_store: GoldenStore) -> None:
+    found = _forecast(golden_store("rocksdb"))
+    assert [note for note in found.notes if "RocksDB" in note]
+    assert {one.kind for one in found.files} == {"commitlog", "index"}

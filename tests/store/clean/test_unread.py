@@ -10,11 +10,13 @@ import pytest
 
 from rmqctl import exit_codes
 from rmqctl.store.clean import CleanOptions, Unread, clean, unread_before
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.quick import sample
 from tests.rmqctl.looking import run
 from tests.store.clean.cleaning import IDLE, NOW, age_all
+from tests.store.write.writing import SMALL, message
 
 TOPIC = "TopicTest"
 FILE = "config/consumerOffset.json"
@@ -27,7 +29,7 @@ def store(golden_store: GoldenStore) -> Path:
     table = {f"{TOPIC}@half": {"0": 20, "1": 20, "2": 999, "3": 0}, f"{TOPIC}@some": {"0": 10**6}, "Other@x": {"0": 0}}
     (store / FILE).write_text(json.dumps({"offsetTable": table}), encoding="utf-8")
     (store / "config/delayOffset.json").write_text('{"offsetTable":{1:1}}', encoding="utf-8")
-    groups: dict[str, dict[str, str]] = {"half": {}, "silent": {}, "CID_ONSAPI_PULL": {}}
+    groups: dict[str, dict[str, str]] = {"half": {}, "some": {}, "silent": {}, "CID_ONSAPI_PULL": {}}
     (store / "config/subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": groups}))
     return store
 
@@ -65,8 +67,9 @@ def test_every_message_that_a_group_has_not_read(store: Path, files: int) -> Non
     everything = _expected(min_offset, dict.fromkeys(range(1, 4), 0))
     assert (unknown.queues, unknown.messages) == ((1, 2, 3), sum(map(len, everything.values())))
     assert ("some", TOPIC, "lost") not in rows
-    assert [sentence for sentence in told if "group silent" in sentence]
-    assert not [sentence for sentence in told if "CID_ONSAPI" in sentence]
+    assert [sentence for sentence in told if "no offset of group" in sentence] == [
+        "no offset of group silent is kept: whether it loses anything is not known"
+    ]
     assert damage == []
     delayed = [row for row in rows.values() if row.group is None]
     scheduled = [
@@ -112,3 +115,34 @@ def test_a_clean_says_so_before_it_asks(store: Path) -> None:
     assert [sentence for sentence in dry["unknown"] if "group silent" in sentence]
     done = run("clean", "-s", store, "--at-once", "--yes", "--json")
     assert json.loads(done.out)["unread"] == dry["unread"]
+
+
+def test_a_key_that_names_no_group_is_told_as_damage(store: Path) -> None:
+    table = json.loads((store / FILE).read_text())["offsetTable"]
+    (store / FILE).write_text(json.dumps({"offsetTable": {**table, "nobody": {"0": 1}, f"{TOPIC}@flat": 5}}))
+    rows, _, damage = _unread(store, 2 * 262_144)
+    assert ("half", TOPIC, "lost") in rows
+    assert [str(one).partition(": ")[2] for one in damage] == [
+        "'nobody' names no topic and group with offsets",
+        f"'{TOPIC}@flat' names no topic and group with offsets",
+    ]
+
+
+def test_delayed_messages_that_were_not_delivered_are_lost(tmp_path: Path) -> None:
+    """Those before the offset of their level have been; of a level without an offset none."""
+    root = tmp_path / "store"
+    with MessageStore.open(root, "rw", SMALL, create=True) as opened:
+        for number in range(60):
+            waits = {"DELAY": str(number % 2 + 1), "REAL_TOPIC": "A", "REAL_QID": "0"}
+            delayed = message(3000, topic="SCHEDULE_TOPIC_XXXX", queue_id=number % 2, properties=waits)
+            assert opened.put(delayed).status.is_stored
+    (root / "config").mkdir()
+    (root / "config" / "delayOffset.json").write_text('{"offsetTable":{1:7}}')
+    with StoreFiles(root, SMALL) as files:
+        assert len(files.log.files) > 2
+        min_offset = files.log.files[2].start_offset
+        begins = [queue.min_offset(min_offset) for queue in files.queues.all()]
+        rows = unread_before(files, min_offset, lambda _: None, lambda _: None)
+    [row] = rows
+    assert (row.group, row.topic, row.state, row.queues) == (None, "SCHEDULE_TOPIC_XXXX", "lost", (0, 1))
+    assert row.messages == sum(begins) - 7 > 0

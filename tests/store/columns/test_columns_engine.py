@@ -80,6 +80,7 @@ def test_without_the_extra() -> None:
     assert "isal is missing" in out
 
 
+@pytest.mark.thorough
 def test_first_compilation_is_announced_and_its_code_is_kept(tmp_path: Path) -> None:
     pytest.importorskip("numba")
     environment = {"NUMBA_CACHE_DIR": str(tmp_path)}

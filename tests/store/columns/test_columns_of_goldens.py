@@ -11,7 +11,7 @@ from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from tests.goldens import GOLDENS
 from tests.opened import reader
-from tests.quick import goldens_of
+from tests.quick import every, goldens_of
 from tests.store.columns.comparing import RUNGS, assert_same, use_rung
 
 
@@ -26,11 +26,12 @@ def test_golden(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(walk_columns(_log(name), columns=Columns.ALL), walk(_log(name)))
 
 
-@pytest.mark.parametrize(("window", "rows"), [(1, 50), (100, 7), (1000, 1), (50_000, 20), (1 << 20, 3)])
+@pytest.mark.parametrize("sizes", every(2, [(1, 50), (100, 7), (1000, 1), (50_000, 20), (1 << 20, 3)]))
 @pytest.mark.parametrize(
     "name", goldens_of(["features", "longtopic", "propcrc", "torn-zero", "short-middle"], "torn-zero")
 )
-def test_windows_and_rows_do_not_matter(name: str, window: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_and_rows_do_not_matter(name: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    window, rows = sizes
     use_rung("isal", monkeypatch)
     for columns in (Columns.ALL, Columns.DISPATCH):
         assert_same(walk_columns(_log(name), columns=columns, window=window, rows=rows), walk(_log(name)))
@@ -55,7 +56,7 @@ def test_columns_that_were_not_asked_for(rung: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-@pytest.mark.parametrize("name", ["clean", "crc-flip-third", "gap", "short-middle"])
+@pytest.mark.parametrize("name", every(2, ["crc-flip-third", "clean", "gap", "short-middle"]))
 def test_a_part_of_the_log(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_rung(rung, monkeypatch)
     whole = list(walk(_log(name)))

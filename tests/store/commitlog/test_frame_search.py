@@ -304,3 +304,15 @@ def test_messages_between_damages_are_all_found(tmp_path: Path) -> None:
     data = b"".join(changed(one, 4, b"????") if number % 2 else one for number, one in enumerate(made))
     found = spans(log_of(tmp_path, data))
     assert [kind for kind, _, _ in found] == [*["message", "magic"] * 30, "message"]
+
+
+def test_without_checksums_the_rest_of_a_frame_is_judged(tmp_path: Path) -> None:
+    whole = frame(1000, b"body" * 50)
+    _search(tmp_path, changed(whole, BODY_AT, b"?"), 1000).check(0, check_crc=False)
+    with pytest.raises(FrameDamage) as caught:
+        _search(tmp_path, changed(whole, BODY_AT, b"?"), 1000).check(0)
+    assert caught.value.reason is Reason.BODY_CRC
+    for at, reason in ((4, Reason.MAGIC), (28, Reason.POSITION), (BODY_AT - 4, Reason.LENGTHS)):
+        with pytest.raises(FrameDamage) as caught:
+            _search(tmp_path, changed(whole, at, b"\x7f"), 1000).check(0, check_crc=False)
+        assert caught.value.reason is reason

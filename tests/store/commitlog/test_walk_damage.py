@@ -49,6 +49,7 @@ DAMAGES: dict[str, tuple[str, Change]] = {
     "huge body length": ("lengths", _number(84, 0x7FFFFFFF)),
     "body length 1 byte less": ("lengths", _number(84, len(BODIES[1]) - 1)),
     "topic length 0": ("lengths", _number(BODY_AT + len(BODIES[1]), 0, "b")),
+    "no topic, and lengths that add up": ("lengths", _set(BODY_AT + len(BODIES[1]), b"\0\0\1x")),
     "negative topic length": ("lengths", _number(BODY_AT + len(BODIES[1]), -1, "b")),
     "topic length too large": ("lengths", _number(BODY_AT + len(BODIES[1]), 127, "b")),
     "topic is not UTF-8": ("topic", _set(BODY_AT + len(BODIES[1]) + 1, b"\xff")),

@@ -38,6 +38,8 @@ class Disk:
         if self._on_change is not None:
             self._on_change(operation, path)
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        if operation in _REMOVES:
+            self._moving[threading.get_ident()] = path
         if not path.startswith(self._top + os.sep):
             return
         with self._lock:
@@ -48,7 +50,6 @@ class Disk:
                     self._note(above, True)
                     above = os.path.dirname(above)
             elif operation in _REMOVES:
-                self._moving[threading.get_ident()] = path
                 self._note(path, False)
                 if operation == "rmtree":
                     self._forget_below(path)

@@ -12,8 +12,9 @@ import pytest
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
+from rmqctl.store.files.ownership import inherited
 from rmqctl.store.files.writable_map import RESERVE_AHEAD, WritableMap
-from rmqctl.store.journal.kept.moving import move
+from rmqctl.store.journal.kept.moving import clear_interrupted, move
 from tests.goldens import tree_state
 
 
@@ -285,3 +286,38 @@ def test_a_whole_file_behind_a_link(tmp_path: Path) -> None:
     io.write_whole(link, b"new")
     assert (link.is_symlink(), target.read_bytes(), target.stat().st_mode & 0o777) == (True, b"new", 0o604)
     assert [path.name for path in target.parent.iterdir()] == ["file"]
+
+
+def test_a_link_and_a_pipe_move_across_file_systems(tmp_path: Path, elsewhere: Path) -> None:
+    """Neither is opened: the one leads anywhere, the other would be waited for."""
+    source, target = tmp_path / "queues", elsewhere / "queues"
+    (source / "0").mkdir(parents=True)
+    (source / "0" / "file").write_bytes(b"units")
+    (source / "0" / "link").symlink_to("/nowhere")
+    os.mkfifo(source / "0" / "pipe")
+    with pytest.raises(WriteFailedError):
+        move(source, target)
+    (source / "0" / "pipe").unlink()
+    clear_interrupted(target)
+    before = tree_state(source)
+    move(source, target)
+    assert tree_state(target) == before
+    assert os.readlink(target / "0" / "link") == "/nowhere"
+    assert not source.exists()
+    move(target / "0" / "link", tmp_path / "link")
+    assert os.readlink(tmp_path / "link") == "/nowhere"
+    assert [path.name for path in (target / "0").iterdir()] == ["file"]
+
+
+def test_who_is_not_root_gives_nothing_away(tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    for name in ("chown", "lchown", "fchown"):
+        monkeypatch.setattr(os, name, refused)
+    source = _tree(tmp_path / "tree")
+    before = tree_state(source)
+    move(source, elsewhere / "tree")
+    assert tree_state(elsewhere / "tree") == before
+    assert inherited(elsewhere / "tree" / "new") is None

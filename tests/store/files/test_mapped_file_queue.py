@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.errors import RemovedError, UnreadableError
+from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import reader
+from tests.store.journal.failing import failing
 
 SIZE = 100
 
@@ -199,3 +203,47 @@ def test_names_beyond_the_largest_offset_are_strays(tmp_path: Path) -> None:
     queue = _load(tmp_path)
     assert [file.start_offset for file in queue.files] == [largest - SIZE]
     assert [problem.kind for problem in queue.problems] == ["stray"] * 3
+
+
+def test_a_file_that_is_removed_while_the_directory_is_listed(tmp_path: Path) -> None:
+    """Others may be, too: it is listed again, until nothing goes; and a file that goes on vanishing is not there."""
+    _write(tmp_path, 0, 100, 200)
+    first = tmp_path / f"{0:020d}"
+    with failing(first, "look", 1, error=errno.ENOENT) as once:
+        assert [file.start_offset for file in _load(tmp_path).files] == [0, 100, 200]
+    assert once.is_reached
+    with failing(first, "look", 1, error=errno.ENOENT, lasting=True) as again:
+        assert [file.start_offset for file in _load(tmp_path).files] == [100, 200]
+    assert again.is_reached
+
+
+def test_a_file_that_goes_from_the_middle_is_no_work_of_a_cleaner(tmp_path: Path) -> None:
+    _write(tmp_path, 0, 100, 200)
+    queue = _load(tmp_path)
+    (tmp_path / f"{100:020d}").unlink()
+    with pytest.raises(RemovedError, match="was removed while the store was read") as removed:
+        queue.read(150, 10)
+    assert removed.value.file == str(tmp_path / f"{100:020d}")
+    # the first ones are what a cleaner takes
+    (tmp_path / f"{0:020d}").unlink()
+    assert queue.read(50, 10) == b""
+    assert queue.read(250, 10) == b"\2" * 10
+
+
+def test_files_are_made_ahead_one_at_a_time(tmp_path: Path) -> None:
+    """Whoever asks for another one while that waits is given what he takes."""
+    _write(tmp_path, 0)
+    allocator = Allocator(_load(tmp_path), is_ahead=True)
+    allocator.ask(100)
+    assert allocator.take(100).start_offset == 100
+    allocator.ask(200)
+    for _ in range(1000):
+        if (tmp_path / f"{200:020d}").exists() and allocator._ready is not None:
+            break
+        time.sleep(0.01)
+    allocator.ask(300)
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == [0, 100, 200]
+    assert allocator.take(300).start_offset == 300
+    allocator.close()
+    allocator.ask(400)
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == [0, 100, 300]

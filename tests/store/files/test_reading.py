@@ -12,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import RemovedError, UnreadableError
-from rmqctl.store.files.reading import Descriptors, data_extents, end_of_nonzero, first_nonzero, read_small_file
+from rmqctl.store.files.presence import exists, is_directory, is_file, is_link, is_there
+from rmqctl.store.files.reading import Descriptors, read_small_file
+from rmqctl.store.files.zeros import data_extents, end_of_nonzero, first_nonzero
 from tests.quick import examples
+from tests.store.journal.failing import failing
 
 PAGE = 4096
 
@@ -233,3 +236,58 @@ def test_small_files_are_regular_files(tmp_path: Path) -> None:
             read_small_file(tmp_path / name, 10)
     with pytest.raises(FileNotFoundError):
         read_small_file(tmp_path / "nowhere", 10)
+
+
+def test_what_is_held_stays_open_however_much_else_is_read(tmp_path: Path) -> None:
+    """The bound gives way: what another process has removed can be read to its end."""
+    paths = [tmp_path / str(number) for number in range(3)]
+    for path in paths:
+        path.write_text(path.name)
+    before = _open_descriptors()
+    descriptors = Descriptors(maximum_open=2)
+    assert [descriptors.pin(path) for path in paths] == [True] * 3
+    assert _open_descriptors() == before + 3
+    for path in paths:
+        path.unlink()
+        descriptors.forget_unless_pinned(path)
+    assert [descriptors.read(path, 0, 10) for path in paths] == [b"0", b"1", b"2"]
+    for path in paths:
+        descriptors.unpin(path)
+        descriptors.forget_unless_pinned(path)
+        with pytest.raises(RemovedError):
+            descriptors.read(path, 0, 10)
+    descriptors.close()
+    assert _open_descriptors() == before
+
+
+def test_a_disk_that_does_not_let_a_file_be_opened(tmp_path: Path) -> None:
+    """That is no file that was removed: a hold says nothing of it, reading and handing on do."""
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    descriptors = Descriptors()
+    with failing(path, "open", 1):
+        assert descriptors.pin(path)
+    assert descriptors.read(path, 0, 3) == b"012"
+    descriptors.unpin(path)
+    descriptors.forget(path)
+    with failing(path, "open", 1), pytest.raises(UnreadableError, match="cannot be opened: Input/output") as unreadable:
+        descriptors.duplicate(path)
+    assert unreadable.value.file == str(path)
+    os.close(descriptors.duplicate(path))
+    assert not descriptors.pin(tmp_path / "gone")
+    with pytest.raises(RemovedError):
+        descriptors.duplicate(tmp_path / "gone")
+    descriptors.close()
+
+
+def test_a_small_file_that_the_disk_does_not_give() -> None:
+    """This process's own memory is a regular file whose first bytes nobody can read."""
+    path = Path("/proc/self/mem")
+    with pytest.raises(UnreadableError, match="cannot be read: Input/output error") as unreadable:
+        read_small_file(path, 10)
+    assert unreadable.value.file == str(path)
+
+
+def test_a_name_that_no_file_can_have_is_not_there() -> None:
+    for ask in (is_there, exists, is_file, is_directory, is_link):
+        assert not ask("a\0b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from rmqctl.formats.errors import UnreadableError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
+from tests.store.journal.failing import failing
 
 
 def _sparse(path: Path) -> bytes:
@@ -26,8 +28,10 @@ def _sparse(path: Path) -> bytes:
 @pytest.mark.parametrize("sharing", [Sharing.AUTO, Sharing.NEVER])
 def test_content_holes_and_time(sharing: Sharing, tmp_path: Path) -> None:
     content = _sparse(tmp_path / "source")
+    (tmp_path / "source").chmod(0o460)
     copy_sparsely(tmp_path / "source", tmp_path / "copy", 50_000_000, sharing)
     status = (tmp_path / "copy").stat()
+    assert stat.S_IMODE(status.st_mode) == 0o460
     assert (tmp_path / "copy").read_bytes() == content
     assert status.st_blocks <= (tmp_path / "source").stat().st_blocks + 16
     assert status.st_mtime_ns == 1_234_567_890_123_456_789
@@ -71,3 +75,11 @@ def test_links_and_fifos_are_not_followed(tmp_path: Path) -> None:
         copy_sparsely(tmp_path / "nowhere", tmp_path / "copy", 5, Sharing.AUTO)
     assert isinstance(gone.value.__cause__, FileNotFoundError)
     assert not (tmp_path / "copy").exists()
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"x" * 100)
+    with failing(source, "read", 1), pytest.raises(UnreadableError, match="cannot be read: Input/output") as unreadable:
+        copy_sparsely(source, tmp_path / "copy", 100, Sharing.NEVER)
+    assert unreadable.value.file == str(source)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -47,6 +49,35 @@ def test_a_kernel_that_cannot_fault_in_at_once(
     pages.reserve(5 * MIB)
     pages.write(5 * MIB - 10, b"0123456789")
     assert pages.path.read_bytes()[5 * MIB - 10 : 5 * MIB] == b"0123456789"
+
+
+class _Watched:
+    """A map whose first bytes are looked at after every write into it."""
+
+    def __init__(self, pages: WritableMap) -> None:
+        self._map = pages.map
+        self.seen: list[bytes] = []
+
+    def __setitem__(self, place: slice, data: bytes) -> None:
+        self._map[place] = data
+        self.seen.append(self._map[:20])
+
+    def close(self) -> None:
+        self._map.close()
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_reader_sees_no_frame_or_all_of_it(pages: WritableMap, pieces: int) -> None:
+    pages.reserve(100)
+    frame = b"0123456789abcdefghij"
+    watched = _Watched(pages)
+    pages.map = cast(mmap.mmap, watched)
+    if pieces == 1:
+        pages.write(0, frame)
+    else:
+        pages.write_frame(0, frame[:8], frame[8:])
+    assert watched.seen[-1] == frame
+    assert all(seen == frame or not any(seen[:8]) for seen in watched.seen)
 
 
 def resident_bytes(path: Path) -> int:

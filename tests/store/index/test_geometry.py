@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.index import geometry as geometry_module
 from rmqctl.store.index.geometry import fits, infer_geometry
 from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
 from tests.goldens import GOLDENS, truth
@@ -105,6 +107,37 @@ def test_damaged_files_do_not_fit(tmp_path: Path, damage: str) -> None:
     path.write_bytes(data)
     assert not fits(path, geometry, Descriptors())
     assert _inferred(path) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("key_hash", -1),
+        ("physical_offset", 1000 + 4 * 137 - 1),
+        ("physical_offset", 1000 + 49 * 137 + 1),
+        ("previous_entry", -1),
+        ("previous_entry", 6),
+    ],
+)
+def test_an_entry_that_cannot_be(tmp_path: Path, field: str, value: int) -> None:
+    """Each alone: the sixth entry in a file of fifty."""
+    geometry = Geometry(300, 700)
+    path = _file(tmp_path / "file", geometry, 50)
+    _, kind, offset, size = next(one for one in INDEX_ENTRY.fields if one[0] == field)
+    data = bytearray(path.read_bytes())
+    place = geometry.entry_position(6) + offset
+    data[place : place + size] = struct.pack(f">{kind}", value)
+    path.write_bytes(data)
+    assert not fits(path, geometry, Descriptors())
+
+
+def test_what_is_looked_for_may_stand_on_the_edge_of_two_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _file(tmp_path / "file", Geometry(97, 89), 50)
+    for window in range(8, 48):
+        monkeypatch.setattr(geometry_module, "_WINDOW", window)
+        assert _inferred(path) == Geometry(97, 89)
 
 
 def test_repeated_offsets_all_over_the_file_end_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,3 +211,32 @@ def test_putting_over_a_wild_slot_does_not_chain_to_it(tmp_path: Path) -> None:
     file.put(1, 900, 2000)
     assert [entry.physical_offset for entry in file.chain(1)] == [900]
     file.close()
+
+
+def test_between_two_writes_of_a_put_every_counted_key_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill there costs no key, and a reader who comes there follows no number to bytes that are not written yet."""
+    file = new_file(tmp_path / "1")
+    seen: list[tuple[list[int], list[int]]] = []
+
+    def look(operation: str, path: str, _offset: int, _length: int) -> None:
+        if operation == "write":
+            meanwhile = IndexFile(Path(path), SMALL, Descriptors())
+            seen.append(
+                (
+                    [entry.physical_offset for entry in meanwhile.entries()],
+                    [entry.physical_offset for entry in meanwhile.chain(7)],
+                )
+            )
+            meanwhile.close()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "observer", look)
+        for offset in (100, 200, 300):
+            file.put(7, offset, 1_000_000 + offset)
+    file.close()
+    assert len(seen) == 9
+    for counted, found in seen:
+        assert set(counted) <= set(found) <= {100, 200, 300}
+        assert found == sorted(found, reverse=True)

@@ -19,6 +19,7 @@ from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished
 from rmqctl.store.journal.undo import resume, undo
 from tests.goldens import tree_state
 from tests.store.files.crashing import crashed, recorded
+from tests.store.files.durable import recorded_disk
 from tests.store.journal.changing import content, expected, plan_of_everything, small_store
 
 
@@ -63,6 +64,15 @@ def test_it_is_found_taken_back_and_forgotten(tmp_path: Path) -> None:
     forget(layout, changes(layout))
     assert list(disk.iterdir()) == []
     assert [path.name for path in layout.kept.iterdir()] == ["history.jsonl"]
+
+
+def test_where_it_is_is_on_disk_before_anything_is_planned(tmp_path: Path) -> None:
+    layout, place = started(tmp_path / "a")
+    with recorded_disk(tmp_path) as disk:
+        journal = Journal(layout, "test", journal_in=place)
+        journal.begin()
+        assert (layout.kept / journal.folder.name).is_file()
+        assert (disk.unsafe_names(), disk.unsafe_bytes()) == ([], [])
 
 
 def test_a_plan_that_fails_leaves_nothing(tmp_path: Path) -> None:

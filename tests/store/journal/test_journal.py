@@ -109,6 +109,15 @@ def test_the_journal_holds_the_hash_of_everything_kept(tmp_path: Path) -> None:
     assert hashes == {".": None, "0": None, "0/c": hashlib.sha256(gone).hexdigest()}
 
 
+def test_only_what_is_overwritten_is_kept(tmp_path: Path) -> None:
+    layout = small_store(tmp_path)
+    journal = Journal(layout, "test")
+    journal.apply(
+        Plan([WriteRange(layout.root / "commitlog" / "0", 7000, b"new"), ClearRange(layout.checkpoint, 40, 9)])
+    )
+    assert (journal.folder / "before.bin").stat().st_size == 3 + 9
+
+
 def test_holes_are_not_copied(tmp_path: Path) -> None:
     layout = small_store(tmp_path)
     big = layout.root / "commitlog" / "big"

@@ -55,6 +55,7 @@ def test_paths_once_and_in_order() -> None:
     plan = Plan()
     assert not plan
     assert plan.paths() == []
+    assert (plan.messages_gone, plan.messages_made, plan.messages_skipped) == (0, 0, 0)
     for operation, _ in OPERATIONS:
         plan.add(operation)
     assert plan

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import DiskFullError, RefusedError
+from rmqctl.formats.errors import DiskFullError, RefusedError, WriteFailedError
 from rmqctl.store.files import io
-from rmqctl.store.outputs.outputs import OutputFile, new_directory, new_file
+from rmqctl.store.outputs.outputs import STANDARD_OUTPUT, OutputFile, OutputStream, new_directory, new_file
 from rmqctl.store.outputs.staging import staging_of
 
 
@@ -109,3 +111,43 @@ def test_nothing_is_written_behind_the_end(tmp_path: Path) -> None:
     output.abandon()
     with pytest.raises(AssertionError):
         output.write(b"x" * (2 << 20))
+
+
+@contextmanager
+def standard_output(descriptor: int | None) -> Iterator[None]:
+    """Standard output is this, or with None closed."""
+    saved = os.dup(1)
+    try:
+        if descriptor is None:
+            os.close(1)
+        else:
+            os.dup2(descriptor, 1)
+        yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+def test_standard_output_that_is_closed(tmp_path: Path) -> None:
+    with standard_output(None), pytest.raises(WriteFailedError, match="standard output is closed"):
+        OutputStream(STANDARD_OUTPUT)
+
+
+def test_nobody_reads_standard_output_any_more() -> None:
+    """`| head` has ended: that is how it is meant, and no failed write. A pipe with a name is one."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        with standard_output(writing):
+            output = OutputStream(STANDARD_OUTPUT)
+        output.write(b"x" * 100)
+        with pytest.raises(BrokenPipeError):
+            output.finish()
+        output.abandon()
+        named = OutputStream(Path(f"/proc/self/fd/{os.dup(writing)}"))
+        named.write(b"x" * 100)
+        with pytest.raises(WriteFailedError, match="Broken pipe"):
+            named.finish()
+        named.abandon()
+    finally:
+        os.close(writing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from rmqctl.store.files import io
 from rmqctl.store.outputs import staging
 from rmqctl.store.outputs.staging import clear_left_behind, in_work, left_behind, staged_directory, staging_of
 from tests.processes import start
+from tests.store.journal.failing import failing
 
 
 @pytest.fixture
@@ -100,3 +102,55 @@ def test_what_belongs_to_somebody_else_stays(tmp_path: Path, gone: int, monkeypa
     monkeypatch.setattr(io, "observer", refuse)
     clear_left_behind(tmp_path / "new")
     assert left_behind(tmp_path) == [path]
+
+
+def test_what_goes_while_it_is_looked_at(tmp_path: Path, gone: int) -> None:
+    """Another process clears as well."""
+    path = _directory(tmp_path / f".new.rmqctl-{gone}")
+    with failing(path, "look", 1, error=errno.ENOENT) as looked:
+        assert left_behind(tmp_path) == []
+    assert looked.is_reached
+    assert left_behind(tmp_path) == [path]
+
+
+def test_of_a_living_one_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may not even ask whether it lives is told that by being refused."""
+    path = _directory(tmp_path / f".new.rmqctl-{os.getppid()}")
+
+    def refused(process: int, signal: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "kill", refused)
+    assert left_behind(tmp_path) == []
+    monkeypatch.setattr(staging, "_started", lambda _process: path.stat().st_ctime + 3600)
+    assert left_behind(tmp_path) == [path]
+
+
+def test_where_locks_say_nothing(tmp_path: Path, gone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link is not opened, and a file system may have no locks: then the process in the name has to do."""
+    link = tmp_path / f".link.rmqctl-{gone}"
+    link.symlink_to(tmp_path / "nothing")
+    path = _directory(tmp_path / f".new.rmqctl-{gone}")
+
+    def unsupported(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with in_work(path):
+        assert left_behind(tmp_path) == [link, path]
+    clear_left_behind(tmp_path / "link")
+    assert left_behind(tmp_path) == [path]
+
+
+def test_what_has_its_name_already_stays_whatever_fails_then(tmp_path: Path) -> None:
+    target = tmp_path / "new"
+
+    def fails_late() -> None:
+        with staged_directory(target) as made:
+            (made / "whole").write_bytes(b"x")
+            made.rename(target)
+            raise ValueError("afterwards")
+
+    with pytest.raises(ValueError, match="afterwards"):
+        fails_late()
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["new", "new/whole"]

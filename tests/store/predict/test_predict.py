@@ -83,7 +83,7 @@ def test_files_that_go_and_no_others(name: str) -> None:
     assert not any(path.startswith("index/") for path in found.files_deleted)
 
 
-@pytest.mark.parametrize("name", goldens_of(NAMES))
+@pytest.mark.parametrize("name", goldens_of(NAMES, "innerbatch", "lmq", "log-gone", "first-gone"))
 def test_every_queue_ends_up_as_in_the_real_broker(name: str) -> None:
     start, found = _start(name)
     if not found.loads:

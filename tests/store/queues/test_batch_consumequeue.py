@@ -9,6 +9,7 @@ import pytest
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE, BatchConsumeQueue, pack_batch_unit
+from rmqctl.store.queues.offset_by_time import offset_by_time
 from rmqctl.store.queues.unit import QueueUnit
 from tests.goldens import truth
 from tests.opened import reader
@@ -127,3 +128,29 @@ def test_file_cut_in_the_middle_of_a_unit(tmp_path: Path) -> None:
     file = tmp_path / "q" / ("0" * 20)
     file.write_bytes(file.read_bytes()[: 2 * UNIT_SIZE + 20])
     assert list(_queue(tmp_path / "q").units(0)) == _units(2)
+
+
+def test_a_time_in_a_queue_whose_batches_have_all_expired(tmp_path: Path) -> None:
+    """The next batch is the only answer there is, as in a queue of single messages."""
+    queue = _written(tmp_path / "q", _units(10))
+    assert queue.max_offset == 30
+    for moment in (0, 1_700_000_000_005, 1 << 62):
+        assert offset_by_time(queue, moment, "lower", 30, lambda unit: None) == 30
+        assert offset_by_time(queue, moment, "upper", 30, lambda unit: None) == 30
+    assert offset_by_time(queue, 1_700_000_000_005, "lower", 0, lambda unit: None) == 15
+
+
+def test_a_file_that_is_removed_while_the_queue_is_read(tmp_path: Path) -> None:
+    """Its units are left out; those of the other files are there."""
+    _written(tmp_path / "q", _units(10))
+    queue = _queue(tmp_path / "q")
+    min((tmp_path / "q").iterdir()).unlink()
+    assert [unit.queue_offset for unit in queue.units(0)] == [12, 15, 18, 21, 24, 27]
+
+
+def test_a_queue_of_which_no_size_is_known_gets_the_default(tmp_path: Path) -> None:
+    queue = _queue(tmp_path / "q", None)
+    queue.append(_units(1)[0])
+    [file] = (tmp_path / "q").iterdir()
+    assert file.stat().st_size == 300_000 * UNIT_SIZE
+    assert [unit.queue_offset for unit in _queue(tmp_path / "q").units(0)] == [0]

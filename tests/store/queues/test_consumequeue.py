@@ -176,12 +176,25 @@ def test_file_cut_in_the_middle_of_a_unit(tmp_path: Path) -> None:
     assert queue.min_offset(0) == 0
 
 
-def test_units_of_one_file(tmp_path: Path) -> None:
-    queue = _written(tmp_path, [_packed(slot * 100) for slot in range(25)])
-    assert [unit.queue_offset for unit in queue.units_in_same_file(7)] == [7, 8, 9]
-    assert [unit.queue_offset for unit in queue.units_in_same_file(10)] == list(range(10, 20))
-    assert [unit.queue_offset for unit in queue.units_in_same_file(20)] == list(range(20, 25))
-    assert list(queue.units_in_same_file(25)) == []
+def test_a_file_that_is_removed_while_the_queue_is_read(tmp_path: Path) -> None:
+    """Its slots are left out as those of any missing file; where the queue ends is found without it."""
+    _written(tmp_path, [_packed(slot * 100) for slot in range(25)])
+    queue = _queue(tmp_path)
+    files = sorted(tmp_path.iterdir())
+    files[0].unlink()
+    assert [unit.queue_offset for unit in queue.units(0)] == list(range(10, 25))
+    other = _queue(tmp_path)
+    files[2].unlink()
+    assert other.max_offset == 20
+
+
+def test_a_file_that_is_cut_short_while_the_queue_is_read(tmp_path: Path) -> None:
+    _written(tmp_path, [_packed(slot * 100) for slot in range(25)])
+    queue = _queue(tmp_path)
+    assert queue.max_offset == 25
+    first = min(tmp_path.iterdir())
+    first.write_bytes(first.read_bytes()[:70])
+    assert [unit.queue_offset for unit in queue.units(0)] == [0, 1, 2, *range(10, 25)]
 
 
 # --- appending --------------------------------------------------------------------------------------------------------

@@ -8,13 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from rmqctl.formats.properties import parse_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read import get
 from rmqctl.store.read.frames import frame_at, frames_ahead
 from rmqctl.store.read.get import GetResult, get_messages
+from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.usual_frames import usual_frames
+from rmqctl.store.read.usual_frames import usual_frames, usual_matches
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore
 from tests.quick import goldens_of
@@ -88,6 +92,64 @@ def _flipped(path: Path, position: int, bits: int) -> Iterator[None]:
         with path.open("r+b") as file:
             file.seek(position)
             file.write(bytes([before]))
+
+
+@pytest.mark.parametrize("name", goldens_of(WHOLE, "torn-zero", "cqext"))
+def test_what_tags_let_through_is_the_same_one_by_one(
+    golden_store: GoldenStore, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with StoreFiles(golden_store(name)) as files:
+        reader = StoreReader(files)
+        views = [reader.view(queue) for queue in files.queues.all()]
+        asked = [
+            (view, offset, limit, TagFilter(tags), 2000 if limit == 5 else 1 << 20)
+            for view in views
+            for offset in range(0, view.queue.max_offset, 61)
+            for tags, limit in (("TagC", 32), ("TagB || 标签1", 5), ("nobody's", 1))
+        ]
+        at_once = [get_messages(*one, frames=True) for one in asked]
+        monkeypatch.setattr(get, "usual_matches", lambda *_: None)
+        for one, result in zip(asked, at_once, strict=True):
+            assert _told(result) == _told(get_messages(*one, frames=True)), (one[0].queue.topic, *one[1:3])
+    assert asked
+
+
+def test_any_bit_is_looked_at_where_tags_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        for tag in ("t", "u", "t", "t"):
+            store.put(message(20, properties={"KEYS": "ä", "TAGS": tag}))
+    with StoreFiles(tmp_path / "s") as files:
+        (queue,) = files.queues.all()
+        view, tags = StoreReader(files).view(queue), TagFilter("t")
+        whole = get_messages(view, 0, tags=tags, frames=True)
+        assert usual_matches(queue, files.log, 0, 800, 32, 1 << 20, tags) == (whole.frames, 4)
+        assert usual_matches(queue, files.log, 0, 800, 1, 1 << 20, tags) == (whole.frames[:1], 1)
+        assert usual_matches(queue, files.log, 0, 2, 32, 1 << 20, tags) == (whole.frames[:1], 2)
+        assert usual_matches(queue, files.log, 0, 800, 32, len(whole.frames[0]), tags) == (whole.frames[:1], 1)
+        assert usual_matches(queue, files.log, 1, 1, 32, 1 << 20, tags) == ([], 2)
+        (log,) = (tmp_path / "s" / "commitlog").iterdir()
+        (units,) = (tmp_path / "s" / "consumequeue" / "TopicA" / "0").iterdir()
+        third, size = next(iter(queue.units(2, 3)))[1:3]
+        for path, begin, end in ((log, third, third + size), (units, 20, 60)):
+            for position in range(begin, end):
+                with _flipped(path, position, 1 << position % 8):
+                    at_once = _told(get_messages(view, 0, tags=tags, frames=True))
+                    with monkeypatch.context() as patch:
+                        patch.setattr(get, "usual_matches", lambda *_: None)
+                        assert at_once == _told(get_messages(view, 0, tags=tags, frames=True)), (path, position)
+
+
+SEGMENTS = st.lists(st.sampled_from([b"TAGS", b"XTAGS", b"KEYS", b"a", b"b", "ä".encode(), b"\x01", b"\x02", b"\x02"]))
+
+
+@given(SEGMENTS.map(b"".join), st.sampled_from(["a", "a || b", "ä || aa", "TAGS", "*"]))
+@example(b"XTAGS\x01a\x02", "a")
+@example(b"KEYS\x01b\x02TAGS\x01a", "a")
+@example(b"TAGS\x01a\x02TAGS\x01b\x02", "a")
+@example(b"KEYS\x01TAGS\x01a\x02", "a")
+def test_tags_of_stored_properties(properties: bytes, expression: str) -> None:
+    tags = TagFilter(expression)
+    assert tags.matches_stored(properties) == tags.matches(parse_properties(properties).get("TAGS"))
 
 
 def test_few_reads_give_many_frames(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,8 +102,8 @@ def append(store: Path) -> None:
 
 
 _CASES = [
-    (name, broken)
-    for name in ("clean", "v4-clean")
+    pytest.param(name, broken, marks=line)
+    for name, line in (("clean", ()), ("v4-clean", pytest.mark.thorough))
     for broken in (
         first_file_of_all,
         next_files_of_the_log,

@@ -15,6 +15,7 @@ from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state
+from tests.quick import every
 from tests.store.columns.comparing import use_rung
 
 NAMES = ["crash", "features", "crc-flip-old-abort", "first-gone", "index-garbage", "cq-truncated", "v4-torn-garbage"]
@@ -28,7 +29,7 @@ def _contents(store: Path) -> dict[str, object]:
     return {path: state[2] for path, state in tree_state(store).items()}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", every(2, NAMES))
 @pytest.mark.parametrize("verb", [recover, rebuild])
 def test_without_numba_it_is_the_same(
     verb: Callable[..., Any], name: str, golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.errors import RefusedError, UnsupportedError
 from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.config.config import read_broker_conf
+from rmqctl.store.files import io, lock
+from rmqctl.store.journal.log import changes
+from rmqctl.store.journal.plan import Plan
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.repair.mends import mend_checksum
 from rmqctl.store.repair.repair import Mend, RepairReport, mend_of, repair
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.quick import goldens_of
+from tests.store.files.crashing import CrashError
 
 BROKEN = [name for name in goldens.GOLDENS if goldens.is_broken(name) or goldens.is_crashed(name)]
 # the log is gone: a person has to bring it back
@@ -113,6 +120,8 @@ def test_a_good_backup_takes_the_place_of_a_damaged_file(golden_store: GoldenSto
     before = tree_state(store)
     report = run(store, "clean")
     assert report.mended == {"RMQ-CFG-001": 1}
+    assert (report.truncated_bytes, report.queues_changed, report.units_added, report.units_removed) == (0, 0, 0, 0)
+    assert (report.index_files_rebuilt, report.bridged, report.left) == (0, [], [])
     assert path.read_text() == '{"topicConfigTable":{}}'
     with files_of(store, "clean") as files:
         undo(files.layout)
@@ -153,6 +162,30 @@ def test_offsets_are_set_only_when_named(golden_store: GoldenStore) -> None:
     assert alarms(store, "clean") == set()
 
 
+def test_without_a_log_only_what_needs_none_is_mended(golden_store: GoldenStore) -> None:
+    store = golden_store("log-gone")
+    queues = tree_state(store / "consumequeue")
+    path = config(store, "topics.json", '{"topicConfigTable":{', '{"topicConfigTable":{}}')
+    report = run(store, "log-gone")
+    assert report.mended == {"RMQ-CFG-001": 1}
+    assert {row["code"] for row in report.left} == LEFT["log-gone"]
+    assert path.read_text() == '{"topicConfigTable":{}}'
+    assert tree_state(store / "consumequeue") == queues
+
+
+def test_offsets_that_are_none_become_the_first_of_their_queue(golden_store: GoldenStore) -> None:
+    """Of a queue that the store has not got, too."""
+    store = golden_store("first-gone")
+    path = config(store, "consumerOffset.json", '{"offsetTable":{"TopicTest@G":{0:-1,1:"x"},"Elsewhere@G":{0:-1}}}')
+    assert run(store, "first-gone", "RMQ-OFF-007").mended["RMQ-OFF-007"] >= 1
+    with files_of(store, "first-gone") as files:
+        found = [files.queues.find("TopicTest", number) for number in (0, 1)]
+        first, second = (queue.min_offset(files.log.min_offset) for queue in found if queue is not None)
+    assert first > 0
+    text = "".join(path.read_text().split())
+    assert text == f'{{"offsetTable":{{"TopicTest@G":{{0:{first},1:{second}}},"Elsewhere@G":{{0:0}}}}}}'
+
+
 def test_a_checkpoint_that_makes_no_sense_is_written_anew(golden_store: GoldenStore) -> None:
     store = golden_store("clean")
     data = bytearray((store / "checkpoint").read_bytes())
@@ -183,3 +216,102 @@ def test_every_fix_that_names_repair_has_a_mend() -> None:
         if kind.command is not None and kind.command.startswith("rmqctl repair"):
             assert mend_of(Finding(kind.code, "")) is not None, kind.code
     assert mend_of(Finding("RMQ-LOG-005", "")) is Mend.LOG
+
+
+# ---- what a repair meets on its way
+
+
+OFFSETS = (
+    '{"dataVersion":{"counter":1},"offsetTable":'
+    '{"TopicTest@G":{0:-5,1:"x",2:7,"two":1},"gone@G":{0:-1},"TopicTest@H":[]}}'
+)
+DELAYS = '{"dataVersion":{"counter":1},"offsetTable":{3:-2,"x":-1}}'
+
+
+def test_offsets_that_are_none_begin_where_the_queue_does(golden_store: GoldenStore) -> None:
+    """Only with their own code; what is no queue or level stays as it is."""
+    store = golden_store("clean")
+    consumer, delay = config(store, "consumerOffset.json", OFFSETS), config(store, "delayOffset.json", DELAYS)
+    assert run(store, "clean", "RMQ-OFF-001", "RMQ-OFF-003").mended == {}
+    assert (consumer.read_text(), delay.read_text()) == (OFFSETS, DELAYS)
+    report = run(store, "clean", "RMQ-OFF-007")
+    assert set(report.mended) == {"RMQ-OFF-007"}
+    with files_of(store, "clean") as files:
+        queues = [files.queues.find("TopicTest", number) for number in (0, 1)]
+        begins = [queue.min_offset(files.log.min_offset) for queue in queues if queue is not None]
+    assert len(begins) == 2
+    text = "".join(consumer.read_text().split())
+    wanted = OFFSETS.replace("0:-5", f"0:{begins[0]}").replace('1:"x"', f"1:{begins[1]}").replace("0:-1", "0:0")
+    assert text == wanted
+    assert "".join(delay.read_text().split()) == DELAYS.replace("3:-2", "3:0")
+
+
+def test_offsets_are_left_where_only_others_are_named(golden_store: GoldenStore) -> None:
+    """One offset is behind its queue's end, another is none: each is mended by its own code alone."""
+    store = golden_store("clean")
+    both = CONFIG.replace("0:5", "0:-5")
+    path = config(store, "consumerOffset.json", both)
+    assert run(store, "clean", "RMQ-OFF-001").mended == {"RMQ-OFF-001": 1}
+    text = "".join(path.read_text().split())
+    assert "0:-5" in text
+    assert "99999" not in text
+
+
+def test_a_frame_that_is_none_any_more(golden_store: GoldenStore) -> None:
+    """Whoever wrote to the log since it was checked: no checksum is put into what stands there now."""
+    store = golden_store("clean")
+    with files_of(store, "clean") as files:
+        file = files.log.files[0]
+        with file.path.open("r+b") as opened:
+            opened.write(bytes(100))
+        plan = Plan()
+        finding = Finding("RMQ-LOG-021", "", physical_offset=file.start_offset)
+        with pytest.raises(RefusedError, match="no message stands there: size 0 is that of no message") as refused:
+            mend_checksum(files, finding, plan)
+    assert (refused.value.file, refused.value.physical_offset) == (str(file.path), file.start_offset)
+    assert "rmqctl check" in str(refused.value.hint)
+    assert not plan
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_queues_in_a_rocksdb_are_for_the_broker(golden_store: GoldenStore, dry_run: bool) -> None:
+    store = golden_store("rocksdb")
+    with files_of(store, "rocksdb") as files:
+        for path in (store / "index").iterdir():
+            path.write_bytes(path.read_bytes()[:40] + bytes(path.stat().st_size - 40))
+        log = files.log.files[0].path
+    log.write_bytes(log.read_bytes()[:8] + b"\xff" * 4 + log.read_bytes()[12:])
+    assert alarms(store, "rocksdb")
+    before = tree_state(store)
+    with pytest.raises(UnsupportedError, match="in a RocksDB"):
+        run(store, "rocksdb", *alarms(store, "rocksdb") - {"RMQ-LOG-021"}, dry_run=dry_run)
+    after = tree_state(store)
+    assert {name for name in after if before.get(name) != after[name]} <= {".", "lock"}
+    assert not store.with_name("rocksdb.rmqctl").exists()
+
+
+def test_an_interrupted_change_is_over_when_nothing_is_left(golden_store: GoldenStore) -> None:
+    """A change that kept nothing was killed; a repair of one kind of findings does not end it, one of all does."""
+    store = golden_store("crash")
+
+    def kill(operation: str, path: str, *_: int) -> None:
+        if operation == "write" and "/consumequeue/" in path:
+            raise CrashError
+
+    with files_of(store, "crash") as files:
+        shutil.rmtree(store / "consumequeue" / "TopicTest" / "0")
+        io.observer = kill
+        try:
+            with pytest.raises(CrashError):
+                recover(files, keeps=False)
+        finally:
+            io.observer = None
+            lock._held.clear()
+        layout = files.layout
+    assert [change.state for change in changes(layout)] == ["interrupted"]
+    [one, *_] = sorted(alarms(store, "crash"))
+    run(store, "crash", one)
+    assert changes(layout)[0].state == "interrupted"
+    assert run(store, "crash").left == []
+    assert changes(layout)[0].state == "permanent"
+    assert alarms(store, "crash") == set()

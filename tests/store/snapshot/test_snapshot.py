@@ -7,7 +7,6 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,21 +17,13 @@ from rmqctl.store.files.sparse_copy import Sharing
 from rmqctl.store.predict import predict
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.snapshot.manifest import MANIFEST_NAME
-from rmqctl.store.snapshot.snapshot import SnapshotReport, take_snapshot, verify_snapshot
+from rmqctl.store.snapshot.snapshot import take_snapshot, verify_snapshot
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties, tree_state
 from tests.opened import store_path
 from tests.quick import goldens_of
+from tests.store.snapshot.taking import take, without_manifest
 from tests.store.write.writing import FILE_SIZE, SMALL, lines_of, run_python, stored_messages
-
-
-def _take(store: Path, target: Path, **options: Any) -> SnapshotReport:
-    with StoreFiles(store) as files:
-        return take_snapshot(files, target, "0", **options)
-
-
-def _without_manifest(path: Path) -> dict[str, tuple[int, int, str]]:
-    return {name: state for name, state in tree_state(path).items() if name != MANIFEST_NAME}
 
 
 @pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if not name.startswith("log-gone")))
@@ -44,7 +35,7 @@ def test_copies_are_equal_times_included(name: str, golden_store: GoldenStore, t
     )
     with StoreFiles(store, config) as files:
         report = take_snapshot(files, tmp_path / "copy", "1.0")
-    assert _without_manifest(tmp_path / "copy") == before == tree_state(store)
+    assert without_manifest(tmp_path / "copy") == before == tree_state(store)
     assert report.files == sum(state[2] not in ("directory", "special") for state in before.values())
     found = verify_snapshot(tmp_path / "copy")
     assert (found.problems, found.files, found.end_offset) == ([], report.files, report.end_offset)
@@ -55,13 +46,13 @@ def test_holes_stay_holes(golden_store: GoldenStore, tmp_path: Path) -> None:
     store = golden_store("broker-real")
     wheel = store / "timerwheel"
     assert wheel.stat().st_blocks * 512 < wheel.stat().st_size // 100
-    _take(store, tmp_path / "copy", sharing=Sharing.NEVER)
+    take(store, tmp_path / "copy", sharing=Sharing.NEVER)
     copied = (tmp_path / "copy" / "timerwheel").stat()
     assert copied.st_blocks <= wheel.stat().st_blocks + 64
 
 
 def test_the_stated_end_is_reached(golden_store: GoldenStore, tmp_path: Path) -> None:
-    report = _take(golden_store("crash"), tmp_path / "copy")
+    report = take(golden_store("crash"), tmp_path / "copy")
     assert (report.min_offset, report.end_offset, report.was_live) == (0, 2135612, False)
     with StoreFiles(tmp_path / "copy") as files:
         assert recover(files).end_offset == report.end_offset
@@ -122,7 +113,7 @@ def test_a_live_store(tmp_path: Path) -> None:
 
 def test_hard_links_for_full_files_only(golden_store: GoldenStore, tmp_path: Path) -> None:
     store = golden_store("clean")
-    report = _take(store, tmp_path / "copy", hard_links=True)
+    report = take(store, tmp_path / "copy", hard_links=True)
     logs = sorted((store / "commitlog").iterdir())
     linked = [(tmp_path / "copy" / "commitlog" / path.name).stat().st_ino == path.stat().st_ino for path in logs]
     assert linked == [True] * (len(logs) - 1) + [False]
@@ -141,13 +132,13 @@ def test_shared_blocks_where_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp
         raise WriteFailedError("clone failed", file=path) from OSError(errno.EOPNOTSUPP, "no")
 
     monkeypatch.setattr(io, "share_blocks", cannot)
-    assert _take(store_path("clean"), tmp_path / "copy").reflinks == 0
+    assert take(store_path("clean"), tmp_path / "copy").reflinks == 0
     with pytest.raises(WriteFailedError) as refused:
-        _take(store_path("clean"), tmp_path / "other", sharing=Sharing.ALWAYS)
+        take(store_path("clean"), tmp_path / "other", sharing=Sharing.ALWAYS)
     assert "--reflink auto" in str(refused.value.hint)
     assert not (tmp_path / "other").exists()
     monkeypatch.setattr(io, "share_blocks", lambda source, descriptor, path: os.truncate(descriptor, 0))
-    assert _take(store_path("noindex"), tmp_path / "shared").reflinks > 10
+    assert take(store_path("noindex"), tmp_path / "shared").reflinks > 10
 
 
 def test_a_copy_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -161,7 +152,7 @@ def test_a_copy_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_p
 
     monkeypatch.setattr(io, "observer", full)
     with pytest.raises(WriteFailedError):
-        _take(store_path("clean"), tmp_path / "copy")
+        take(store_path("clean"), tmp_path / "copy")
     monkeypatch.setattr(io, "observer", None)
     assert list(tmp_path.iterdir()) == []
 
@@ -171,7 +162,7 @@ def test_links_and_special_files_are_named(golden_store: GoldenStore, tmp_path: 
     (store / "secret").symlink_to("/etc/passwd")
     os.mkfifo(store / "config-fifo")
     (store / "index" / "link").symlink_to("/etc")
-    report = _take(store, tmp_path / "copy")
+    report = take(store, tmp_path / "copy")
     assert sorted(report.skipped) == ["config-fifo", "index/link", "secret"]
     assert not list((tmp_path / "copy").rglob("*link")) + list((tmp_path / "copy").rglob("secret"))
 
@@ -180,13 +171,13 @@ def test_a_folder_on_another_disk_is_copied(golden_store: GoldenStore, tmp_path:
     store = golden_store("clean")
     (store / "consumequeue").rename(tmp_path / "elsewhere")
     (store / "consumequeue").symlink_to(tmp_path / "elsewhere")
-    _take(store, tmp_path / "copy")
+    take(store, tmp_path / "copy")
     assert (tmp_path / "copy" / "consumequeue" / "TopicTest").is_dir()
 
 
 @pytest.mark.parametrize("damage", ["content", "size", "missing", "extra", "kind", "time"])
 def test_what_verifying_finds(damage: str, tmp_path: Path) -> None:
-    _take(store_path("noindex"), tmp_path / "copy")
+    take(store_path("noindex"), tmp_path / "copy")
     path = tmp_path / "copy" / "checkpoint"
     if damage == "time":
         os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
@@ -210,7 +201,7 @@ def test_verifying_looks_at_directories(golden_store: GoldenStore, tmp_path: Pat
     store = golden_store("noindex")
     for name in ("gone", "file", "stays"):
         (store / name).mkdir()
-    _take(store, tmp_path / "copy")
+    take(store, tmp_path / "copy")
     assert verify_snapshot(tmp_path / "copy").problems == []
     (tmp_path / "copy" / "gone").rmdir()
     (tmp_path / "copy" / "file").rmdir()
@@ -225,7 +216,7 @@ def test_verifying_looks_at_directories(golden_store: GoldenStore, tmp_path: Pat
 
 
 def test_a_manifest_that_was_changed(tmp_path: Path) -> None:
-    _take(store_path("noindex"), tmp_path / "copy")
+    take(store_path("noindex"), tmp_path / "copy")
     manifest = tmp_path / "copy" / MANIFEST_NAME
     text = manifest.read_text()
     content = json.loads(text)
@@ -246,7 +237,7 @@ def test_targets_that_are_refused(golden_store: GoldenStore, tmp_path: Path) -> 
     (tmp_path / "full" / "x").write_bytes(b"")
     for target in (store, store / "new", store.parent, tmp_path / "full"):
         with pytest.raises(RefusedError):
-            _take(store, target)
+            take(store, target)
     assert tree_state(store.parent) == before
 
 
@@ -255,5 +246,5 @@ def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        _take(store_path("clean"), tmp_path / "copy", progress=interrupted)
+        take(store_path("clean"), tmp_path / "copy", progress=interrupted)
     assert list(tmp_path.iterdir()) == []

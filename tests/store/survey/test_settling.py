@@ -10,7 +10,7 @@ from rmqctl.store.survey.log_runs import Digest, Run
 from rmqctl.store.survey.run_survey import walk_runs
 from rmqctl.store.survey.settling import Settled, Settling, Stale
 from rmqctl.store.survey.tail import look_at_tail
-from tests.store.logs import changed, frame, frames, log_of
+from tests.store.logs import blank, changed, frame, frames, log_of
 
 ONE, TWO, THREE = frames([b"one" * 20, b"two" * 20, b"three" * 20])
 AT, NEXT = len(ONE), len(ONE) + len(TWO)
@@ -60,6 +60,22 @@ def test_zeros_alone_are_told_as_zeros(tmp_path: Path) -> None:
     assert [(span.physical_offset, span.end) for span in found.damaged] == [(AT, ROOM)]
 
 
+def test_a_look_at_the_end_may_begin_within_a_message(tmp_path: Path) -> None:
+    """What is left of it is no damage, and of more damage than one stretch the first is told."""
+    sound = look_at_tail(log_of(tmp_path / "sound", (ONE + TWO + THREE).ljust(ROOM, b"\0")), len(TWO + THREE) + 20)
+    assert (sound.begin, sound.end, sound.messages, sound.damage, sound.inside) == (AT, END, 2, None, [])
+    torn = (ONE + changed(TWO, 90, b"?") + changed(THREE, 90, b"?")).ljust(ROOM, b"\0")
+    found = look_at_tail(log_of(tmp_path / "torn", torn))
+    assert found.damage is not None
+    assert (found.end, found.damage.physical_offset, found.inside) == (AT, AT, [])
+
+
+def test_a_log_without_messages_has_no_times(tmp_path: Path) -> None:
+    found = look_at_tail(log_of(tmp_path, bytes(ROOM)))
+    assert (found.begin, found.end, found.messages) == (0, 0, 0)
+    assert (found.last_store_timestamp, found.largest_store_timestamp, found.timestamp_before_damage) == (0, 0, 0)
+
+
 def test_damage_at_the_end_is_one_torn_tail(tmp_path: Path) -> None:
     torn = ONE + changed(TWO, 90, b"?") + changed(THREE, 90, b"?")
     end, [found] = settled(log_of(tmp_path, torn.ljust(ROOM, b"\0")))
@@ -67,6 +83,18 @@ def test_damage_at_the_end_is_one_torn_tail(tmp_path: Path) -> None:
     assert found.torn is not None
     assert (found.torn.physical_offset, found.torn.end, found.torn_frames) == (AT, END, 2)
     assert found.damaged == [found.torn]
+
+
+def test_a_log_does_not_go_on_behind_damage_that_nothing_follows(tmp_path: Path) -> None:
+    """What fills the rest of the file is no message: the next one belongs where the damage begins."""
+    torn = ONE + changed(TWO, 90, b"?")
+    settling = Settling(log := log_of(tmp_path, torn + blank(ROOM - len(torn))), look_at_tail(log), lambda _: None)
+    for record in walk_runs(log, Digest(())):
+        if isinstance(record, Run):
+            settling.pass_run(record)
+        else:
+            settling.pass_other(record)
+    assert settling.valid_end == AT
 
 
 def test_what_is_older_than_the_log_before_it_was_left_by_a_truncation(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ from rmqctl.formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TR
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.prepare import copy_of
+from rmqctl.store.write.put import Putter
 from tests.goldens import GoldenStore
 from tests.store.write.writing import (
     FILE_SIZE,
@@ -317,3 +320,22 @@ def test_a_new_store_host_is_that_of_the_last_message(golden_store: GoldenStore)
     with MessageStore.open(store_path, "rw") as store:
         store.put(message())
     assert stored_messages(store_path)[-1].store_host == last.store_host
+
+
+def test_closing_waits_for_the_put_that_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it stores is in its queue when the store is closed."""
+    store = MessageStore.open(tmp_path / "s", "rw", SMALL, create=True)
+    closing = threading.Thread(target=store.close)
+    made = Putter._frames
+
+    def meanwhile(*given: Any) -> Any:
+        closing.start()
+        closing.join(0.3)  # it waits for this put, however long one waits here
+        return made(*given)
+
+    monkeypatch.setattr(Putter, "_frames", meanwhile)
+    result = store.put(message())
+    closing.join()
+    assert result.status is PutStatus.PUT_OK
+    with MessageStore.open(tmp_path / "s", config=SMALL) as opened:
+        assert [found.queue_offset for found in opened.get("TopicA", 0, 0, 10).messages] == [0]

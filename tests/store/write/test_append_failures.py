@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,17 +20,23 @@ OVERHEAD = 91 + len("TopicA")
 FULL = body_that_leaves(8, 0)
 
 
-def test_a_full_disk_leaves_nothing_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(operation: str, path: str, _offset: int, _length: int) -> None:
-        if operation == "reserve" and "commitlog" in path:
-            raise OSError(errno.ENOSPC, "No space left on device")
+def failing(operation: str, number: int) -> Callable[[str, str, int, int], None]:
+    """An observer that lets one kind of operation on the commitlog fail."""
 
+    def look(done: str, path: str, _offset: int, _length: int) -> None:
+        if done == operation and "commitlog" in path:
+            raise OSError(number, os.strerror(number))
+
+    return look
+
+
+def test_a_full_disk_leaves_nothing_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, allocate_ahead=False) as store:
         store.put(message(FULL - 1000))
         store.wait_for_dispatch()
         before = files_below(tmp_path / "s")
         with monkeypatch.context() as patch:
-            patch.setattr(io, "observer", full)
+            patch.setattr(io, "observer", failing("reserve", errno.ENOSPC))
             # for a new file: it would have to roll
             with pytest.raises(WriteFailedError, match="No space left"):
                 store.put(message(2000))
@@ -38,14 +46,10 @@ def test_a_full_disk_leaves_nothing_visible(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_write_that_fails_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(operation: str, path: str, _offset: int, _length: int) -> None:
-        if operation == "write" and "commitlog" in path:
-            raise OSError(errno.EIO, "Input/output error")
-
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
         store.put(message())
         with monkeypatch.context() as patch:
-            patch.setattr(io, "observer", broken)
+            patch.setattr(io, "observer", failing("write", errno.EIO))
             with pytest.raises(WriteFailedError, match="Input/output"):
                 store.put(message())
         again = store.put(message())
@@ -54,17 +58,12 @@ def test_a_write_that_fails_is_not_counted(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_roll_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither where the file before cannot be closed, nor where the message is refused once its room is there."""
-
-    def broken(operation: str, path: str, _offset: int, _length: int) -> None:
-        if operation == "write" and "commitlog" in path:
-            raise OSError(errno.EIO, "Input/output error")
-
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, allocate_ahead=False) as store:
         store.put(message(FULL - 1000))
         store.wait_for_dispatch()
         before = files_below(tmp_path / "s")
         with monkeypatch.context() as patch:
-            patch.setattr(io, "observer", broken)
+            patch.setattr(io, "observer", failing("write", errno.EIO))
             with pytest.raises(WriteFailedError, match="Input/output"):
                 store.put(message(2000))
         assert files_below(tmp_path / "s") == before
@@ -77,14 +76,10 @@ def test_a_roll_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_a_file_that_cannot_be_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool) -> None:
-    def broken(operation: str, path: str, _offset: int, _length: int) -> None:
-        if operation == "create" and "commitlog" in path:
-            raise OSError(errno.EACCES, "Permission denied")
-
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, allocate_ahead=ahead) as store:
         store.put(message(10))
         with monkeypatch.context() as patch:
-            patch.setattr(io, "observer", broken)
+            patch.setattr(io, "observer", failing("create", errno.EACCES))
             store.put(message(FULL - 1000))
             result = store.put(message(2000))
             assert result.status is PutStatus.CREATE_MAPPED_FILE_FAILED

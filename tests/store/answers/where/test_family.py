@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqctl.formats.hosts import Host, format_offset_message_id
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import encode_properties
-from rmqctl.store.answers.where.family import families, group_of_hop
+from rmqctl.store.answers.where.family import families
 from tests.opened import reader
 
 _HOST = Host(b"\x7f\x00\x00\x01", 10911)
@@ -52,10 +52,3 @@ def test_retries_without_a_unique_key_are_found_by_their_origin() -> None:
     retry = _message(50, "%RETRY%g", 1, ORIGIN_MESSAGE_ID=origin)
     (family,) = families([_message(0, "T", KEYS="k"), retry])
     assert [hop.physical_offset for hop in family.hops] == [50]
-
-
-def test_the_group_of_a_retry() -> None:
-    assert group_of_hop(_retry_of(0, 0)) == "g"
-    # POP consumers have a retry topic for each topic
-    for topic in ("%RETRY%g_T", "%RETRY%g+T"):
-        assert group_of_hop(_retry_of(0, 0, topic)) == "g"

@@ -105,21 +105,24 @@ def _popped(store: Path, *revive: Message, more: dict[str, dict[str, int]] | Non
     return _asked(store, *sent, *revive)
 
 
-def _handed_out(start: int, steps: list[int], **properties: str) -> Message:
+def _handed_out(
+    start: int, steps: list[int], at: int = NOW, topic: str = "T", timed: dict[str, str] | None = None
+) -> Message:
     """A checkpoint (PopMessageProcessor#buildCkMsg)."""
-    body = {"bm": 0, "bn": "b", "c": "g", "d": steps, "it": 60_000, "n": len(steps), "pt": NOW, "q": 0, "so": start}
-    body |= {"t": "T", "rp": 0, "ro": 0}
-    topic = TIMER if properties else REVIVE
-    return Message(topic, json.dumps(body).encode(), queue_id=0, properties={"TAGS": "ck", **properties})
+    body = {"bm": 0, "bn": "b", "c": "g", "d": steps, "it": 60_000, "n": len(steps), "pt": at, "q": 0, "so": start}
+    body |= {"t": topic, "rp": 0, "ro": 0}
+    into = TIMER if timed else REVIVE
+    return Message(into, json.dumps(body).encode(), queue_id=0, properties={"TAGS": "ck", **(timed or {})})
+
+
+def _acknowledged(offset: int, start: int = 0, topic: str = "T") -> Message:
+    """An AckMsg of what was handed out at NOW."""
+    body = {"ao": offset, "so": start, "c": "g", "t": topic, "q": 0, "pt": NOW, "bn": "b"}
+    return Message(REVIVE, json.dumps(body).encode(), queue_id=0, properties={"TAGS": "ack"})
 
 
 REVIVE = "rmq_sys_REVIVE_LOG_c"
-_ACK = Message(
-    REVIVE,
-    json.dumps({"ao": 1, "so": 0, "c": "g", "t": "T", "q": 0, "pt": NOW, "bn": "b"}).encode(),
-    queue_id=0,
-    properties={"TAGS": "ack"},
-)
+_ACK = _acknowledged(1)
 
 
 @pytest.mark.parametrize("by_timer", [False, True])
@@ -127,7 +130,7 @@ def test_in_flight_at_a_group_that_consumes_by_pop(tmp_path: Path, by_timer: boo
     timed = {"TIMER_OUT_MS": str(NOW + 59_000), "REAL_TOPIC": REVIVE, "REAL_QID": "0"} if by_timer else {}
     # the revive topic is there, if only with what is settled
     settled = Message(REVIVE, b"{}", queue_id=0, properties={"TAGS": "other"})
-    answer = _popped(tmp_path, settled, _handed_out(0, [0, 1], **timed))
+    answer = _popped(tmp_path, settled, _handed_out(0, [0, 1], timed=timed))
     assert answer.state is Verdict.UNKNOWN
     (step,) = steps(answer, Stage.GROUP)
     assert (step.state, step.group_offset, step.distance) == ("in-flight", 3, -2)
@@ -143,6 +146,59 @@ def test_acknowledged_by_a_group_that_consumes_by_pop(tmp_path: Path) -> None:
     assert (answer.state, steps(answer, Stage.GROUP)[0].state) == (Verdict.READ, "passed")
     # its neighbour is in flight all the same
     assert steps(_asked(tmp_path, key="u0"), Stage.GROUP)[0].state == "in-flight"
+
+
+def test_who_asked_for_more_time_has_not_acknowledged_it(tmp_path: Path) -> None:
+    """The broker acknowledges what was handed out before, and hands it out anew (ChangeInvisibleTimeProcessor)."""
+    answer = _popped(tmp_path, _handed_out(0, [0, 1]), _handed_out(1, [0], NOW + 20), _ACK)
+    assert (answer.state, steps(answer, Stage.GROUP)[0].state) == (Verdict.UNKNOWN, "in-flight")
+    assert "in flight until 2027-01-15T08:01:00.020Z" in steps(answer, Stage.GROUP)[0].detail
+
+
+def test_not_acknowledged_in_time(tmp_path: Path) -> None:
+    answer = _popped(tmp_path, _handed_out(0, [0, 1], NOW - 90_000))
+    assert (answer.state, steps(answer, Stage.GROUP)[0].state) == (Verdict.RETRYING, "unacknowledged")
+
+
+@pytest.mark.parametrize("retries", ["%RETRY%g_T", "%RETRY%g+T"])
+@pytest.mark.parametrize(
+    ("reached", "revive", "expected"),
+    [
+        (0, (), (Verdict.RETRYING, "unread")),
+        (1, ("ck",), (Verdict.UNKNOWN, "unknown")),
+        (1, ("ck", "ack"), (Verdict.READ, "read")),
+    ],
+)
+def test_a_retry_that_a_broker_makes_of_what_was_not_acknowledged(
+    tmp_path: Path, retries: str, reached: int, revive: tuple[str, ...], expected: tuple[Verdict, str]
+) -> None:
+    """It names neither the topic nor the group, and has no ORIGIN_MESSAGE_ID (PopReviveService#reviveRetry)."""
+    again = {"UNIQ_KEY": "u1", "1ST_POP_TIME": str(NOW - 90_000)}
+    retry = Message(retries, b"x", queue_id=0, properties=again, reconsume_times=1)
+    made = {"ck": _handed_out(0, [0], topic=retries), "ack": _acknowledged(0, topic=retries)}
+    offsets = {f"{retries}@g": {"0": reached}}
+    first = _handed_out(0, [0, 1], NOW - 90_000)
+    answer = _popped(tmp_path, first, retry, *(made[kind] for kind in revive), more=offsets)
+    assert [one.group for one in answer.groups] == ["g"]
+    (step,) = steps(answer, Stage.RETRY, "g")
+    assert (answer.state, step.state) == expected
+    assert f"retry 1 is {retries} 0 0" in step.detail
+
+
+@pytest.mark.parametrize("retries", ["%RETRY%g_T", "%RETRY%g+T"])
+def test_its_group_is_known_where_the_message_has_expired(tmp_path: Path, retries: str) -> None:
+    retry = Message(retries, b"x", queue_id=0, properties={"UNIQ_KEY": "u9"}, reconsume_times=1)
+    _popped(tmp_path, retry, more={f"{retries}@g": {"0": 0}})
+    answer = _asked(tmp_path, key="u9")
+    assert [one.group for one in answer.groups] == ["g"]
+
+
+def test_a_retry_of_a_group_that_is_called_like_one_of_pop(tmp_path: Path) -> None:
+    retry = {"UNIQ_KEY": "u1", "RETRY_TOPIC": "T"}
+    offsets = {"T@g_T": {"0": 3}, "%RETRY%g_T@g_T": {"0": 0}}
+    made = Message("%RETRY%g_T", b"x", queue_id=0, properties=retry, reconsume_times=1)
+    answer = _popped(tmp_path, made, more=offsets)
+    assert [(one.group, one.state) for one in answer.groups if one.group == "g_T"] == [("g_T", Verdict.RETRYING)]
 
 
 def test_a_settled_checkpoint_says_nothing_of_now(tmp_path: Path) -> None:

@@ -236,6 +236,19 @@ def test_without_offsets_groups_are_unknown(golden_store: GoldenStore, text: str
     assert bool(asked.damage) == (text is not None)
 
 
+def test_config_files_that_cannot_be_read_leave_the_rest_of_the_answer(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    files = ("consumerOffset", "subscriptionGroup", "messageRequestMode", "consumerFilter", "delayOffset")
+    for name in files:
+        path = store / "config" / f"{name}.json"
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    asked = ask(_opened(store), "evt-2")
+    assert asked.one.state is Verdict.DEAD
+    assert [said for said in asked.said if "is not a regular file" in said]
+    assert not asked.damage
+
+
 def test_a_key_of_many_messages_is_bounded() -> None:
     shared = [row for row in truth("broker-real").messages if row["topic"] == "Audit"]
     key = shared[0]["properties"]["UNIQ_KEY"]  # of a batch

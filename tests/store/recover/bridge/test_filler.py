@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE
@@ -28,7 +30,8 @@ from rmqctl.store.recover.bridge.filler import (
     padding_frame,
     padding_size,
 )
-from rmqctl.store.recover.bridge.lost import Lost, Slot
+from rmqctl.store.recover.bridge.lost import Lost, Slot, _missing
+from rmqctl.store.recover.bridge.spans import Span
 
 
 def good(topic: str = "T", properties: dict[str, str] | None = None, *, crc: bool = False, body: bytes = b"x") -> bytes:
@@ -81,6 +84,23 @@ def test_a_message_can_be_lengthened_by_any_number_of_bytes(crc: bool, propertie
         kept.pop("__CRC32#", None)
         assert kept == properties
     assert lengthened_frame(original, 40_000) is None
+
+
+@pytest.mark.parametrize("crc", [False, True])
+def test_so_can_one_whose_properties_end_without_a_separator(crc: bool) -> None:
+    """RocketMQ puts one before the CRC; another program need not."""
+    message = Message("T", b"x", property_bytes=b"KEYS\x01k")
+    original = decoded(frame_bytes(prepare_frame(message, LOCAL_HOST, 5), 7, 1000, 12345))
+    if crc:
+        covered = prepare_frame(message._replace(property_bytes=b"KEYS\x01k" + bytes(20)), LOCAL_HOST, 5)
+        original = decoded(frame_bytes(covered._replace(with_property_crc=True), 7, 1000, 12345))
+    assert Neighbour(original).has_property_crc == crc
+    for more in range(1, 40):
+        frame = lengthened_frame(original, more)
+        assert frame is not None
+        assert len(frame) == original.total_size + more
+        kept = parse_properties(decoded(frame).property_bytes)
+        assert ("__CRC32#" in kept, kept["KEYS"]) == (crc, "k")
 
 
 def places(lost: list[Lost], begin: int, limit: int, *, must_fill: bool = True) -> list[tuple[int, int, bool]]:
@@ -138,3 +158,17 @@ def test_nothing_is_known() -> None:
     big = places([], 0, 3 * (1 << 20) + 10)
     assert [size for _, size, _ in big][:2] == [1 << 20, 1 << 20]
     assert not [record for record in big if record[1] < 100]
+
+
+@pytest.mark.parametrize("begin", [0, 1_000_000])
+def test_slots_are_missing_where_there_was_room_for_them(begin: int) -> None:
+    """Room for three messages; more than that is a damaged number, whatever the queue offset is."""
+    span = Span(5000, 5000 + 3 * MINIMUM_FRAME_SIZE, "size", Path("0"), 0, 10_000, 10_000)
+    key = ("T", 0)
+
+    def offsets(end: int, known: list[Slot], spans: list[Span]) -> list[int]:
+        return [slot.queue_offset for slot in _missing(key, begin, end, known, spans)]
+
+    assert offsets(begin + 3, [], [span]) == [begin, begin + 1, begin + 2]
+    assert offsets(begin + 3, [Slot(key, begin + 1)], [span]) == [begin, begin + 2]
+    assert offsets(begin + 4, [], [span]) == offsets(begin, [], [span]) == offsets(begin + 1, [], []) == []

@@ -94,6 +94,7 @@ CASES: dict[str, tuple[dict[int, bytes], tuple[int, int]]] = {
     "a hole": ({**SLOTS, 7: EMPTY, 8: EMPTY}, (2, 0)),
     "placeholders": ({**SLOTS, 7: PLACEHOLDER}, (1, 0)),
     "a wrong offset": ({**SLOTS, 7: _packed(_unit(7, 9))}, (1, 1)),
+    "a size that no message has": ({**SLOTS, 7: struct.pack(">qiq", 9, 1, 7)}, (1, 1)),
     "a wrong tags code": ({**SLOTS, 7: _packed(_unit(7, code=8))}, (1, 1)),
     "one slot too low": ({slot - 1: packed for slot, packed in SLOTS.items() if slot}, (23, 22)),
     "more than the log has": ({**SLOTS, 23: _packed(_unit(23)), 24: _packed(_unit(24))}, (0, 2)),

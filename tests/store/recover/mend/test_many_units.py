@@ -23,6 +23,7 @@ from rmqctl.store.recover.mend.batch_consumequeue import BatchConsumeQueueMend
 from rmqctl.store.recover.mend.consumequeue import ConsumeQueueMend
 from rmqctl.store.recover.mend.gone import Gone, gone_mask
 from rmqctl.store.recover.mend.queue_writer import QueueWriter
+from rmqctl.store.recover.mend.slot_order import has_batch_slot
 from rmqctl.store.survey.log_runs import consecutive
 from rmqctl.store.survey.log_survey import LogSurvey
 from rmqctl.store.survey.run_units import UNIT, Units
@@ -194,6 +195,11 @@ def test_batches_get_the_same_slots_written_anew_as_mended(
     assert (written.rstrip(b"\0"), writer.conflicts) == (planned.rstrip(b"\0"), mend.conflicts)
 
 
+@pytest.mark.parametrize(("size", "has_slot"), [(-1, False), (0, False), (1, True), (0x7FFF, True), (0x8000, False)])
+def test_a_batch_of_so_many_has_a_slot(size: int, has_slot: bool) -> None:
+    assert has_batch_slot(QueueUnit(7, 0, MESSAGE, CODE, 5, size), 7) == has_slot
+
+
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=20), st.integers(0, 5))
 def test_stretches_cover_all(slots: list[int], repeat: int) -> None:
     slots = [slot + step for slot in slots for step in range(repeat) if slot + step < 1 << 63]
@@ -204,6 +210,7 @@ def test_stretches_cover_all(slots: list[int], repeat: int) -> None:
         first = slots[begin]
         # numbers wrap behind the largest one
         assert all((slots[at] - first - (at - begin)) % (1 << 64) == 0 for at in range(begin, end))
+        assert end == len(slots) or (slots[end] - slots[end - 1]) % (1 << 64) != 1  # none could be longer
 
 
 @given(
@@ -222,3 +229,18 @@ def test_gone_for_many(offsets: list[int], gaps: list[tuple[int, int]], first: i
     expected = [gone(offset) for offset in wanted.tolist()]
     assert gone.mask(wanted).tolist() == expected
     assert gone_mask(gone.__call__, wanted).tolist() == expected
+
+
+def test_a_long_queue_is_written_as_it_comes(tmp_path: Path) -> None:
+    """A file of a broker has six megabytes: of so many queues at once only little can wait in memory."""
+    per_file = 30_000
+    writer = QueueWriter(tmp_path / "0", False, per_file * 20)
+    units = _of_slots([*range(20_000)])
+    for begin in range(0, len(units), 5000):
+        writer.add_units(*_units(units[begin : begin + 5000]))
+    [file] = (tmp_path / "0").iterdir()
+    expected = b"".join(map(_packed, units))
+    there = len(file.read_bytes().rstrip(b"\0"))
+    assert len(expected) - there < 256 * 1024
+    writer.flush()
+    assert file.read_bytes() == expected.ljust(per_file * 20, b"\0")

@@ -138,8 +138,10 @@ def test_where_slots_cannot_be_reserved_entries_are_put_one_by_one(
         if operation == "reserve":
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    if scarce:
-        monkeypatch.setattr(io, "free_bytes", lambda _path: 1 << 20)
+    if scarce:  # one byte less than has to stay free
+        needed = 7 * INDEX_SLOT.size + index_batches._KEPT_FREE
+        monkeypatch.setattr(io, "free_bytes", lambda _path: needed - 1)
+        monkeypatch.setattr(index_batches, "_OpenSlots", None)
     else:
         monkeypatch.setattr(io, "observer", full)
     service = service_at(tmp_path / "index")

@@ -199,6 +199,16 @@ def test_a_message_from_the_past_lowers_the_checkpoint_first(tmp_path: Path) -> 
     assert (closed.physic_msg_timestamp, closed.logics_msg_timestamp) == (now, now)
 
 
+def test_only_a_time_that_goes_back_lowers_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written to disk then: messages of one millisecond must not cost that."""
+    lowered: list[int] = []
+    with MessageStore.open(tmp_path / "s", "rw", small(), create=True) as store:
+        monkeypatch.setattr(CheckpointKeeper, "lower", lambda _, timestamp, __: lowered.append(timestamp))
+        for timestamp in (1000, 1000, 1001, 1000, 1000):
+            store.put(message(store_timestamp=timestamp), as_stored=True)
+    assert lowered == [1000]
+
+
 def test_the_checkpoint_keeper_keeps_times_down_until_they_are_covered(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     write_checkpoint(path, Checkpoint(1000, 1000, 0, 7, 8))

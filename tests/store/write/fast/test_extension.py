@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from rmqctl.store.compiled import extensions
 from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.fast import extension
@@ -28,7 +29,7 @@ REASONS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "asked": ("RMQCTL_NO_EXTENSION=1", lambda patch: patch.setenv("RMQCTL_NO_EXTENSION", "1")),
     "no GIL": ("without GIL", lambda patch: patch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)),
     "not there": ("not compiled", lambda patch: patch.setitem(sys.modules, "rmqctl.store.write.fast.fast_path", None)),
-    "another source": ("another source", lambda patch: patch.setattr(extension, "_source", lambda: "0badc0de")),
+    "another source": ("another source", lambda patch: patch.setattr(extensions, "source_number", lambda _: "0bad")),
     "wrong": ("wrong results", lambda patch: patch.setattr(extension, "_is_right", lambda _: False)),
 }
 
@@ -57,7 +58,7 @@ def test_without_it_everything_works_and_it_is_told_why(
 
 
 def test_an_installed_one_needs_no_sources(loaded_anew: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    loaded_anew.setattr(extension, "_ROOT", tmp_path)
+    loaded_anew.setattr(extensions, "ROOT", tmp_path)
     module, why = extension._load()
     assert module is not None
     assert why is None

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import WriteFailedError
-from rmqctl.store.files.blob import Blob, Spilled, only_counted
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.journal.blob import Blob, Spilled, only_counted
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import CreateFile, Plan, WriteRange, describe
 

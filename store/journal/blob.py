@@ -74,11 +74,6 @@ class Blob:
         """Of everything that was put, in hex."""
         return self._digest.hexdigest()
 
-    @property
-    def size(self) -> int:
-        """Bytes that were put."""
-        return self._position
-
     def finish(self) -> None:
         """Bring everything to disk and close."""
         self._open()

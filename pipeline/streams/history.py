@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from rmqctl.formats.message import FrameDamage, decode_message
+from rmqctl.formats.message import FrameDamage, FrameHead, decode_message
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.read.frames import store_time_at
@@ -226,9 +226,11 @@ def offset_since(log: MappedFileQueue, time: int, end: int) -> int:
     return low
 
 
-def offset_behind(log: MappedFileQueue, begin: int, count: int, end: int) -> int:
-    """Physical offset behind `count` messages from `begin` on, at most `end`. Goes by the heads of frames and reads 64
-    KiB at a time, of larger messages no more. Where no frame follows another, up to the end of that file."""
+def offset_behind(log: MappedFileQueue, begin: int, count: int, end: int) -> tuple[int, int]:
+    """Physical offset behind `count` messages from `begin` on, at most `end`, and how many of them there are. Goes by
+    the heads of frames and reads 64 KiB at a time, of larger messages no more. Where no frame follows another, up to
+    the end of that file."""
+    wanted = count
     before = mark_before(log, begin, end)
     position = begin if before is None else max(begin, before.end)
     data, data_at = b"", position
@@ -240,21 +242,21 @@ def offset_behind(log: MappedFileQueue, begin: int, count: int, end: int) -> int
             continue
         if position + _HEAD > data_at + len(data):
             data, data_at = log.read(position, _FIRST_WINDOW), position
-        size, is_message = _frame(data[position - data_at :], position)
+        size, is_message = _frame(data, position - data_at, position)
         count -= is_message
         position = position + size if size else file.end_offset
-    return min(position, end)
+    return min(position, end), wanted - count
 
 
-def _frame(data: bytes, position: int) -> tuple[int, bool]:
-    """Bytes of the frame whose head the data begins with, and whether it is a message; 0 for what is no frame."""
-    if len(data) >= _HEAD and data[_MAGIC_AT : _MAGIC_AT + 4] in _MAGICS:
-        head = FRAME_HEADS[0].unpack_from(data, 0)
-        fields = dict(zip((name for name, *_ in FRAME_HEADS[0].fields), head, strict=True))
-        if fields["physical_offset"] == position and fields["total_size"] > 0:
-            return fields["total_size"], True
-    if len(data) >= BLANK_FRAME.size:
-        size, magic = BLANK_FRAME.unpack_from(data, 0)[:2]
+def _frame(data: bytes, at: int, physical_offset: int) -> tuple[int, bool]:
+    """Bytes of the frame whose head is byte `at` of the data, and whether it is a message; 0 for what is no frame."""
+    if len(data) - at >= _HEAD and data[at + _MAGIC_AT : at + _MAGIC_AT + 4] in _MAGICS:
+        # size and place stand where they do in every head
+        head = FrameHead._make(FRAME_HEADS[0].unpack_from(data, at))
+        if head.physical_offset == physical_offset and head.total_size > 0:
+            return head.total_size, True
+    if len(data) - at >= BLANK_FRAME.size:
+        size, magic = BLANK_FRAME.unpack_from(data, at)
         if magic == BLANK_MAGIC and size > 0:
             return size, False
     return 0, False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rmqctl.pipeline.source.history import Mark, Position, mark_before, stands
+from rmqctl.pipeline.streams.history import Mark, Position, mark_before, stands
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.survey.tail import end_of_messages
 

@@ -1,0 +1,76 @@
+"""What is asked of a broker and answered by one of its consumers (AdminBrokerProcessor#callConsumer)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.hosts import parse_offset_message_id
+from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.query_services import frame_at
+from rmqctl.network.remoting import fields
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.services import Caller, Promised, Reply, RequestError, Service
+
+_ANSWERS_WITHIN_SECONDS = 10.0
+
+
+def get_consumer_running_info(broker: Broker, request: RemotingCommand, caller: Caller) -> Reply:
+    """What a consumer says of itself."""
+    return _called(request, _member(broker, request), request.fields, request.body)
+
+
+def consume_message_directly(broker: Broker, request: RemotingCommand, caller: Caller) -> Reply:
+    """One consumer consumes the message of an offset id, whatever the group's offsets are, and says how that went."""
+    member = _member(broker, request)
+    try:
+        _, offset = parse_offset_message_id(fields.text(request, "msgId"))
+    except UsageError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, error.message) from error
+    more = {"brokerName": broker.identity.name}
+    topic = broker.topics.find(request.fields.get("topic", ""))
+    if topic is not None:
+        more["topicSysFlag"] = str(topic.sys_flag)
+    group = broker.groups.find(fields.text(request, "consumerGroup"))
+    if group is not None:
+        more["groupSysFlag"] = str(group["groupSysFlag"])
+    return _called(request, member, {**request.fields, **more}, frame_at(broker, offset))
+
+
+def _member(broker: Broker, request: RemotingCommand) -> Caller:
+    """The client that is asked for, one of a group; RequestError if it is not there."""
+    name, client_id = fields.text(request, "consumerGroup"), fields.text(request, "clientId")
+    group = broker.clients.consumer_group(name)
+    members = {} if group is None else group.channels
+    found = next((one for one, channel in list(members.items()) if channel.client_id == client_id), None)
+    if found is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{name}> <{client_id}> not online")
+    return found
+
+
+def _called(request: RemotingCommand, member: Caller, asked: Mapping[str, str], body: bytes) -> Promised:
+    """The member's answer, handed on as it is."""
+    done = member.ask(RemotingCommand(request.code, asked, body), _ANSWERS_WITHIN_SECONDS)
+
+    def handed_on() -> RemotingCommand:
+        answer = done.result()
+        if answer is None:
+            name, client_id = request.fields["consumerGroup"], request.fields["clientId"]
+            raise RequestError(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{name}> <{client_id}> Timeout: no answer within {_ANSWERS_WITHIN_SECONDS:g} s",
+            )
+        return RemotingCommand(answer.code, answer.fields, answer.body, answer.remark)
+
+    return Promised(done, handed_on)
+
+
+SERVICES: dict[int, Service[Broker]] = {
+    RequestCode.GET_CONSUMER_RUNNING_INFO: Service(
+        get_consumer_running_info, "asked of the client itself; 207 where it does not answer within 10 s"
+    ),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: Service(
+        consume_message_directly, "a message given to the client that is named, and its answer; 207 as for 307"
+    ),
+}

@@ -1,0 +1,84 @@
+"""Addresses of stores, such as s3://bucket/store: what is one, and what is a path by another name (file://)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# what fsspec reads, by the words of Hadoop too
+SCHEMES = ("s3", "s3a", "s3n", "hdfs", "webhdfs", "swebhdfs", "gs", "gcs", "abfs", "abfss", "az")
+LOCAL = "file"
+# names that stand directly below a store
+_OF_STORES = "commitlog consumequeue consumequeue_ext batchconsumequeue index config timerlog timerwheel".split()
+
+
+def is_address(path: str | os.PathLike[str]) -> bool:
+    """Whether it names something on a server. file:// does not: it is a path by another name."""
+    return _parts(path)[0] in SCHEMES
+
+
+def address_of(path: str | os.PathLike[str]) -> str:
+    """The address as it is written, whatever pathlib made of its slashes: `s3://bucket/store`."""
+    scheme, rest = _parts(path)
+    return f"{scheme}://{rest.strip('/')}"
+
+
+def reachable(path: str | os.PathLike[str]) -> Path:
+    """Where a store can be read: a path as it is (file:// too), an address as the folder that stands for it.
+
+    An address is listed when it is first asked for in a process. NotAStoreError where nothing is there,
+    UnreadableError where the server does not answer, UnsupportedError where no package reads it.
+    """
+    if not is_address(path):
+        return without_scheme(path)
+    from rmqctl.store.remote.shadow import folder_for
+
+    return folder_for(address_of(path))
+
+
+def list_anew(path: str | os.PathLike[str]) -> None:
+    """List an address anew, whatever this process knows of it; nothing is done about a path. No store may be open there
+    in this process. Errors as `reachable`."""
+    if is_address(path):
+        from rmqctl.store.remote.shadow import look_again
+
+        look_again(address_of(path))
+
+
+def reachable_file(name: str, store: str) -> Path:
+    """Where a file of a store can be read. `name` is a path, or begins with `store`, which is an address then."""
+    return reachable(store) / name.removeprefix(store + "/") if is_address(name) else without_scheme(name)
+
+
+def reachable_loose(path: str | os.PathLike[str]) -> Path:
+    """Where any file can be read: of one at an address all is listed that seems to be its store, else its folder."""
+    if not is_address(path):
+        return without_scheme(path)
+    parts = address_of(path).split("/")
+    # behind scheme, nothing, and bucket or host
+    store = next((place for place, part in enumerate(parts) if place > 2 and part in _OF_STORES), len(parts) - 1)
+    return reachable("/".join(parts[:store])).joinpath(*parts[store:])
+
+
+def as_written(path: str | os.PathLike[str]) -> str:
+    """A path as it is, and an address with the slashes that pathlib takes out of it."""
+    return address_of(path) if is_address(path) else os.fspath(path)
+
+
+def absolute_place(path: str | os.PathLike[str]) -> str:
+    """An address as it is written, and a path (file:// too) seen from any working directory."""
+    if is_address(path):
+        return address_of(path)
+    return str(without_scheme(path).absolute())
+
+
+def without_scheme(path: str | os.PathLike[str]) -> Path:
+    """A path, of `file:///data/store` too."""
+    scheme, rest = _parts(path)
+    return Path("/" + rest) if scheme == LOCAL else Path(path)
+
+
+def _parts(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """The scheme and what follows it; "" for a path. One slash is what pathlib leaves of two."""
+    scheme, separator, rest = os.fspath(path).partition(":/")
+    return (scheme, rest.lstrip("/")) if separator and (scheme in SCHEMES or scheme == LOCAL) else ("", "")

@@ -1,0 +1,76 @@
+"""What our clients do for others: the next messages are asked for early, and requests that they cannot answer are told
+so at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.message import Message
+from rmqctl.network.clients.client import BrokerError, Client
+from rmqctl.network.clients.consumer import Consumer
+from rmqctl.network.clients.producer import Producer
+from rmqctl.network.local import LocalBroker
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.message_store import MessageStore
+from tests.network.serving import serving_here
+
+CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
+COUNT = 100
+QUEUE = MessageQueue("broker-a", 0, "Ahead")
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    path: Path = tmp_path_factory.mktemp("store") / "store"
+    with MessageStore.open(path, "rw", CONFIG, create=True) as store:
+        for number in range(COUNT):
+            store.put(Message("Ahead", b"%d" % number))
+        store.wait_for_dispatch()
+        with LocalBroker(store) as broker:
+            yield broker
+
+
+def test_the_next_messages_come_while_the_last_ones_are_worked_at(local: LocalBroker) -> None:
+    with Consumer(local.namesrv, "ahead", "Ahead", begin="first", dial=local.dial) as consumer:
+        first = consumer.poll(60)
+        pull = consumer._pulls[QUEUE]
+        assert pull.offset == len(first) == 32
+        assert pull.answer.result(60).code == 0
+        # what is on its way is not consumed: who leaves now comes back to it
+        consumer.commit()
+        found = [*first, *consumer.poll(60)]
+        assert [message.queue_offset for message in found] == list(range(64))
+    with Consumer(local.namesrv, "ahead", "Ahead", begin="first", dial=local.dial) as consumer:
+        assert [message.queue_offset for message in consumer.messages(to_the_end=True)] == list(range(64, COUNT))
+        assert QUEUE not in consumer._pulls
+
+
+def test_who_stops_in_the_middle_comes_back_to_the_next_message(local: LocalBroker) -> None:
+    def taken(count: int) -> list[int]:
+        with Consumer(local.namesrv, "slow", "Ahead", begin="first", dial=local.dial) as consumer:
+            messages = consumer.messages(to_the_end=True)
+            found = [next(messages).queue_offset for _ in range(count)]
+            messages.close()
+            return found
+
+    assert [*taken(5), *taken(40), *taken(COUNT - 45)] == list(range(COUNT))
+
+
+def test_a_request_that_a_client_does_not_know_is_answered_at_once(tmp_path: Path) -> None:
+    """mqadmin's consumerStatus would wait for ten seconds."""
+    with serving_here(tmp_path / "store", CONFIG, {}) as served:
+        asking = Client(served.namesrv)
+        with Producer(served.namesrv) as producer:
+            producer.send(Message("Ahead", b""))
+        with Consumer(served.namesrv, "asked", "Ahead", begin="first") as consumer:
+            consumer.poll(60)
+            fields = {"consumerGroup": "asked", "clientId": consumer.client_id, "jstackEnable": False}
+            with pytest.raises(BrokerError) as caught:
+                asking.ask(served.address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, seconds=60)
+        asking.close()
+    assert caught.value.answer_code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

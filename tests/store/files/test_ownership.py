@@ -1,0 +1,62 @@
+"""Whose store it is: who is neither its owner nor root changes nothing in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.errors import RefusedError
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.ownership import refuse_other_user
+from tests.store.journal.failing import failing
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> StoreLayout:
+    """A store of the user who runs the tests."""
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    (root / "consumequeue").mkdir()
+    (root / "checkpoint").touch()
+    return StoreLayout(root, (root / "commitlog",))
+
+
+def other_than(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Be another user than the owner of `path`; who owns it."""
+    owner = path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    return owner
+
+
+def test_another_user_is_refused(layout: StoreLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = other_than(layout.root, monkeypatch)
+    with pytest.raises(RefusedError, match=f"belongs to the user with id {owner}, and new files would") as refused:
+        refuse_other_user(layout)
+    assert refused.value.file == str(layout.root)
+    # a store without its log is one as well
+    layout.commitlog[0].rmdir()
+    with pytest.raises(RefusedError, match=f"belongs to the user with id {owner}"):
+        refuse_other_user(layout)
+
+
+def test_the_owner_and_who_makes_a_store_are_not(
+    layout: StoreLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = os.geteuid() or 12345
+    os.chown(layout.commitlog[0], user, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    refuse_other_user(layout)
+    refuse_other_user(StoreLayout(tmp_path / "new", (tmp_path / "new" / "commitlog",)))
+
+
+def test_whose_it_is_cannot_be_known(layout: StoreLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nobody is refused for it: whatever the user may not do, the system tells where he does it."""
+    other_than(layout.root, monkeypatch)
+    with failing(layout.commitlog[0], "look") as disk, pytest.raises(RefusedError):
+        refuse_other_user(layout)
+    assert disk.count > 1
+    for at in range(1, disk.count + 1):
+        with failing(layout.commitlog[0], "look", at):
+            refuse_other_user(layout)
