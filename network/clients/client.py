@@ -21,6 +21,8 @@ SECONDS = 3.0
 """How long an answer is waited for (sendMsgTimeout, mqClientApiTimeout)."""
 _ROUTE_SECONDS = 30.0
 _HEARTBEAT_SECONDS = 30.0
+_FIRST_FIGURES_SECONDS = 5.0
+_STARTING_SECONDS = 0.2
 
 
 class BrokerError(RemoteError):
@@ -104,6 +106,22 @@ class Client:
         if answer.code != ResponseCode.SUCCESS and answer.code not in allowed:
             raise BrokerError.of(address, answer)
         return answer
+
+    def ask_runtime_info(self, address: str) -> RemotingCommand:
+        """What a broker tells of itself; errors as of `ask`.
+
+        A broker of RocketMQ answers with a NoSuchElementException until it has counted what it stores for the first
+        time, a second or more after it began to listen (StoreStatsService#getPutTps of an empty list): it is asked
+        again for 5 s.
+        """
+        end = time.monotonic() + _FIRST_FIGURES_SECONDS
+        while True:
+            try:
+                return self.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+            except BrokerError as error:
+                is_starting = error.answer_code == ResponseCode.SYSTEM_ERROR and "NoSuchElement" in error.message
+                if not is_starting or time.monotonic() >= end or self._closing.wait(_STARTING_SECONDS):
+                    raise
 
     # ---- routes
 

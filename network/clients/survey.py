@@ -88,10 +88,17 @@ class _Asked:
         self, address: str, code: int, fields: Mapping[str, Any] | None = None, allowed: tuple[int, ...] = ()
     ) -> RemotingCommand | RemoteError:
         """The answer, or why there is none."""
+        return self._answer(address, lambda: self._client.ask(address, code, fields, allowed=allowed))
+
+    def ask_runtime_info(self, address: str) -> RemotingCommand | RemoteError:
+        """What a broker tells of itself, or why it does not."""
+        return self._answer(address, lambda: self._client.ask_runtime_info(address))
+
+    def _answer(self, address: str, request: Callable[[], RemotingCommand]) -> RemotingCommand | RemoteError:
         if address in self._silent:
             return self._silent[address]
         try:
-            return self._client.ask(address, code, fields, allowed=allowed)
+            return request()
         except BrokerError as error:
             # it is there, but does not answer this
             self._missing(error)
@@ -212,7 +219,7 @@ def brokers_at(client: Client, missing: Missing) -> Iterator[BrokerAt]:
                     BrokerAt(text_of(one, "cluster"), text_of(one, "brokerName"), int(broker_id), str(address))
                 )
     for broker in sorted(found):
-        answer = asked.ask(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = asked.ask_runtime_info(broker.address)
         if isinstance(answer, RemoteError):
             yield broker._replace(detail=answer.message)
             continue

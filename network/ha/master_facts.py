@@ -9,6 +9,7 @@ from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError, RemoteError
 from rmqctl.network.clients.client import Client
 from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.store.config.config import StoreConfig, config_from_properties
 
 SYNC_MASTER = "SYNC_MASTER"
@@ -56,7 +57,9 @@ class MasterBrokerClient:
 
     def facts(self) -> MasterFacts:
         """What it is. RemoteError; also for a broker that keeps its log in another way than masters and slaves do."""
-        runtime = self._object(RequestCode.GET_BROKER_RUNTIME_INFO).get("table")
+        runtime = self._content(RequestCode.GET_BROKER_RUNTIME_INFO, self._client.ask_runtime_info(self._address)).get(
+            "table"
+        )
         table = runtime if isinstance(runtime, dict) else {}
         answer = self._client.ask(self._address, RequestCode.GET_BROKER_CONFIG)
         properties = {}
@@ -82,13 +85,12 @@ class MasterBrokerClient:
     def tables(self) -> dict[str, dict[Any, Any]]:
         """Content of the files of a broker's config folder by name, offsets first: what is asked for later is younger,
         so no offset counts a message of a topic that is not there. RemoteError where one cannot be had."""
-        found = {name: self._object(code) for name, code in _TABLES.items()}
+        found = {name: self._content(code, self._client.ask(self._address, code)) for name, code in _TABLES.items()}
         topics = found["topics.json"]
         found["topics.json"] = {name: topics[name] for name in _OF_TOPICS if name in topics}
         return found
 
-    def _object(self, code: RequestCode) -> dict[Any, Any]:
-        answer = self._client.ask(self._address, code)
+    def _content(self, code: RequestCode, answer: RemotingCommand) -> dict[Any, Any]:
         try:
             content = parse_config_json(answer.body.decode("utf-8"))
         except (CorruptError, UnicodeDecodeError) as error:

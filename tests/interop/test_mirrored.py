@@ -57,6 +57,12 @@ def _mirroring(port: int, directory: Path, *options: str) -> Iterator[subprocess
                 process.kill()
 
 
+def _until_it_has(process: subprocess.Popen[str], directory: Path, offset: int) -> None:
+    """Wait until the mirror has all before `offset`; what it said if it ended instead."""
+    _until(lambda: process.poll() is not None or _has(directory, offset))
+    assert process.poll() is None, process.communicate(timeout=SECONDS)
+
+
 def _ended(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> Any:
     """The report of a mirror that is told to end."""
     process.send_signal(number)
@@ -103,17 +109,17 @@ def test_a_real_master_is_mirrored_whoever_is_killed(version: str, tmp_path: Pat
             # while it writes; killed in the middle
             writing = threading.Thread(target=lambda: [master.tell("put plain 40") for _ in range(10)])
             writing.start()
-            _until(lambda: _has(mirror, end))
+            _until_it_has(process, mirror, end)
             process.kill()
             writing.join()
         end = master.tell("put batch 10")
         with _mirroring(port, mirror, "--acknowledge", *sizes) as process:
-            _until(lambda: _has(mirror, end))
+            _until_it_has(process, mirror, end)
             # the master dies and comes back
             master.kill()
             with replica(version, store, "ASYNC_MASTER", port) as again:
                 end = again.tell("put delay 300")
-                _until(lambda: _has(mirror, end))
+                _until_it_has(process, mirror, end)
                 report = _ended(process)
                 again.stop()
     assert report["connections"] > 1
@@ -214,7 +220,7 @@ def test_a_whole_broker_is_mirrored_and_starts_on_the_mirror(tmp_path: Path) -> 
             with _mirroring(master.port, mirror, "--broker", at) as process:
                 _produce(names.namesrv, tmp_path)
                 end = _quiet(master)
-                _until(lambda: _has(mirror, end))
+                _until_it_has(process, mirror, end)
                 report = _ended(process)
             # once more, to the end
             with _mirroring(master.port, mirror, "--broker", at, "--exit-at-end") as process:

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import Message
+from rmqctl.network.clients.channel import Answers
 from rmqctl.network.clients.client import BrokerError, Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.local import LocalBroker
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
@@ -74,3 +76,38 @@ def test_a_request_that_a_client_does_not_know_is_answered_at_once(tmp_path: Pat
                 asking.ask(served.address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, seconds=60)
         asking.close()
     assert caught.value.answer_code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+class _Starting:
+    """A broker that has counted nothing yet when it is asked the first `times`."""
+
+    is_open = True
+
+    def __init__(self, times: int, remark: str) -> None:
+        self.times, self.remark, self.asked = times, remark, 0
+
+    def dial(self, address: str, answers: Answers) -> _Starting:
+        self.answers = answers
+        return self
+
+    def send(self, command: RemotingCommand) -> None:
+        self.asked += 1
+        code, remark = (1, self.remark) if self.asked <= self.times else (0, None)
+        self.answers.received(RemotingCommand(code, {}, b"{}", remark, command.opaque, RESPONSE_FLAG))
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+def test_a_broker_that_starts_is_asked_again_what_it_is() -> None:
+    broker = _Starting(2, "java.util.NoSuchElementException, java.base/java.util.LinkedList.getLast")
+    client = Client("", dial=broker.dial)
+    assert client.ask_runtime_info("broker:1").body == b"{}"
+    assert broker.asked == 3
+
+
+def test_another_error_is_no_start() -> None:
+    broker = _Starting(2, "java.lang.NullPointerException")
+    with pytest.raises(BrokerError, match="NullPointer"):
+        Client("", dial=broker.dial).ask_runtime_info("broker:1")
+    assert broker.asked == 1
