@@ -113,3 +113,19 @@ def test_a_new_file_is_on_disk_with_its_folder_before_it_is_used(
     assert "fsync" not in [operation for operation, _ in told]
     service.flush()
     assert ("fsync", f"a/index/{file.path.name}") in told
+
+
+def test_a_file_that_goes_is_gone_and_one_that_is_closed_is_opened_anew(tmp_path: Path) -> None:
+    """What is put into its place under its name meanwhile is what is read."""
+    service = _filled(tmp_path, 25)
+    first, second = service.files
+    other = first.path.read_bytes()
+    assert first.entry(1).physical_offset == 0
+    assert second.entry(1).physical_offset == 1900
+    second.close()
+    coming = tmp_path / "coming"
+    coming.write_bytes(other)
+    coming.rename(second.path)
+    assert second.entry(1).physical_offset == 0
+    assert first.destroy(0)
+    assert sorted(tmp_path.iterdir()) == [second.path]

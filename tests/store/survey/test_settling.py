@@ -43,6 +43,15 @@ def test_damage_with_messages_behind_it_lies_inside(tmp_path: Path) -> None:
     assert (found.torn, found.stale) == (None, [])
 
 
+def test_damages_one_behind_the_other_are_told_one_by_one(tmp_path: Path) -> None:
+    four = frame(END, b"four")
+    bad = ONE + changed(TWO, 90, b"?") + changed(THREE, 90, b"?")
+    end, [found] = settled(log_of(tmp_path, (bad + four).ljust(ROOM, b"\0")))
+    assert end == END + len(four)
+    assert [(span.physical_offset, span.end) for span in found.inside] == [(AT, NEXT), (NEXT, END)]
+    assert found.damaged == found.inside
+
+
 def test_zeros_that_end_damage_belong_to_it(tmp_path: Path) -> None:
     bad = (ONE + changed(TWO, 90, b"?")).ljust(ROOM, b"\0")
     end, [found] = settled(log_of(tmp_path, bad, frame(ROOM, b"next").ljust(ROOM, b"\0")))
