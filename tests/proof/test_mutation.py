@@ -93,6 +93,8 @@ def test_the_nearest_tests_come_first(tmp_path: Path, monkeypatch: pytest.Monkey
     ]
     monkeypatch.setattr(executed, "_is_there", lambda test: test != gone)
     seconds = dict(zip(running, (0.1, 3, 0.2, 0.1, 0.1), strict=True))
+    other, slow = (cheap.replace("[x]", f"[{parameter}]") for parameter in "yz")
+    seconds |= {slow: 7, other: 0.9}
     digest = hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
@@ -104,8 +106,9 @@ def test_the_nearest_tests_come_first(tmp_path: Path, monkeypatch: pytest.Monkey
     try:
         again = [cheap.partition("[")[0]]
         assert lots(digest, math.inf) == [[cheap, costly, near, far], again]
-        assert lots(digest, 1) == [[cheap, near, far]]
-        assert lots("another", 1) == [[cheap, near]]
+        assert lots(digest, 1) == [[cheap, near, far], [other]]
+        assert lots(digest, 9) == [[cheap, costly, near, far], [other, slow]]
+        assert lots("another", 1) == [[cheap, near], [other]]
         assert nearest.running_tests(mutant) == []
         seconds.clear()
         running.clear()
