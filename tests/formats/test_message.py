@@ -239,6 +239,11 @@ def test_what_is_not_said_of_a_message() -> None:
     assert (message.reconsume_times, message.prepared_transaction_offset, message.born_timestamp) == (0, 0, 5)
 
 
+def test_a_damage_is_told_by_its_detail() -> None:
+    damage = FrameDamage(Reason.SIZE, "size 5 is impossible")
+    assert (str(damage), damage.args, damage.reason) == ("size 5 is impossible", ("size 5 is impossible",), Reason.SIZE)
+
+
 def test_the_smallest_frame() -> None:
     frame = frame_of(Message("T", b"", born_timestamp=0), STORE_HOST, physical_offset=0)
     assert len(frame) == MINIMUM_FRAME_SIZE == 92

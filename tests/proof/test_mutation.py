@@ -128,6 +128,17 @@ def test_a_change_that_no_test_notices_is_told(tmp_path: Path, monkeypatch: pyte
         assert (mutation.noticed(noticed, folder) is not None) == is_noticed
 
 
+@pytest.mark.thorough
+def test_a_change_by_which_no_test_can_be_imported_is_noticed(tmp_path: Path) -> None:
+    build(Mutant("formats/hosts.py", "nothing can be imported", 0, 0, b"import nothing_of_this_name\n"), tmp_path)
+    for tests in (["tests/formats/test_hosts.py"], ["tests/formats/test_hosts.py::test_both_ways"]):
+        found = mutation._TRIER.first_failure(tmp_path, [*tests, "--quick"], 60)
+        assert found is not None
+        assert found.startswith("ERROR tests/formats/test_hosts.py")
+    with pytest.raises(AssertionError, match="not found"):
+        mutation._TRIER.first_failure(tmp_path, ["tests/formats/test_wording.py::test_of_no_such_name"], 60)
+
+
 def test_only_the_changed_file_is_another(tmp_path: Path) -> None:
     mutant = next(mutants_of("store/journal"))
     build(mutant, tmp_path)
