@@ -175,3 +175,8 @@ def test_as_deep_as_the_deepest(depth: int) -> None:
         assert parse_config_json(opening * depth + "1" + closing * depth)
         with pytest.raises(CorruptError, match="nested too deeply"):
             parse_config_json(opening * (MAXIMUM_DEPTH + depth) + "1" + closing * (MAXIMUM_DEPTH + depth))
+
+
+def test_what_is_in_a_list_stands_deeper_than_the_list() -> None:
+    inner = '\n\t\t\t"b":1\n\t\t'
+    assert format_config_json({"a": [{"b": 1}, [], {}]}) == '{\n\t"a":[{' + inner + "},[],{}]\n}"

@@ -59,10 +59,10 @@ def test_without_settings_it_is_cleaned_as_a_broker_without_settings_cleans() ->
 
 def test_the_smallest_and_largest_settings() -> None:
     assert CleanOptions(reserved_time=0, batch_maximum=1, delete_when="0;23").hours() == {0, 23}
-    for wrong in ({"at_once": True}, {"scheduled": True}):
+    for at_once, scheduled in ((True, False), (False, True)):
         with pytest.raises(UsageError, match="only expired files"):
-            CleanOptions(crashed=True, **wrong)
-        CleanOptions(**wrong)
+            CleanOptions(crashed=True, at_once=at_once, scheduled=scheduled)
+        CleanOptions(at_once=at_once, scheduled=scheduled)
     for given, counts in (((0, 0, 0), (35, 30, 10)), ((35, 30, 10), (35, 30, 10)), ((99, 99, 99), (90, 85, 95))):
         warning, forcibly, maximum = given
         options = CleanOptions(warning_ratio=warning, forcibly_ratio=forcibly, maximum_ratio=maximum)
@@ -214,10 +214,10 @@ def test_every_folder_that_something_left_is_flushed_behind_it(
     seen: list[tuple[str, Path]] = []
     with StoreFiles(store) as files:
         cleaner = Cleaner(files, NO_PAUSE, sleep=lambda _: None)
-        assert not cleaner.has_removed
+        has_removed = [cleaner.has_removed]
         monkeypatch.setattr(io, "observer", lambda operation, path, *_: seen.append((operation, Path(path))))
         report = cleaner.run(NOW, IDLE)
-        assert cleaner.has_removed
+        assert [*has_removed, cleaner.has_removed] == [False, True]
         assert not report.dry_run
         assert {file.path for file in files.log.files} == {one.path for one in report.kept if one.kind == "commitlog"}
         assert {file.path for file in files.index.files} == {one.path for one in report.kept if one.kind == "index"}

@@ -9,6 +9,7 @@ import pytest
 from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.store.commitlog.append import DirectSink, LogAppender, PooledSink
 from rmqctl.store.files.allocate import Allocator
+from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from tests.store.logs import opened
 
@@ -40,6 +41,10 @@ def put(appender: LogAppender, size: int) -> int:
     return at
 
 
+def ends(appender: LogAppender) -> tuple[int, MappedFile | None]:
+    return appender.end_offset, appender.last_file
+
+
 def test_the_next_file_is_asked_for_once_more_than_half_of_this_one_is_used(tmp_path: Path) -> None:
     appender, allocator = an_appender(tmp_path)
     put(appender, SIZE // 2)
@@ -52,20 +57,18 @@ def test_the_next_file_is_asked_for_once_more_than_half_of_this_one_is_used(tmp_
 
 def test_the_end_and_the_file_that_is_appended_to(tmp_path: Path) -> None:
     appender, _ = an_appender(tmp_path)
-    assert (appender.end_offset, appender.last_file) == (0, None)
+    assert ends(appender) == (0, None)
     put(appender, SIZE - BLANK_FRAME.size - 1)
     [first] = appender._log.files
-    assert appender.end_offset == SIZE - BLANK_FRAME.size - 1
-    assert appender.last_file is first
+    assert ends(appender) == (SIZE - BLANK_FRAME.size - 1, first)
     # eight bytes stay for a blank frame, and not one less
     assert put(appender, 1) == SIZE - BLANK_FRAME.size - 1
     assert put(appender, 10) == SIZE
     assert first.is_full
-    assert appender.last_file is appender._log.files[1]
-    assert appender.end_offset == SIZE + 10
+    assert ends(appender) == (SIZE + 10, appender._log.files[1])
     # a file that is full without a blank frame is not closed with another one
     appender._log.files[1].set_positions(SIZE)
-    assert (appender.last_file, appender.end_offset) == (None, 2 * SIZE)
+    assert ends(appender) == (2 * SIZE, None)
     room = appender.reserve(1)
     assert room.full_file is None
     appender.cancel(room)
