@@ -1,4 +1,4 @@
-"""What is noted of the files that every writer touches: it stands in journals, and any change of the files shows in it."""
+"""What is noted of the files that every writer touches: it stands in journals, and any change of the files shows."""
 
 from __future__ import annotations
 
