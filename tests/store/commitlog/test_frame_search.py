@@ -15,15 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.checksums import crc32_definition, crc32_shift
-from rmqctl.formats.errors import UnreadableError
-from rmqctl.formats.message import (
-    LARGEST_HEAD_SIZE,
-    MINIMUM_FRAME_SIZE,
-    FrameDamage,
-    Reason,
-    StoredMessage,
-    decode_message,
-)
+from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
 from rmqctl.store.commitlog import frame_search
 from rmqctl.store.commitlog import walk as walk_module
 from rmqctl.store.commitlog.frame_search import FrameSearch
@@ -324,62 +316,3 @@ def test_without_checksums_the_rest_of_a_frame_is_judged(tmp_path: Path) -> None
         with pytest.raises(FrameDamage) as caught:
             _search(tmp_path, changed(whole, at, b"\x7f"), 1000).check(0, check_crc=False)
         assert caught.value.reason is reason
-
-
-# --- the borders: what still counts, and what does not any more ------------------------------------------------------
-
-
-@pytest.mark.parametrize("front", [0, 1, 30])
-def test_the_shortest_frames_at_the_end_of_the_file(tmp_path: Path, front: int) -> None:
-    garbage = b"g" * front
-    for start_offset, last in ((0, blank(8)), (500, blank(9)), (0, frame(front, b"")), (500, frame(500 + front, b""))):
-        search = _search(tmp_path, garbage + last, start_offset)
-        assert search.next_good(0) == front
-        assert search.is_framed(front)
-        assert not front or not search.is_framed(front - 1)
-    assert len(frame(0, b"")) == MINIMUM_FRAME_SIZE
-
-
-def test_where_a_frame_may_follow(tmp_path: Path) -> None:
-    data = b"g" * 10 + frame(10) + bytes(5) + b"last" + bytes(20)
-    search = _search(tmp_path, data)
-    end = len(data)
-    framed = {place for place in range(end + 3) if search.is_framed(place)}
-    # a message, the empty rest of the file, and its end; nothing lies behind that
-    assert framed == {10, *range(search.nonzero_end, end + 1)}
-    assert search.nonzero_end == end - 20
-    assert _search(tmp_path, b"x" + bytes(10)).nonzero_end == 1
-    assert not [place for place in range(20) if _search(tmp_path, b"g" * 20).is_framed(place)]
-
-
-@pytest.mark.parametrize("behind", [0, 1, 100])
-@pytest.mark.parametrize("body", [LARGEST_HEAD_SIZE - 92, LARGEST_HEAD_SIZE - 91, 300, 40_000])
-@pytest.mark.parametrize("by_prefixes", [False, True])
-def test_a_good_frame_of_any_size_up_to_the_end_is_good(
-    tmp_path: Path, behind: int, body: int, by_prefixes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if by_prefixes:
-        monkeypatch.setattr(frame_search, "_READ_IN_VAIN", -(1 << 40))
-        monkeypatch.setattr(frame_search, "_SMALL_FRAME", 0)
-    whole = b"g" * 7 + frame(7, b"b" * body) + b"g" * behind
-    search = _search(tmp_path, whole)
-    search.check(7)
-    search.check(7, check_crc=False)
-    wrong = _search(tmp_path, changed(whole, 7 + BODY_AT, b"?"))
-    wrong.check(7, check_crc=False)
-    with pytest.raises(FrameDamage) as caught:
-        wrong.check(7)
-    assert caught.value.reason is Reason.BODY_CRC
-    # one byte of it is missing
-    with pytest.raises(FrameDamage) as caught:
-        _search(tmp_path, whole[: len(whole) - behind - 1]).check(7)
-    assert caught.value.reason is Reason.SIZE
-
-
-def test_a_file_that_has_become_shorter_is_named_with_the_place(tmp_path: Path) -> None:
-    search = _search(tmp_path, bytes(100), 1000)
-    assert search.read(90, 10) == bytes(10)
-    with pytest.raises(UnreadableError, match="11 bytes were expected, 10 are left") as caught:
-        search.read(90, 11)
-    assert caught.value.physical_offset == 1090
-    assert caught.value.file == str(tmp_path / "1000".zfill(20))

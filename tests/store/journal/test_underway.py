@@ -284,23 +284,6 @@ def test_an_empty_folder_that_somebody_removed(tmp_path: Path) -> None:
     assert content(layout.root) == before
 
 
-@pytest.mark.parametrize("is_made_anew", [False, True])
-def test_an_empty_folder_where_one_was_taken_out(tmp_path: Path, is_made_anew: bool) -> None:
-    """It is of the change if that puts something into it later, else somebody's, whose files may be under way."""
-    layout = small_store(tmp_path)
-    before, index = tree_state(layout.root), layout.root / "index"
-    later: list[Operation] = [CreateFile(index / "new", 100)] if is_made_anew else []
-    killed_at(layout, "write", "checkpoint", MoveAway(index), WriteRange(layout.checkpoint, 5, b"N"), *later)
-    assert not index.exists()
-    index.mkdir()
-    if not is_made_anew:
-        with pytest.raises(RefusedError, match="has written to the store"):
-            undo(layout)
-        index.rmdir()
-    assert undo(layout).state == "undone"
-    assert tree_state(layout.root) == before
-
-
 # ---- bytes behind the end, and copies on their way
 
 
