@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
-from rmqctl.formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_NAMES, COMPRESSION_ZLIB, COMPRESSION_ZSTD
+from rmqctl.formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_NAMES, COMPRESSION_ZSTD
 
 # a body of 4 MiB is RocketMQ's default limit; 64 MiB leaves room for brokers that raised it and still stops a bomb
 DEFAULT_PLAIN_SIZE_LIMIT = 64 * 1024 * 1024
@@ -116,6 +116,6 @@ def compress(plain: bytes, kind: int) -> bytes:
         import zstandard
 
         return bytes(zstandard.ZstdCompressor().compress(plain))
-    if kind in COMPRESSION_NAMES or kind == COMPRESSION_ZLIB:
+    if kind in COMPRESSION_NAMES:
         return zlib.compress(plain)
     raise UsageError(f"compression type {kind} does not exist in RocketMQ")

@@ -66,7 +66,7 @@ class FrameSearch:
         size = int.from_bytes(head[:4], "big", signed=True)
         physical_offset = self._file.start_offset + position
         if not len(head) < size <= min(available, MAXIMUM_FRAME_SIZE):
-            decode_message(head, 0, available, physical_offset)
+            decode_message(head, 0, available, physical_offset, check_crc)
         elif not check_crc:
             self._check_frame(position, head)
         elif size <= _SMALL_FRAME or self._read_in_vain + size <= _READ_IN_VAIN + 4 * position:

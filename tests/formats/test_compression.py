@@ -185,3 +185,23 @@ def test_frames_of_all_sizes_one_behind_the_other() -> None:
     for cut in (1, 5, 4096, 5000):
         with pytest.raises(CorruptError):
             decompress(body[:-cut], COMPRESSION_LZ4)
+
+
+def test_a_stream_that_is_cut_where_all_its_bytes_are_there(kind: int) -> None:
+    """As many as the limit allows: whether any are left over is not known, and what ends a stream is missing."""
+    body = compress(PLAIN, kind)
+    assert decompress(body, kind, limit=len(PLAIN)) == PLAIN
+    for cut in range(1, 9):
+        with pytest.raises(CorruptError):
+            decompress(body[:-cut], kind, limit=len(PLAIN))
+
+
+def test_bodies_that_do_not_become_smaller(kind: int) -> None:
+    """Larger than the pieces in which streams are read."""
+    plain = random.Random(kind).randbytes(200_000)
+    body = compress(plain, kind)
+    assert len(body) > 3 * 65536
+    assert decompress(body, kind) == plain
+    for cut in (1, 65536, 150_000):
+        with pytest.raises(CorruptError):
+            decompress(body[:-cut], kind)

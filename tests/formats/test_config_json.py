@@ -159,3 +159,24 @@ def test_depth_has_a_bound_far_below_recursion() -> None:
     for text in ("[" * (MAXIMUM_DEPTH + 1) + "]" * (MAXIMUM_DEPTH + 1), '{"a":' * 400 + "1" + "}" * 400):
         with pytest.raises(CorruptError, match="nested too deeply"):
             parse_config_json(text)
+
+
+def test_a_text_as_large_as_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '{1:[2,{"a":3}]}'
+    monkeypatch.setattr("rmqctl.formats.config_json.MAXIMUM_SIZE", len(text))
+    assert parse_config_json(text) == {1: [2, {"a": 3}]}
+    with pytest.raises(CorruptError, match="larger than any broker writes"):
+        parse_config_json(text + " ")
+
+
+@pytest.mark.parametrize("depth", [1, 2, MAXIMUM_DEPTH - 1, MAXIMUM_DEPTH])
+def test_as_deep_as_the_deepest(depth: int) -> None:
+    for opening, closing in (("[", "]"), ('{"a":', "}")):
+        assert parse_config_json(opening * depth + "1" + closing * depth)
+        with pytest.raises(CorruptError, match="nested too deeply"):
+            parse_config_json(opening * (MAXIMUM_DEPTH + depth) + "1" + closing * (MAXIMUM_DEPTH + depth))
+
+
+def test_what_is_in_a_list_stands_deeper_than_the_list() -> None:
+    inner = '\n\t\t\t"b":1\n\t\t'
+    assert format_config_json({"a": [{"b": 1}, [], {}]}) == '{\n\t"a":[{' + inner + "},[],{}]\n}"

@@ -73,3 +73,22 @@ def test_what_is_no_host(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_host(text)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("port", [-(1 << 31), -(1 << 31) + 1, -1, 0, 65535, (1 << 31) - 2, (1 << 31) - 1])
+def test_ports_are_all_that_the_field_can_say(port: int) -> None:
+    assert parse_host(f"1.2.3.4:{port}").port == parse_host(f"[::1]:{port}").port == port
+    for beyond in (-(1 << 31) - 1, 1 << 31):
+        with pytest.raises(UsageError):
+            parse_host(f"[::1]:{beyond}")
+
+
+def test_as_a_broker_writes_it() -> None:
+    """An IPv4 address in the dress of IPv6 takes four bytes, and no other does."""
+    for ip, written in (
+        (bytes(10) + b"\xff\xff\1\2\3\4", b"\1\2\3\4"),
+        (bytes(9) + b"\1\xff\xff\1\2\3\4", None),
+        (bytes(12) + b"\1\2\3\4", None),
+        (b"\1\2\3\4", None),
+    ):
+        assert Host(ip, 5).as_written == Host(ip if written is None else written, 5)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rmqctl.formats.checksums import crc32_definition, parse_property_crc
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.hosts import Host, parse_host
+from rmqctl.formats.layouts import FRAME_HEADS
 from rmqctl.formats.message import (
     MINIMUM_FRAME_SIZE,
     FrameDamage,
@@ -19,6 +20,7 @@ from rmqctl.formats.message import (
     Reason,
     decode_message,
     frame_bytes,
+    frame_head,
     prepare_frame,
     utf16_length,
 )
@@ -200,6 +202,12 @@ def test_a_crc_property_of_the_producer_is_replaced() -> None:
     assert decode_message(frame, 0, len(frame), 0).properties()["a"] == "b"
 
 
+def test_a_crc_property_of_the_producer_stays_where_none_is_made() -> None:
+    properties = {"__CRC32#": "of the producer", "TAGS": "a"}
+    frame = frame_of(Message("T", b"body", properties=properties), STORE_HOST, physical_offset=0)
+    assert decode_message(frame, 0, len(frame), 0).properties() == properties
+
+
 # what a good frame needs
 
 
@@ -237,6 +245,26 @@ def test_what_is_not_said_of_a_message() -> None:
     message = decode_message(frame, 0, len(frame), 0)
     assert (message.queue_id, message.flag, message.sys_flag, message.properties()) == (0, 0, 0, {})
     assert (message.reconsume_times, message.prepared_transaction_offset, message.born_timestamp) == (0, 0, 5)
+
+
+def test_a_damage_is_told_by_its_detail() -> None:
+    damage = FrameDamage(Reason.SIZE, "size 5 is impossible")
+    assert (str(damage), damage.args, damage.reason) == ("size 5 is impossible", ("size 5 is impossible",), Reason.SIZE)
+
+
+@pytest.mark.parametrize("hosts", range(4))
+@pytest.mark.parametrize("position", [0, 1, 300])
+def test_a_head_is_read_where_all_of_it_is_there(hosts: int, position: int) -> None:
+    v4, v6 = Host(bytes(4), 1), Host(bytes(range(16)), 2)
+    message = Message("T", b"body", born_host=v6 if hosts & 1 else v4, born_timestamp=5)
+    data = frame_of(message, v6 if hosts & 2 else v4, physical_offset=7)
+    size = FRAME_HEADS[hosts].size
+    head = frame_head(bytes(position) + data[:size], position)
+    assert head is not None
+    assert (head.size, head.is_message, head.physical_offset, head.body_length) == (size, True, 7, 4)
+    assert head == frame_head(data)
+    for short in (0, 4, 87, size - 1):
+        assert frame_head(bytes(position) + data[:short], position) is None
 
 
 def test_the_smallest_frame() -> None:

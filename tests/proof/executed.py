@@ -72,6 +72,12 @@ def _cheapest(tests: set[str], seconds: dict[str, float]) -> list[str]:
     return list(found.values())
 
 
+def with_parameters(test: str) -> list[str]:
+    """Node ids of a test function with each of its parameters that was recorded, the cheapest first."""
+    seconds = recorded.seconds if (recorded := _recorded()) is not None else {}
+    return sorted((one for one in seconds if one.startswith(f"{test}[")), key=lambda one: (seconds[one], one))
+
+
 def seconds_of(tests: list[str], unknown: float) -> float:
     """Processor time that these tests took when they were recorded; `unknown` if that is not known of any of them."""
     recorded = _recorded()

@@ -26,7 +26,7 @@ def in_turn(mutant: Mutant, room: tuple[str, ...], most_seconds: float) -> Itera
 
     Files take turns: first those that import what is changed, then those that begin with one of `room`. Of each file
     the cheapest comes first, because what it does not notice the next one seldom does. No more than take
-    `most_seconds` of processor time in all.
+    `most_seconds` of processor time, and as many seconds of what has more parameters.
     """
     candidates = running_tests(mutant)
     if not candidates:  # done when its module is imported, or compiled, or never
@@ -43,8 +43,12 @@ def in_turn(mutant: Mutant, room: tuple[str, ...], most_seconds: float) -> Itera
     ordered = list(_within(most_seconds, sorted(candidates, key=places.__getitem__)))
     if ordered:
         yield ordered[:_FIRST]
-    # the rest; and where time is no matter, with all their parameters those that have some
-    again = dict.fromkeys(test.partition("[")[0] for test in ordered if "[" in test and math.isinf(most_seconds))
+    # the rest; and with their other parameters those that have some, as many as need `most_seconds` once more
+    names = list(dict.fromkeys(test.partition("[")[0] for test in ordered if "[" in test))
+    again = names
+    if not math.isinf(most_seconds):
+        others = [test for name in names for test in executed.with_parameters(name) if test not in ordered]
+        again = list(_within(most_seconds, others))
     if ordered[_FIRST:] or again:
         yield [*ordered[_FIRST:], *again]
 

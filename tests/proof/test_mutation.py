@@ -93,6 +93,8 @@ def test_the_nearest_tests_come_first(tmp_path: Path, monkeypatch: pytest.Monkey
     ]
     monkeypatch.setattr(executed, "_is_there", lambda test: test != gone)
     seconds = dict(zip(running, (0.1, 3, 0.2, 0.1, 0.1), strict=True))
+    other, slow = (cheap.replace("[x]", f"[{parameter}]") for parameter in "yz")
+    seconds |= {slow: 7, other: 0.9}
     digest = hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
@@ -104,8 +106,9 @@ def test_the_nearest_tests_come_first(tmp_path: Path, monkeypatch: pytest.Monkey
     try:
         again = [cheap.partition("[")[0]]
         assert lots(digest, math.inf) == [[cheap, costly, near, far], again]
-        assert lots(digest, 1) == [[cheap, near, far]]
-        assert lots("another", 1) == [[cheap, near]]
+        assert lots(digest, 1) == [[cheap, near, far], [other]]
+        assert lots(digest, 9) == [[cheap, costly, near, far], [other, slow]]
+        assert lots("another", 1) == [[cheap, near], [other]]
         assert nearest.running_tests(mutant) == []
         seconds.clear()
         running.clear()
@@ -123,6 +126,17 @@ def test_a_change_that_no_test_notices_is_told(tmp_path: Path, monkeypatch: pyte
         folder.mkdir()
         monkeypatch.setitem(mutation.ROOMS, "formats", (tests,))
         assert (mutation.noticed(noticed, folder) is not None) == is_noticed
+
+
+@pytest.mark.thorough
+def test_a_change_by_which_no_test_can_be_imported_is_noticed(tmp_path: Path) -> None:
+    build(Mutant("formats/hosts.py", "nothing can be imported", 0, 0, b"import nothing_of_this_name\n"), tmp_path)
+    for tests in (["tests/formats/test_hosts.py"], ["tests/formats/test_hosts.py::test_both_ways"]):
+        found = mutation._TRIER.first_failure(tmp_path, [*tests, "--quick"], 60)
+        assert found is not None
+        assert found.startswith("ERROR tests/formats/test_hosts.py")
+    with pytest.raises(AssertionError, match="not found"):
+        mutation._TRIER.first_failure(tmp_path, ["tests/formats/test_wording.py::test_of_no_such_name"], 60)
 
 
 def test_only_the_changed_file_is_another(tmp_path: Path) -> None:

@@ -102,8 +102,8 @@ def _tried(folder: str, tests: list[str], seconds: float) -> tuple[int, str]:
     code = os.waitstatus_to_exitcode(status)
     # what a test logs may look like that, too
     summary = said.rpartition("short test summary info")[2].splitlines()
-    failed = [line for line in summary if line.startswith(("FAILED", "ERROR"))]
-    if code == pytest.ExitCode.INTERRUPTED and failed:
+    failed = [line for line in summary if line.startswith(("FAILED ", "ERROR "))]
+    if code in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.USAGE_ERROR) and failed:
         code = pytest.ExitCode.TESTS_FAILED  # a module of tests that cannot be imported any more
     return int(code), failed[0] if code == pytest.ExitCode.TESTS_FAILED and failed else said[-2000:]
 

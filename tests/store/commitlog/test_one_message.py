@@ -67,3 +67,18 @@ def test_a_message_that_has_gone_since_is_an_error_with_its_place(tmp_path: Path
     with pytest.raises(UnreadableError, match="has changed while it was read") as raised:
         walked_message(log, 0, len(data))
     assert raised.value.physical_offset == 0
+    assert raised.value.file == str(log.files[0].path)
+
+
+def test_the_borders_of_what_is_read_as_a_message(tmp_path: Path) -> None:
+    """The shortest of all at the end of the log; one that would reach behind it; one more byte than it may have."""
+    first = frame(0)
+    last = frame(len(first), b"")
+    log = log_of(tmp_path, first + last)
+    assert frame_without_crc(log, len(first))[0] == last
+    assert frame_without_crc(log, len(first), None, len(last))[0] == last
+    for size, available in ((None, len(last) - 1), (len(last) - 1, 1 << 20), (0, 1 << 20), (-1, 1 << 20)):
+        with pytest.raises(FrameDamage, match="is that of no message"):
+            frame_without_crc(log, len(first), size, available)
+    with pytest.raises(FrameDamage, match=f"only {len(last)} bytes are left of {len(last) + 1}"):
+        frame_without_crc(log, len(first), len(last) + 1)

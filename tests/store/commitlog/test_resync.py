@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from rmqctl.formats.layouts import BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.formats.message import MINIMUM_FRAME_SIZE
 from rmqctl.store.commitlog import resync
 from rmqctl.store.commitlog.frame_search import FrameSearch
 from rmqctl.store.commitlog.resync import sure_start
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import Descriptors
+from tests.quick import examples
 from tests.store.logs import BODY_AT, blank, changed, frame
 
 START_OFFSET = 5000
@@ -68,3 +74,65 @@ def test_a_damaged_message_is_not_certain(tmp_path: Path, monkeypatch: pytest.Mo
         assert_sure(
             tmp_path, changed(data, begins[number] + BODY_AT + 2, b"?"), [b for b in begins if b != begins[number]]
         )
+
+
+# --- heads that claim one another's places, held against a plain loop (law 8) ----------------------------------------
+
+LOOK_BACK, MAXIMUM = 150, 400
+_OFFSET_AT = FRAME_HEADS[0].offset("physical_offset")
+
+
+def plain_unclaimed(window: bytes, begin: int, start_offset: int, end: int) -> list[int]:
+    """The same as `resync._unclaimed`, head by head."""
+    found, reached = [], 0
+    for place in range(len(window) - 7):
+        size, magic = struct.unpack_from(">iI", window, place)
+        if magic not in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC):
+            continue
+        left = end - begin - place
+        said = window[place + _OFFSET_AT : place + _OFFSET_AT + 8]
+        is_here = len(said) == 8 and int.from_bytes(said, "big") == start_offset + begin + place
+        is_possible = MINIMUM_FRAME_SIZE <= size <= min(left, MAXIMUM)
+        is_message = magic != BLANK_MAGIC
+        if is_message and is_here and is_possible and reached <= place:
+            found.append(begin + place)
+        if size == left if not is_message else is_possible and (is_here or size < FRAME_HEADS[3].size):
+            reached = max(reached, place + min(size, LOOK_BACK))
+    return found
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[bytes, int, int, int]:
+    """Heads in a window, most of which know their place: the window, where it stands, where the file begins and ends.
+
+    Their sizes are those at which something changes, or lead to the next head or one byte beside it.
+    """
+    data = bytearray(draw(st.sampled_from((8, 9, 36, 120, 330, 500))))
+    begin, start_offset = draw(st.sampled_from((0, 1, 700))), draw(st.sampled_from((0, 5000)))
+    end = begin + len(data) + draw(st.sampled_from((0, 1, 200)))
+    places = draw(st.lists(st.integers(0, len(data) - 7), min_size=1, max_size=6, unique=True).map(sorted))
+    for place, following in zip(places, [*places[1:], len(data)], strict=True):
+        left = end - begin - place
+        sizes = (91, 92, 99, 100, 111, 112, 149, 150, 151, left - 1, left, left + 1, MAXIMUM, MAXIMUM + 1)
+        beside = [following - place + step for step in (-1, 0, 1)]
+        size = draw(st.sampled_from([*sizes, *beside]))
+        magic = draw(st.sampled_from((MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC, 0xDAA320AA)))
+        stands_at = start_offset + begin + place + draw(st.sampled_from((0, 0, 0, 1)))
+        head = struct.pack(">iI", size, magic) + bytes(_OFFSET_AT - 8) + struct.pack(">q", stands_at)
+        data[place : place + len(head)] = head[: len(data) - place]
+    return bytes(data), begin, start_offset, end
+
+
+@settings(max_examples=examples(2000), deadline=None)
+@given(windows())
+def test_whom_no_head_reaches_over_as_a_plain_loop_says(asked: tuple[bytes, int, int, int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resync, "LOOK_BACK", LOOK_BACK)
+        patch.setattr(resync, "MAXIMUM_FRAME_SIZE", MAXIMUM)
+        patch.setattr(resync, "_CACHED", 100)
+        assert resync._unclaimed(*asked).tolist() == plain_unclaimed(*asked)
+
+
+def test_in_the_bytes_of_a_place_alone_nothing_is_found() -> None:
+    for length in range(8):
+        assert resync._unclaimed(bytes(length), 0, 0, 100).tolist() == []

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
-from rmqctl.store.files import lock
+from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.forget import forget
 from rmqctl.store.journal.give_up import give_up
 from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.kept.elsewhere import pointed, tell_begun
 from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished, unfinished
 from rmqctl.store.journal.undo import resume, undo
 from tests.goldens import tree_state
@@ -144,6 +145,59 @@ def test_a_complete_change_whose_disk_is_gone(tmp_path: Path) -> None:
         give_up(layout)
     forget(layout, changes(layout))
     assert changes(layout) == []
+
+
+@pytest.mark.parametrize("ending", [undo, resume])
+def test_a_change_that_was_ended_needs_its_disk_no_more(tmp_path: Path, ending: object) -> None:
+    layout, disk = killed(tmp_path, 0.6)
+    ending(layout)  # type: ignore[operator]
+    disk.rename(tmp_path / "unplugged")
+    refuse_unfinished(layout)
+
+
+@pytest.mark.parametrize("ending", [undo, resume])
+def test_nor_does_one_whose_undo_was_interrupted_and_ended(tmp_path: Path, ending: object) -> None:
+    layout, disk = started(tmp_path / "whole")
+    change(layout, disk)
+    total = len(recorded(lambda: undo(layout)))
+    layout, disk = started(tmp_path / "killed")
+    before = tree_state(layout.root)
+    change(layout, disk)
+    assert crashed(lambda: undo(layout), total // 2)
+    lock._held.clear()
+    assert [one.state for one in changes(layout)] == ["undoing"]
+    ending(layout)  # type: ignore[operator]
+    assert tree_state(layout.root) == before
+    disk.rename(tmp_path / "unplugged")
+    refuse_unfinished(layout)
+
+
+def test_nor_does_one_that_was_taken_back_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, disk = started(tmp_path / "a")
+    before = content(layout.root)
+
+    def stop(operation: str, path: str, _offset: int, _length: int) -> None:
+        if operation == "write" and path == str(layout.root / "commitlog" / "0"):
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(io, "observer", stop)
+    with pytest.raises(KeyboardInterrupt):
+        change(layout, disk)
+    assert content(layout.root) == before
+    assert [one.state for one in changes(layout)] == ["undone"]
+    disk.rename(tmp_path / "unplugged")
+    refuse_unfinished(layout)
+
+
+def test_that_it_has_begun_is_on_disk_when_that_was_told(tmp_path: Path) -> None:
+    layout, place = started(tmp_path / "a")
+    folder = change(layout, place).folder
+    for has_begun in (True, False):
+        with recorded_disk(tmp_path) as disk:
+            tell_begun(layout, folder, has_begun)
+            assert pointed(layout.kept / folder.name)["begun"] == int(has_begun)
+            assert (disk.unsafe_names(), disk.unsafe_bytes()) == ([], [])
 
 
 def _of_somebody_else(pointer: Path, folder: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.store.journal.kept.entry import Entry
 from rmqctl.store.journal.plan import (
     ClearRange,
     CreateFile,
@@ -61,3 +62,10 @@ def test_paths_once_and_in_order() -> None:
     assert plan
     assert plan.paths() == [ROOT / "a", ROOT / "d" / "b", ROOT / "c", ROOT / "b", Path("/log/x")]
     assert plan.changed_bytes() == 12
+
+
+def test_of_an_operation_nothing_is_said_that_it_does_not_have(tmp_path: Path) -> None:
+    """Journals hold no numbers that mean nothing."""
+    entry = Entry("ClearRange", tmp_path / "file")
+    assert (entry.offset, entry.length, entry.new_size, entry.after_at, entry.directory_mtime_ns) == (0, 0, 0, 0, 0)
+    assert (entry.size, entry.mtime_ns, entry.moved, entry.staged, entry.directory) == (None, None, None, None, None)

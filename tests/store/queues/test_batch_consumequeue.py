@@ -154,3 +154,24 @@ def test_a_queue_of_which_no_size_is_known_gets_the_default(tmp_path: Path) -> N
     [file] = (tmp_path / "q").iterdir()
     assert file.stat().st_size == 300_000 * UNIT_SIZE
     assert [unit.queue_offset for unit in _queue(tmp_path / "q").units(0)] == [0]
+
+
+@pytest.mark.parametrize("minimum", [0, 1, 3, 12, 15, 28, 30])
+def test_every_time_around_every_batch(tmp_path: Path, minimum: int) -> None:
+    """In the newest file that begins at or before the time, else the first; what has expired is not there."""
+    units = [unit._replace(store_timestamp=number * 10) for number, unit in enumerate(_units(10))]
+    queue = _written(tmp_path / "q", units)
+    files = [[unit for unit in file if unit.queue_offset >= minimum] for file in (units[:4], units[4:8], units[8:])]
+    files = [file for file in files if file]
+    for moment in range(-1, 102):
+        lower = upper = minimum
+        if files:
+            chosen = max(
+                (file for file in files if file[0].store_timestamp <= moment), key=files.index, default=files[0]
+            )
+            before = [unit.queue_offset for unit in chosen if unit.store_timestamp <= moment]
+            later = [unit.queue_offset for unit in chosen if unit.store_timestamp >= moment]
+            upper = before[-1] if before else chosen[0].queue_offset
+            lower = later[0] if later else chosen[-1].queue_offset
+        found = [offset_by_time(queue, moment, boundary, minimum, lambda unit: None) for boundary in ("lower", "upper")]
+        assert found == [lower, upper], moment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import struct
 import tempfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, ConsumeQueue
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
@@ -217,6 +219,33 @@ def test_appending_rolls_to_the_next_file(tmp_path: Path) -> None:
     data = b"".join(files.values())
     assert data == b"".join(_packed(slot * 100) for slot in range(23)) + EMPTY * 7
     assert _queue(folder).max_offset == 23
+
+
+def test_a_file_that_is_full_is_flushed_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name it is flushed only if somebody says so; its descriptor would stay open as long as the process."""
+    flushed: list[str] = []
+
+    def look(operation: str, path: str, _offset: int, _length: int) -> None:
+        if operation == "fsync":
+            flushed.append(path)
+
+    queue = _queue(tmp_path / "q")
+    monkeypatch.setattr(io, "observer", look)
+    for slot in range(PER_FILE):
+        queue.append(_unit(slot))
+    first = str(tmp_path / "q" / ("0" * 20))
+    assert first not in flushed
+    for end in (PER_FILE, PER_FILE + 1):
+        queue.append(_unit(end))
+        assert flushed.count(first) == 1
+        open_files = [os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir()]
+        assert first not in open_files
+        assert open_files.count(str(tmp_path / "q" / f"{FILE_SIZE:020d}")) == 1
+    queue.release()
+    assert not [path for path in flushed if path.endswith(str(FILE_SIZE))]
+    queue.append(_unit(PER_FILE + 2))
+    queue.close()
+    assert flushed[-1] == str(tmp_path / "q" / f"{FILE_SIZE:020d}")
 
 
 @settings(deadline=None)

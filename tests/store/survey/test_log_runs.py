@@ -195,7 +195,9 @@ def test_what_is_not_asked_for_is_left_out(rung: str, monkeypatch: pytest.Monkey
         survey_runs(new_survey(log, 0), log, Digest(LEVELS, **wanted), runs.append)
         assert sum(run.messages for run in runs) == 2500
         assert any(run.queues for run in runs) == ("queues" not in wanted)
-        assert any(len(run.key_hashes) for run in runs) == ("keys" not in wanted)
+        for run in runs:
+            assert len({len(run.key_hashes), len(run.key_offsets), len(run.key_timestamps)}) == 1
+        assert any(len(run.key_offsets) for run in runs) == ("keys" not in wanted)
 
 
 def test_an_interrupt_ends_the_survey() -> None:

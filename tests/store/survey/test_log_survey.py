@@ -19,7 +19,7 @@ from rmqctl.store.survey.log_survey import (
 )
 from tests.goldens import truth
 from tests.opened import reader
-from tests.store.logs import blank, changed, frame, frames, log_of
+from tests.store.logs import blank, changed, frame, frames, log_of, opened
 from tests.store.survey.plain_survey import survey_log
 
 FILE = 262144
@@ -182,3 +182,25 @@ def test_files_that_do_not_begin_with_a_message_are_no_start(tmp_path: Path) -> 
     first = frame(0, store_timestamp=10_000).ljust(size, b"\0")
     for number, last in enumerate((bytes(size), b"g" * size, frame(size, store_timestamp=0).ljust(size, b"\0"))):
         assert start_after_crash(log_of(tmp_path / str(number), first, last), covered) == 0
+
+
+def test_of_an_empty_log_everything_is_at_its_beginning(tmp_path: Path) -> None:
+    log = opened(tmp_path / "none")
+    assert (start_after_clean_stop(log), start_after_crash(log, Checkpoint(5, 5))) == (0, 0)
+    assert (new_survey(log, 7).end_offset, new_survey(log, 7).start_offset) == (0, 7)
+    assert new_survey(log_of(tmp_path / "later", bytes(500), first=1000), 0).end_offset == 1000
+
+
+def test_files_that_are_checked_before_a_given_end(tmp_path: Path) -> None:
+    """The last three with something in their first eight bytes that begin before it."""
+    size = 500
+    pages = [frame(number * size).ljust(size, b"\0") for number in range(5)]
+    log = log_of(tmp_path, *pages, bytes(size), (bytes(8) + b"x").ljust(size, b"\0"))
+    assert [file.start_offset // size for file in files_with_data(log)] == [0, 1, 2, 3, 4]
+    assert start_after_clean_stop(log) == 2 * size
+    starts = [start_after_clean_stop(log, end) // size for end in (1, size, size + 1, 4 * size, 4 * size + 1, 9 * size)]
+    assert starts == [0, 0, 0, 1, 2, 2]
+    # of the whole log where nothing lies before the end
+    assert start_after_clean_stop(log, 0) == 0
+    rest = log_of(tmp_path / "rest", bytes(size), frame(3 * size).ljust(size, b"\0"), first=2 * size)
+    assert start_after_clean_stop(rest, 2 * size) == 2 * size

@@ -43,6 +43,15 @@ def test_damage_with_messages_behind_it_lies_inside(tmp_path: Path) -> None:
     assert (found.torn, found.stale) == (None, [])
 
 
+def test_damages_one_behind_the_other_are_told_one_by_one(tmp_path: Path) -> None:
+    four = frame(END, b"four")
+    bad = ONE + changed(TWO, 90, b"?") + changed(THREE, 90, b"?")
+    end, [found] = settled(log_of(tmp_path, (bad + four).ljust(ROOM, b"\0")))
+    assert end == END + len(four)
+    assert [(span.physical_offset, span.end) for span in found.inside] == [(AT, NEXT), (NEXT, END)]
+    assert found.damaged == found.inside
+
+
 def test_zeros_that_end_damage_belong_to_it(tmp_path: Path) -> None:
     bad = (ONE + changed(TWO, 90, b"?")).ljust(ROOM, b"\0")
     end, [found] = settled(log_of(tmp_path, bad, frame(ROOM, b"next").ljust(ROOM, b"\0")))
@@ -130,3 +139,38 @@ def test_a_frame_that_is_just_being_written_is_no_damage(tmp_path: Path) -> None
             settling.pass_other(record)
     assert settling.finish() == Settled([], [], [])
     assert settling.is_live
+
+
+def test_all_that_was_left_over_is_told_as_one(tmp_path: Path) -> None:
+    newer = frame(0, b"one" * 20, store_timestamp=1_700_000_005_000)
+    bad = changed(TWO, 90, b"?")
+    older = frame(NEXT, b"three" * 20, store_timestamp=1_700_000_001_000)
+    worse = changed(frame(END, b"four"), 90, b"?")
+    oldest = frame(END + len(worse), b"five", store_timestamp=1_700_000_000_000)
+    end, [found] = settled(log_of(tmp_path, (newer + bad + older + worse + oldest).ljust(ROOM, b"\0")))
+    assert (end, found.inside) == (AT, [])
+    assert found.stale == [Stale(NEXT, END + len(worse) + len(oldest), 2)]
+    assert found.torn is not None
+    assert (found.torn.physical_offset, found.torn.end, found.torn_frames) == (AT, END + len(worse), 2)
+    # of the same time as what precedes the damage it is no older log's
+    same = frame(NEXT, b"three" * 20, store_timestamp=1_700_000_005_000)
+    end, [found] = settled(log_of(tmp_path / "same", (newer + bad + same).ljust(ROOM, b"\0")))
+    assert (end, found.stale, found.torn) == (END, [], None)
+
+
+def test_messages_are_left_over_only_in_the_file_in_which_the_log_ends(tmp_path: Path) -> None:
+    newer = frame(0, b"one" * 20, store_timestamp=1_700_000_005_000)
+    older = frame(NEXT, b"three" * 20, store_timestamp=1_700_000_001_000)
+    bad = changed(TWO, 90, b"?")
+    oldest = frame(ROOM, b"last", store_timestamp=1_700_000_000_000).ljust(ROOM, b"\0")
+    # from the first byte of that file on
+    end, [found] = settled(log_of(tmp_path / "first", (newer + bad).ljust(ROOM, b"\0"), oldest))
+    assert end == AT
+    assert [(stale.begin, stale.messages) for stale in found.stale] == [(ROOM, 1)]
+    # a run of the file before it is none: the damage lies inside, and the zeros behind that run, too
+    whole = (newer + bad + older).ljust(ROOM, b"\0")
+    log = log_of(tmp_path / "before", whole, oldest)
+    end, (first, second) = settled(log)
+    assert end == END
+    assert [(span.physical_offset, span.end) for span in first.inside] == [(AT, NEXT)]
+    assert (first.stale, [stale.begin for stale in second.stale]) == ([], [ROOM])

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rmqctl.formats.errors import WriteFailedError
+from rmqctl.formats.layouts import BLANK_FRAME
+from rmqctl.store.commitlog import flush
 from rmqctl.store.commitlog.append import PooledSink
 from rmqctl.store.commitlog.flush import FlushService
 from rmqctl.store.files import io
 from tests.store.write.test_flush import Disk, Log
-from tests.store.write.writing import small, wait_until
+from tests.store.write.writing import FILE_SIZE, small, wait_until
+
+_NEVER = 10**8
+"""Milliseconds: more than any test lasts."""
 
 
 def test_a_failed_flush_is_told_to_those_alone_whose_bytes_it_was(
@@ -45,3 +53,130 @@ def test_who_reads_is_told_of_each_commit(tmp_path: Path) -> None:
     wait_until(lambda: bool(told))
     service.stop()
     assert told[0] == 10
+
+
+def a_service(log: Log, **config: object) -> tuple[FlushService, list[BaseException]]:
+    """A service with no thread that flushes by itself soon, and what fails in it."""
+    failures: list[BaseException] = []
+    settings = {"flush_interval_commit_log": _NEVER, "commit_interval_commit_log": _NEVER, **config}
+    return FlushService(log.flusher, log.sink, small(**settings), failures.append), failures
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_who_waits_is_woken_by_a_flush_and_by_its_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_broken: bool
+) -> None:
+    disk = Disk()
+    monkeypatch.setattr(io, "observer", disk)
+    log = Log(tmp_path)
+    service, failures = a_service(log, sync_flush_timeout=_NEVER)
+    log.append(10)
+    answers: list[bool | str] = []
+
+    def wait() -> None:
+        try:
+            answers.append(service.wait_for(10))
+        except WriteFailedError as error:
+            answers.append(error.message)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    wait_until(lambda: bool(service._condition._waiters))  # type: ignore[attr-defined]  # of the standard library
+    disk.is_broken = is_broken
+    with contextlib.suppress(WriteFailedError):
+        service.flush_now()
+    waiting.join(60)
+    assert answers == (
+        ["the flush that the message waited for failed: it may be lost at a power failure"] if is_broken else [True]
+    )
+    assert len(failures) == is_broken
+
+
+def test_who_wants_something_on_disk_does_not_wait_for_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flush, "_GROUP_COMMIT_MS", _NEVER)
+    log = Log(tmp_path)
+    service, failures = a_service(log, flush_disk_type="SYNC_FLUSH", sync_flush_timeout=30_000)
+    told: list[int] = []
+    service.listener = lambda: told.append(log.flusher.flushed_offset)
+    asking: list[Callable[[int], object]] = [
+        lambda _: service.wake(),
+        lambda end: service.tell_when_flushed(end, lambda: told.append(-end)),
+        service.wait_for,
+    ]
+    service.start()
+    for number, ask in enumerate(asking, start=1):
+        log.append(10)
+        ask(10 * number)
+        wait_until(lambda end=10 * number: log.flusher.flushed_offset == end and end in told)  # type: ignore[misc]
+    service.stop()
+    assert told == [10, -20, 20, 30]
+    assert failures == []
+
+
+def test_each_is_told_once_and_when_its_bytes_are_on_disk(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    service, _ = a_service(log)
+    told: list[int] = []
+    for end in (10, 20, 21):
+        service.tell_when_flushed(end, lambda end=end: told.append(end))  # type: ignore[misc]
+    log.append(20)
+    for _ in range(2):
+        service.flush_now()
+        assert told == [10, 20]
+    log.append(20)
+    service.flush_now()
+    assert told == [10, 20, 21]
+    service.tell_when_flushed(40, lambda: told.append(40))
+    assert told == [10, 20, 21, 40]
+
+
+def test_a_timed_flush_is_not_hurried(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    service, _ = a_service(log)
+    service.wake()
+    assert not service.thread._signal.is_set()
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_no_thread_is_left_when_it_is_stopped(tmp_path: Path, pooled: bool) -> None:
+    before = set(threading.enumerate())
+    service, _ = a_service(Log(tmp_path), transient_store_pool_enable=pooled)
+    service.start()
+    begun = {thread.name for thread in set(threading.enumerate()) - before}
+    assert begun == ({"rmqctl-flush", "rmqctl-commit"} if pooled else {"rmqctl-flush"})
+    service.stop()
+    assert set(threading.enumerate()) <= before
+
+
+def test_what_the_flusher_knows_of_time_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of a new file is flushed once, a blank has no time, and a full file that is on disk is unmapped."""
+    folders: list[str] = []
+
+    def look(operation: str, path: str, _offset: int, _length: int) -> None:
+        if operation == "fsync" and Path(path).is_dir():
+            folders.append(path)
+
+    log = Log(tmp_path)
+    assert (log.flusher.flushed_offset, log.flusher.flushed_timestamp) == (0, 0)
+    log.append(FILE_SIZE - 100, 11)
+    log.append(99 - BLANK_FRAME.size, 12)
+    monkeypatch.setattr(io, "observer", look)
+    log.flusher.flush()
+    assert folders == [str(tmp_path / "commitlog")]
+    first = log.files.files[0]
+    assert first.writable_map is not None
+    # only the blank frame of the first file is on disk after this
+    log.appender.enter(log.appender.reserve(50))
+    log.flusher.flush()
+    assert (log.flusher.flushed_offset, log.flusher.flushed_timestamp) == (FILE_SIZE, 12)
+    with pytest.raises(AssertionError, match="not being appended to"):
+        _ = first.writable_map
+    log.append(50, 13)
+    folders.clear()
+    for size in (10, 20):
+        log.append(size, 14)
+        log.flusher.flush()
+    assert folders == [str(tmp_path / "commitlog")]
+    assert (log.flusher.flushed_offset, log.flusher.flushed_timestamp) == (FILE_SIZE + 80, 14)

@@ -16,6 +16,7 @@ from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.recover.bridge.bridge import recover_bridging
 from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY, PADDING_TOPIC
+from rmqctl.store.recover.bridge.spans import survey_damage
 from rmqctl.store.recover.report import RecoverReport
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state, truth
@@ -253,3 +254,18 @@ def test_padding_takes_no_place_in_a_batch_queue(golden_store: GoldenStore) -> N
     bridge(store)
     with StoreFiles(store) as files:
         assert PADDING_TOPIC not in {queue.topic for queue in files.queues.all()}
+
+
+def test_a_batch_of_one_message_is_on_the_map_of_what_is_good(golden_store: GoldenStore) -> None:
+    """Alone between two damages: what is missing of its queue lies before it and behind it."""
+    store = golden_store(NAME)
+    place = next(number for number, batch in enumerate(WRITTEN[1:-1], start=1) if batch.messages == 1)
+    one = WRITTEN[place]
+    break_crc(store, WRITTEN[place - 1])
+    break_crc(store, WRITTEN[place + 1])
+    with StoreFiles(store, read_broker_conf(broker_conf(NAME, store.parent))) as files:
+        spans, found = survey_damage(files)
+    assert len(spans) == 2
+    run = next(number for number, (begin, _, _) in enumerate(found.runs) if begin == one.physical_offset)
+    assert (run, one.base, one.base) in found.queues[TOPIC, one.queue_id]
+    assert (TOPIC, one.queue_id) in found.batch_queues
