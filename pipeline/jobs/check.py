@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.wording import told
 from rmqctl.pipeline.engine.engine import Engine
+from rmqctl.pipeline.engine.garbage import without_collections
 from rmqctl.pipeline.jobs.check_index import IndexFileItem, survey_here, survey_one
 from rmqctl.pipeline.jobs.check_parts import (
     Checked,
@@ -117,6 +118,7 @@ class _ByTasks:
                 found.look.topics = renumbered(found.look.topics, numbers)
                 yield Walked([_as_named(record, files) for record in found.records], found.look)
 
+    @without_collections()
     def _checked(
         self,
         files: StoreFiles,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqctl.formats.errors import UnreadableError
+from rmqctl.pipeline.engine.garbage import without_collections
 from rmqctl.pipeline.jobs.check_index import survey_here
 from rmqctl.pipeline.jobs.tallied_run import TalliedRun
 from rmqctl.pipeline.splits.over_splits import as_one, bundled
@@ -51,6 +52,7 @@ class Checked(NamedTuple):
     topics: list[str]
 
 
+@without_collections()
 def check_splits(order: CheckOrder, files: StoreFiles, splits: Sequence[Split]) -> list[Checked]:
     """Walk splits of a store, neighbours, with every checksum, and compare their messages.
 
