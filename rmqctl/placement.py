@@ -8,20 +8,12 @@ from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
 from rmqctl.formats.message import Message
 from rmqctl.formats.wording import counted
 from rmqctl.store.config.config_files import read_config
+from rmqctl.store.config.topic_names import NOT_ALLOWED_TO_SEND, has_legal_characters
+from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.store_files import StoreFiles
 
-# TopicValidator: what a broker writes itself and no producer may send to
-NOT_ALLOWED = frozenset(
-    (
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "rmq_sys_wheel_timer",
-    )
-)
+# the timer's is as much its own, though TopicValidator does not refuse it
+_NOT_ALLOWED = NOT_ALLOWED_TO_SEND | {"rmq_sys_wheel_timer"}
 # what a broker makes by itself
 _OWN_PREFIXES = ("%RETRY%", "%DLQ%", "%LMQ%", "rmq_sys_")
 _HINT = "--anywhere stores it all the same"
@@ -44,13 +36,19 @@ class TopicQueues(NamedTuple):
 
     def is_unknown(self, topic: str) -> bool:
         """Whether topics.json would have to name the topic and does not."""
-        if self.queues is None or topic in self.queues or topic in NOT_ALLOWED:
+        if self.queues is None or topic in self.queues or topic in _NOT_ALLOWED:
             return False
         return not topic.startswith(_OWN_PREFIXES)
 
     def require(self, message: Message) -> None:
-        """RefusedError where a broker answers NO_PERMISSION or SYSTEM_ERROR (AbstractSendMessageProcessor#msgCheck)."""
-        if message.topic in NOT_ALLOWED:
+        """RefusedError where a broker refuses topic or queue (AbstractSendMessageProcessor#msgCheck)."""
+        # what no store can take, the store says
+        if is_safe_topic(message.topic) and not has_legal_characters(message.topic):
+            raise RefusedError(
+                f"no broker takes a topic {message.topic!r}: letters, digits and _ - % | may stand in its name",
+                hint=_HINT,
+            )
+        if message.topic in _NOT_ALLOWED:
             raise RefusedError(f"no producer may send to {message.topic}, which the broker writes itself", hint=_HINT)
         queues = (self.queues or {}).get(message.topic)
         if queues is not None and message.queue_id >= queues:

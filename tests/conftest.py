@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -99,6 +100,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     left_out = session.config.stash[LEFT_OUT]
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = dict(left_out)
+    # xdist kills a worker that needs ten seconds to end: what `make coverage` has recorded there would be lost
+    if (coverage := sys.modules.get("coverage")) is not None and (recorder := coverage.Coverage.current()) is not None:
+        recorder.save()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,7 +9,7 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.tables.groups import is_legal_group
 from rmqctl.network.broker.tables.settings import is_changeable, is_cleaning
-from rmqctl.network.broker.tables.topics import is_system_topic, topic_problem
+from rmqctl.network.broker.tables.topics import is_system_topic
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
@@ -17,6 +17,7 @@ from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, parse
 from rmqctl.network.remoting.services import Caller, Promised, Reply, RequestError, Service, oneway
 from rmqctl.network.topic_config import TopicConfig
 from rmqctl.store.config.config import parse_properties
+from rmqctl.store.config.topic_names import topic_problem
 
 _DEFAULT_QUEUES = 16
 _MOST_QUEUES = 10_000

@@ -19,8 +19,8 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import bean, fastjson
 from rmqctl.network.remoting.services import Caller, RequestError, Service
 from rmqctl.store.config.config_files import read_config
+from rmqctl.store.config.topic_names import SYSTEM_TOPICS
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
-from rmqctl.store.read.topic_filter import SYSTEM_TOPICS
 
 
 def _body(content: Any) -> RemotingCommand:

@@ -6,21 +6,10 @@ import re
 from collections.abc import Iterable
 from fnmatch import translate
 
-SYSTEM_TOPICS = frozenset(
-    "TBW102 SCHEDULE_TOPIC_XXXX BenchmarkTest RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRACE_TOPIC "
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC SELF_TEST_TOPIC OFFSET_MOVED_EVENT CHECKPOINT_TOPIC".split()
-)
-_SYSTEM_PREFIX = "rmq_sys_"
+from rmqctl.store.config.topic_names import is_brokers_own
+
 # none of them may stand in a topic (TopicValidator#validateTopic), so whoever writes one means a pattern
 _OF_PATTERNS = "*?["
-
-
-def is_brokers_own(topic: str) -> bool:
-    """Whether every broker has the topic for itself, whatever its name and cluster are (TopicValidator#isSystemTopic).
-
-    Topics of retries and dead letters are those of a group, and no system topics.
-    """
-    return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
 
 
 def is_pattern(name: str) -> bool:

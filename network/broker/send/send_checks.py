@@ -5,17 +5,14 @@ from __future__ import annotations
 import random
 
 from rmqctl.network.broker.send.send_header import SendHeader
-from rmqctl.network.broker.tables.topics import DEFAULT_TOPIC, topic_problem
+from rmqctl.network.broker.tables.topics import DEFAULT_TOPIC
 from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import FAQ, RequestError
 from rmqctl.network.topic_config import PERM_INHERIT, PERM_WRITE, TopicConfig
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
+from rmqctl.store.config.topic_names import NOT_ALLOWED_TO_SEND, topic_problem
 
-_NOT_ALLOWED = frozenset(
-    "SCHEDULE_TOPIC_XXXX RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC "
-    "SELF_TEST_TOPIC OFFSET_MOVED_EVENT".split()
-)
 # TopicSysFlag
 _UNIT = 1
 _UNIT_SUBSCRIPTION = 2
@@ -34,7 +31,7 @@ def checked_topic(broker: WritableBroker, header: SendHeader) -> TopicConfig:
     problem = topic_problem(name)
     if problem is not None:
         raise RequestError(ResponseCode.INVALID_PARAMETER, problem)
-    if name in _NOT_ALLOWED:
+    if name in NOT_ALLOWED_TO_SEND:
         raise RequestError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
     if topic is None:
         topic = _created(broker, header)

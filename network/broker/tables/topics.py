@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +12,7 @@ from rmqctl.network.remoting.services import RequestError, Tell
 from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, TopicConfig, retry_topic, topic_from_bean
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config_files import DELETED_TOPICS, next_version
-from rmqctl.store.read.topic_filter import is_brokers_own
+from rmqctl.store.config.topic_names import is_brokers_own
 from rmqctl.store.store_files import StoreFiles
 
 DEFAULT_TOPIC = "TBW102"
@@ -21,8 +20,6 @@ DEFAULT_TOPIC = "TBW102"
 # what clients may make us remember
 _MOST_TOPICS = 100_000
 _BOTH = PERM_READ | PERM_WRITE
-_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
-_LONGEST = 127
 
 
 class TopicTable:
@@ -129,15 +126,6 @@ class TopicTable:
         return {**content, DELETED_TOPICS: sorted(self._deleted)} if self._deleted else content
 
 
-def topic_problem(name: str) -> str | None:
-    """What is wrong with the name of a topic, None if nothing is (TopicValidator#validateTopic)."""
-    if not name.strip():
-        return "The specified topic is blank."
-    if not _LEGAL.fullmatch(name):
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    return "The specified topic is longer than topic max length." if len(name) > _LONGEST else None
-
-
 def is_system_topic(name: str, cluster: str, broker_name: str) -> bool:
     """Whether the broker has it for itself (TopicValidator#isSystemTopic)."""
     own = (cluster, broker_name, f"{cluster}_REPLY_TOPIC")
@@ -155,5 +143,4 @@ __all__ = [
     "TopicTable",
     "is_retry_topic",
     "is_system_topic",
-    "topic_problem",
 ]

@@ -47,8 +47,9 @@ The store must be whole and not in use: append never repairs. Exit code 5 names 
 @click.option("--as-stored", is_flag=True, help="With --from: keep store time and store host too (an exact copy).")
 @keep_going_option
 @click.option(
-    "--anywhere", is_flag=True, help="Also into a topic that only the broker writes, or a queue that no topic has."
-)
+    "--anywhere", is_flag=True,
+    help="Also into a topic that only the broker writes, or of a name that it refuses, or a queue that no topic has.",
+)  # fmt: skip
 @click.option("--no-unique-key", is_flag=True, help="Give no unique id to new messages, which a producer does.")
 @click.option("--create", is_flag=True, help="Make a new store if there is none.")
 @output_options

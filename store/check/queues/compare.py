@@ -56,14 +56,14 @@ class QueuesComparison:
     @property
     def tally(self) -> QueuesTally:
         """What all runs so far have shown."""
-        self._compare_waiting()
+        self.compare()
         return self._tally
 
     def take(self, run: Run) -> None:
         """The next run of the log."""
         route(run, self._files.log, self._levels, self)
         if self._waiting_bytes >= _WAITING:
-            self._compare_waiting()
+            self.compare()
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """Whether the queue has 46-byte units already."""
@@ -85,8 +85,8 @@ class QueuesComparison:
         self._waiting.setdefault((run.topic, run.queue_id), []).append(run)
         self._waiting_bytes += _bytes_of(run)
 
-    def _compare_waiting(self) -> None:
-        """Compare what waits. UnreadableError leaves the rest of it out."""
+    def compare(self) -> None:
+        """Compare what waits until now. UnreadableError leaves the rest of it out."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
         for key, runs in waiting.items():
             self._compare_runs(key, runs)

@@ -61,6 +61,10 @@ class QueueCheck:
         if not seen.is_live:
             yield from self._finish(self._files, seen)
             return
+        # What waits is compared before the queues are looked at anew: what was found by then came before that, and so
+        # did all that the log has before it.
+        assert self._comparison is not None
+        self._comparison.compare()
         # files that came since this check began count too
         with StoreFiles(self._files.root, self._files.config) as now:
             yield from self._finish(now, seen)

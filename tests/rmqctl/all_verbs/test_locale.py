@@ -38,7 +38,18 @@ def test_any_script(environment: dict[str, str], tmp_path: Path) -> None:
     store = str(tmp_path / "склад")
     key, topic = _KEY.encode(), _TOPIC.encode()
     done = _run(
-        "append", "-s", store.encode(), "--create", "-t", topic, "-k", key, "--body", "тело".encode(), **environment
+        "append",
+        "-s",
+        store.encode(),
+        "--create",
+        "--anywhere",
+        "-t",
+        topic,
+        "-k",
+        key,
+        "--body",
+        "тело".encode(),
+        **environment,
     )
     assert done.returncode == exit_codes.OK, done.stderr
     done = _run("query", "-s", store.encode(), "-k", key, "--json", **environment)

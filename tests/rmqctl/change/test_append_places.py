@@ -52,6 +52,8 @@ def test_what_a_broker_would_not_take_needs_a_flag(new_store: tuple[Path, Path])
     assert (code, "topics.json has no topic 'Other'" in err) == (0, True)
     code, _, err = run(*where, "-t", "SCHEDULE_TOPIC_XXXX")
     assert (code, "no producer may send" in err) == (5, True)
+    code, _, err = run(*where, "-t", "no topic!")
+    assert (code, "no broker takes a topic" in err) == (5, True)
     code, _, err = run(*where, "-t", "SCHEDULE_TOPIC_XXXX", "--anywhere")
     assert (code, "has no DELAY" in err) == (2, True)
     assert len(run("cat", "-s", store, "--json").objects) == 4

@@ -14,6 +14,7 @@ from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import CrossCheck, Level, LogSeen
 from rmqctl.store.check.index.index import IndexCheck
 from rmqctl.store.check.queues import look
+from rmqctl.store.check.queues.compare import QueuesComparison
 from rmqctl.store.check.queues.queues import QueueCheck
 from rmqctl.store.check.ranges import Subset
 from rmqctl.store.config.config import StoreConfig
@@ -21,7 +22,7 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Digest, Run
+from rmqctl.store.survey.log_runs import Digest, QueueRun, Run
 from rmqctl.store.survey.log_survey import new_survey
 from rmqctl.store.survey.run_survey import survey_runs
 from tests.goldens import GOLDENS, GoldenStore, is_broken
@@ -227,6 +228,27 @@ def test_missing_stays_missing_in_a_live_store(golden_store: GoldenStore) -> Non
     store = golden_store("clean")
     put_unit(store, "TopicTest", 0, 3, EMPTY)
     assert of_code(_of_live(store, lambda: None), "RMQ-CQ-001").messages == 1
+
+
+def test_a_queue_that_comes_while_others_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its message is not missing, though that of a queue compared later was there."""
+    store = tmp_path / "store"
+    with MessageStore.open(store, "rw", SMALL, create=True) as opened:
+        opened.put(Message("New", b"x"))
+        opened.put(Message("Old", b"x"))
+    (store / "consumequeue" / "New").rename(tmp_path / "New")
+    whole = unit(store, "Old", 0, 0)
+    put_unit(store, "Old", 0, 0, EMPTY)
+    compare_runs = QueuesComparison._compare_runs
+
+    def slowly(comparison: QueuesComparison, key: tuple[str, int], runs: list[QueueRun]) -> None:
+        compare_runs(comparison, key, runs)
+        if key[0] == "New":
+            (tmp_path / "New").rename(store / "consumequeue" / "New")
+            put_unit(store, "Old", 0, 0, whole)
+
+    monkeypatch.setattr(QueuesComparison, "_compare_runs", slowly)
+    assert not _of_cross(_of_live(store, lambda: None))
 
 
 def test_the_quick_look_at_many_queues(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:

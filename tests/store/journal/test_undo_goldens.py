@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from rmqctl.formats.errors import RefusedError, UnsupportedError
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
+from rmqctl.store.journal.kept.folder import APPLIED, STATE, write_state
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.recover.rebuild import rebuild
@@ -52,3 +54,17 @@ def test_rebuilt_and_undone(golden_store: GoldenStore, name: str) -> None:
     except (RefusedError, UnsupportedError):
         assert name == "rocksdb" or "log-gone" in name
     undone(store, config, before)
+
+
+def test_undone_where_nothing_is_known_of_the_lock(golden_store: GoldenStore) -> None:
+    """Somebody had removed it when the change was done: undo makes it anew, which is no use of the store."""
+    store = golden_store("crash")
+    before = tree_state(store)
+    with StoreFiles(store) as files:
+        recover(files)
+    [folder] = [Path(change.folder) for change in changes(files.layout) if change.folder is not None]
+    marks = json.loads((folder / STATE).read_text())["marks"]
+    del marks["lock"]
+    write_state(folder, APPLIED, marks=marks)
+    (store / "lock").unlink()
+    undone(store, StoreConfig(), before)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.formats.errors import RefusedError, RemovedError
+from rmqctl.formats.errors import RefusedError, RemovedError, UnreadableError
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
@@ -84,6 +84,21 @@ def test_an_index_that_shrinks_while_it_is_compared_is_made_anew(indexed: Path) 
 
     with opened(indexed) as files:
         assert recover(files, progress=another_program).index_files_rebuilt == 3
+    assert contents(indexed, "index/") == before
+
+
+def test_an_index_that_cannot_be_read_is_made_anew(indexed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(indexed, "index/")
+    last, read_entries = max((indexed / "index").iterdir()), IndexFile.read_entries
+
+    def with_a_bad_sector(file: IndexFile, number: int, count: int) -> bytes:
+        if file.path == last:
+            raise UnreadableError("cannot be read: Input/output error", file=last)
+        return read_entries(file, number, count)
+
+    monkeypatch.setattr(IndexFile, "read_entries", with_a_bad_sector)
+    with opened(indexed) as files:
+        assert recover(files).index_files_rebuilt == 3
     assert contents(indexed, "index/") == before
 
 

@@ -1,0 +1,40 @@
+"""What a broker says of names of topics (TopicValidator): those it has for itself, and those that no topic may have."""
+
+from __future__ import annotations
+
+import re
+
+SYSTEM_TOPICS = frozenset(
+    "TBW102 SCHEDULE_TOPIC_XXXX BenchmarkTest RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRACE_TOPIC "
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC SELF_TEST_TOPIC OFFSET_MOVED_EVENT CHECKPOINT_TOPIC".split()
+)
+NOT_ALLOWED_TO_SEND = frozenset(
+    "SCHEDULE_TOPIC_XXXX RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC "
+    "SELF_TEST_TOPIC OFFSET_MOVED_EVENT".split()
+)
+"""What a broker writes itself: it refuses producers that send to them (TopicValidator#isNotAllowedSendTopic)."""
+_SYSTEM_PREFIX = "rmq_sys_"
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+_LONGEST = 127
+
+
+def is_brokers_own(topic: str) -> bool:
+    """Whether every broker has the topic for itself, whatever its name and cluster are (TopicValidator#isSystemTopic).
+
+    Topics of retries and dead letters are those of a group, and no system topics.
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+
+
+def has_legal_characters(name: str) -> bool:
+    """Whether no character of `name` keeps a broker from taking it (TopicValidator#isTopicOrGroupIllegal)."""
+    return _LEGAL.fullmatch(name) is not None
+
+
+def topic_problem(name: str) -> str | None:
+    """What is wrong with the name of a topic, None if nothing is (TopicValidator#validateTopic)."""
+    if not name.strip():
+        return "The specified topic is blank."
+    if not has_legal_characters(name):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    return "The specified topic is longer than topic max length." if len(name) > _LONGEST else None
