@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rmqctl.formats.errors import EngineError, RmqctlError, UnreadableError, WriteFailedError
+from rmqctl.pipeline.engine.local_pool import Workers
 from rmqctl.store.remote.file_system import storage_options, use_storage_options
 
 if TYPE_CHECKING:
@@ -48,14 +50,20 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Processes of this machine; nothing but Python. Short work, a single item, and what a single process is to do
-    runs in this process."""
+    """Processes of this machine; nothing but Python. Short work, and what a single process is to do, runs in this
+    process; so does a single item, unless other processes have loaded what it needs and this one has not.
+
+    The processes are kept for further jobs, and end with the engine: `close` it, or leave it to the garbage collector.
+    """
 
     def __init__(self, processes: int | None = None, *, alone_for: float = _ALONE_FOR) -> None:
         """By default a process for each core that this one may use. They are started for what is left to do when this
-        one has worked for `alone_for` seconds."""
+        one has worked for `alone_for` seconds; for 0 it does nothing by itself, as Spark's driver does."""
         self._processes = processes or len(os.sched_getaffinity(0))
         self._alone_for = alone_for
+        self._has_worked = False
+        self._workers = Workers()
+        self.close = weakref.finalize(self, self._workers.end)
 
     def run(
         self,
@@ -68,16 +76,21 @@ class LocalEngine:
         results: list[Result] = []
         for item in items:
             left = len(items) - len(results)
-            if self._alone_for <= 0 and min(self._processes, left) > 1:
-                from rmqctl.pipeline.engine.local_pool import run_in_processes
-
-                return results + run_in_processes(task, items[-left:], min(self._processes, left), on_done)
+            if self._leaves(left):
+                return results + self._workers.run(task, items[-left:], self._processes, on_done)
             began = time.monotonic()
+            self._has_worked = True
             results.append(task(item))
             self._alone_for -= time.monotonic() - began
             if on_done is not None:
                 on_done(1)
         return results
+
+    def _leaves(self, left: int) -> bool:
+        """Whether so many items are left to processes."""
+        if self._processes == 1 or self._alone_for > 0:
+            return False
+        return left > 1 or len(self._workers) > 0 or not self._has_worked
 
 
 class SparkEngine:

@@ -2,10 +2,14 @@
 
 Not the pool of the standard library: its workers take Ctrl-C for themselves, start by importing the caller's main
 module, and live on when the caller is killed.
+
+Workers are kept from one job to the next: to start one and to load its kernels takes half a second of a processor, as
+much as 300 MB of log take.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import selectors
@@ -20,13 +24,15 @@ from typing import IO, Any
 from rmqctl.formats.errors import RmqctlError, UnreadableError
 
 _LENGTH = struct.Struct("<Q")
+# what an order to a worker begins with
+_TASK, _ITEM = b"T", b"I"
 _START = "import sys, pickle; sys.path[:] = {path!r}; from rmqctl.pipeline.engine.local_pool import work; work()"
 
 
 class _Worker:
     """One process. `number` is the item that it works on."""
 
-    def __init__(self, task: bytes) -> None:
+    def __init__(self) -> None:
         program = _START.format(path=sys.path)
         # a process group of its own: Ctrl-C at the terminal is for the caller, who then ends the workers
         self.process = subprocess.Popen(
@@ -35,12 +41,15 @@ class _Worker:
         self.number = -1
         self.stdout = _stream(self.process.stdout)
         self._stdin = _stream(self.process.stdin)
-        _send(self._stdin, task)
+
+    def take_on(self, task: bytes) -> None:
+        """From now on items are for this task, pickled."""
+        _send(self._stdin, _TASK + task)
 
     def give(self, number: int, item: Any) -> None:
         """Let it do the task for an item."""
         self.number = number
-        _send(self._stdin, pickle.dumps(item))
+        _send(self._stdin, _ITEM + pickle.dumps(item))
 
     def answer(self) -> tuple[bool, Any]:
         """What came of it: whether it went well, and the result or the error."""
@@ -62,51 +71,75 @@ class _Worker:
         self.process.wait()
 
 
-def run_in_processes(
-    task: Callable[[Any], Any], items: Sequence[Any], processes: int, on_done: Callable[[int], None] | None
-) -> list[Any]:
-    """`task` of each item, in the order of the items; the first error ends all. See Engine.run."""
+class Workers:
+    """Processes that wait for work; `end` them."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Worker] = []
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def end(self) -> None:
+        """End those that wait."""
+        while self._idle:
+            self._idle.pop().end()
+
+    def run(
+        self,
+        task: Callable[[Any], Any],
+        items: Sequence[Any],
+        processes: int,
+        on_done: Callable[[int], None] | None,
+    ) -> list[Any]:
+        """`task` of each item, in the order of the items, by so many processes, of which no more than there are items
+        work; those that are not there are started. The first error ends all of them. See Engine.run."""
+        packed = pickle.dumps(task)
+        taken: list[_Worker] = []
+        try:
+            for _ in range(min(processes, len(items))):
+                # one that is at work is not among the idle: an error ends those of its own job only
+                taken.append(self._idle.pop() if self._idle else _Worker())
+                taken[-1].take_on(packed)
+            results = _by_workers(taken, items, on_done)
+        except BaseException:
+            for worker in taken:
+                worker.end()
+            raise
+        self._idle += taken
+        return results
+
+
+def _by_workers(workers: Sequence[_Worker], items: Sequence[Any], on_done: Callable[[int], None] | None) -> list[Any]:
     waiting = deque(enumerate(items))
     results: list[Any] = [None] * len(items)
-    packed = pickle.dumps(task)
-    workers: list[_Worker] = []
     missing = len(items)
     with selectors.DefaultSelector() as selector:
-        try:
-            for _ in range(processes):
-                worker = _Worker(packed)
-                workers.append(worker)
-                selector.register(worker.stdout, selectors.EVENT_READ, worker)
-                worker.give(*waiting.popleft())
-            while missing:
-                for key, _ in selector.select():
-                    worker = key.data
-                    went_well, result = worker.answer()
-                    if not went_well:
-                        raise result
-                    results[worker.number] = result
-                    missing -= 1
-                    if on_done is not None:
-                        on_done(1)
-                    if waiting:
-                        worker.give(*waiting.popleft())
-                    else:
-                        selector.unregister(worker.stdout)
-        finally:
-            for worker in workers:
-                worker.end()
+        for worker in workers:
+            selector.register(worker.stdout, selectors.EVENT_READ, worker)
+            worker.give(*waiting.popleft())
+        while missing:
+            for key, _ in selector.select():
+                worker = key.data
+                went_well, result = worker.answer()
+                if not went_well:
+                    raise result
+                results[worker.number] = result
+                missing -= 1
+                if on_done is not None:
+                    on_done(1)
+                if waiting:
+                    worker.give(*waiting.popleft())
+                else:
+                    selector.unregister(worker.stdout)
     return results
 
 
 def work() -> None:
-    """The life of a worker: items from stdin, answers to stdout, until its caller is gone, however it went."""
+    """The life of a worker: orders from stdin, answers to stdout, until its caller is gone, however it went."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever a library prints must not get between the answers
     orders = sys.stdin.buffer
-    received = _receive(orders)
-    if received is None:
-        return
-    task = pickle.loads(received)
     todo: deque[bytes] = deque()
     there = threading.Semaphore(0)
 
@@ -118,14 +151,26 @@ def work() -> None:
         os._exit(1)
 
     threading.Thread(target=listen, daemon=True).start()
+    task = b""
     while True:
         there.acquire()
-        _send(answers, _answer(task, todo.popleft()))
+        order = todo.popleft()
+        if order.startswith(_TASK):
+            task = order[len(_TASK) :]
+        else:
+            _send(answers, _answer(task, order[len(_ITEM) :]))
 
 
-def _answer(task: Callable[[Any], Any], item: bytes) -> bytes:
+@functools.lru_cache(1)
+def _task(packed: bytes) -> Callable[[Any], Any]:
+    """The task, made once for all of its items."""
+    task: Callable[[Any], Any] = pickle.loads(packed)
+    return task
+
+
+def _answer(task: bytes, item: bytes) -> bytes:
     try:
-        return pickle.dumps((True, task(pickle.loads(item))))
+        return pickle.dumps((True, _task(task)(pickle.loads(item))))
     except RmqctlError as error:
         return pickle.dumps((False, error))
     except Exception as error:  # noqa: BLE001 - a bug is told where the command's other bugs are

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -10,17 +10,18 @@ from pathlib import Path
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.wording import told
 from rmqctl.pipeline.engine.engine import Engine
+from rmqctl.pipeline.engine.garbage import without_collections
 from rmqctl.pipeline.jobs.check_index import IndexFileItem, survey_here, survey_one
 from rmqctl.pipeline.jobs.check_parts import (
     Checked,
     CheckOrder,
-    TalliedRun,
     check_splits,
     renumbered,
     whole_files,
 )
+from rmqctl.pipeline.jobs.tallied_run import TalliedRun
 from rmqctl.pipeline.splits.over_splits import run_by_bundles, whole_files_at_need
-from rmqctl.pipeline.splits.splits import SPLIT_SIZE, plan_splits
+from rmqctl.pipeline.splits.splits import SPLIT_SIZE, Split, plan_splits
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import CheckRun
 from rmqctl.store.check.check import check as check_in_process
@@ -30,11 +31,12 @@ from rmqctl.store.check.index.index_files import IndexSurvey, readable_files
 from rmqctl.store.check.log.log_walk import Walked
 from rmqctl.store.check.queues.queues import QueueCheck
 from rmqctl.store.check.ranges import Subset
+from rmqctl.store.check.walker import WalkOrder
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Digest, Run, RunRecord
+from rmqctl.store.survey.log_runs import Run, RunRecord
 
 # splits whose results are held at a time: a result has some hundred bytes for each queue with messages in the split
 _WAVE = 512
@@ -96,46 +98,37 @@ class _ByTasks:
         items = [IndexFileItem(files.place, told(str(file.path.resolve())), file.geometry, is_live) for file in found]
         return IndexSurvey(self._engine.run("check: index files", survey_one, items), strangers)
 
-    def walk(
-        self,
-        files: StoreFiles,
-        begin: int,
-        end: int,
-        digest: Digest,
-        is_full: bool,
-        doubtful_from: int,
-        progress: Progress | None,
-    ) -> Iterator[Walked]:
+    def walk(self, files: StoreFiles, begin: int, end: int, order: WalkOrder) -> Iterator[Walked]:
         """The log file by file, in order. UnreadableError where a file begins that cannot be read."""
         with_queues = not has_rocksdb_queues(files.layout)
-        order = CheckOrder(is_full, with_queues, self._survey, doubtful_from)
+        task = partial(check_splits, CheckOrder(order.is_full, with_queues, self._survey, order.doubtful_from))
         split_size = self._split_size and max(self._split_size, (end - begin) // _MOST_TASKS)
         for first, stop in _waves(files.log, begin, end, max(split_size, 1) * _WAVE):
             try:
-                results = self._checked(files, order, (first, stop), split_size, progress)
+                results = self._checked(files, task, (first, stop), split_size, order.progress)
             except UnreadableError as caught:
                 error = _named(caught, files)
                 bad = next((file for file in files.log.files if str(file.path) == error.file), None)
                 if bad is not None and bad.start_offset > first:
                     # an error ends all tasks, but what lies before that file can be read, and counts
-                    before = bad.start_offset
-                    yield from self.walk(files, first, before, digest, is_full, doubtful_from, progress)
+                    yield from self.walk(files, first, bad.start_offset, order)
                 raise error from caught
             for found in whole_files(_with_files(files.log, results)):
-                numbers = [digest.topics.id_of(name.encode("utf-8")) for name in found.topics]
+                numbers = [order.digest.topics.id_of(name.encode("utf-8")) for name in found.topics]
                 found.look.topics = renumbered(found.look.topics, numbers)
                 yield Walked([_as_named(record, files) for record in found.records], found.look)
 
+    @without_collections()
     def _checked(
         self,
         files: StoreFiles,
-        order: CheckOrder,
+        task: Callable[[StoreFiles, Sequence[Split]], list[Checked]],
         stretch: tuple[int, int],
         split_size: int,
         progress: Progress | None,
     ) -> list[Checked]:
         def work(size: int, told: Progress | None) -> list[Checked]:
-            splits, task = plan_splits(files, size, *stretch), partial(check_splits, order)
+            splits = plan_splits(files, size, *stretch)
             found = run_by_bundles(self._engine, "check: reading the log", task, splits, size, told)
             return list(chain.from_iterable(found))
 

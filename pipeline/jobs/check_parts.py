@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from rmqctl.formats.errors import UnreadableError
+from rmqctl.pipeline.engine.garbage import without_collections
 from rmqctl.pipeline.jobs.check_index import survey_here
+from rmqctl.pipeline.jobs.tallied_run import TalliedRun
 from rmqctl.pipeline.splits.over_splits import as_one, bundled
 from rmqctl.pipeline.splits.splits import Split, split_columns, take_split
-from rmqctl.store.check.index.compare import IndexTally
 from rmqctl.store.check.index.index import IndexCheck
 from rmqctl.store.check.index.index_files import IndexSurvey
 from rmqctl.store.check.log.batch_look import Look
 from rmqctl.store.check.log.log_walk import Walked, walked
 from rmqctl.store.check.queues.queues import QueueCheck
-from rmqctl.store.check.queues.tally import QueuesTally
 from rmqctl.store.columns.batch import Flags, Int64s
 from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Blank
@@ -53,40 +52,7 @@ class Checked(NamedTuple):
     topics: list[str]
 
 
-@dataclass(slots=True)
-class TalliedRun(Run):
-    """A run that was compared already. Of its queues only the rows are kept that judge what follows (see `kept`).
-
-    Where a file of the queues or of the index could not be read, the error stands beside a tally that means nothing.
-    """
-
-    queues_tally: QueuesTally = field(default_factory=QueuesTally)
-    index_tally: IndexTally = field(default_factory=IndexTally)
-    queues_error: UnreadableError | None = None
-    index_error: UnreadableError | None = None
-
-    def join(self, later: TalliedRun) -> None:
-        """Add the run that begins where this one ends; it is used up."""
-        self.end = later.end
-        self.messages += later.messages
-        self.last_message_offset = later.last_message_offset
-        self.last_store_timestamp = later.last_store_timestamp
-        self.unplaceable += later.unplaceable
-        self.queues_tally.merge(later.queues_tally)
-        self.index_tally.merge(later.index_tally)
-        self.queues_error = self.queues_error or later.queues_error
-        self.index_error = self.index_error or later.index_error
-        known = {(queue.topic, queue.queue_id): place for place, queue in enumerate(self.queues)}
-        for queue in later.queues:
-            place = known.get((queue.topic, queue.queue_id))
-            if place is None:
-                self.queues.append(queue)
-                continue
-            before = self.queues[place]
-            slots, units = np.concatenate([before.slots, queue.slots]), np.concatenate([before.units, queue.units])
-            self.queues[place] = before._replace(slots=slots, units=units)
-
-
+@without_collections()
 def check_splits(order: CheckOrder, files: StoreFiles, splits: Sequence[Split]) -> list[Checked]:
     """Walk splits of a store, neighbours, with every checksum, and compare their messages.
 
@@ -273,9 +239,13 @@ def _told(topics: TopicIds, records: list[RunRecord], look: Look) -> Checked:
 def kept(queue: QueueRun, jumps: list[int]) -> QueueRun:
     """The rows of a queue that have its lowest and highest slot, and the highest before each of the places `jumps`
     (physical offsets) where the store time falls: they tell whether messages came back from before a truncation."""
-    slots, offsets = queue.slots, queue.units["physical_offset"].astype(np.int64)
+    slots = queue.slots
+    lowest, highest = int(slots.argmin()), int(slots.argmax())
+    if not jumps:
+        return _rows(queue, sorted({lowest, highest}))
+    offsets = queue.units["physical_offset"].astype(np.int64)
     chosen: Flags = np.zeros(len(slots), np.bool_)
-    chosen[[int(np.argmin(slots)), int(np.argmax(slots))]] = True
+    chosen[[lowest, highest]] = True
     for before in np.searchsorted(offsets, np.array(jumps, np.int64)).tolist():
         if before:
             chosen[int(np.argmax(slots[:before]))] = True

@@ -85,7 +85,8 @@ def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Eng
     from rmqctl.pipeline.engine.engine import LocalEngine, SparkEngine
 
     if not spark.is_spark:
-        yield LocalEngine(processes)
+        with contextlib.closing(LocalEngine(processes)) as engine:
+            yield engine
         return
     with contextlib.ExitStack() as opened:
 

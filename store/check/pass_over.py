@@ -23,7 +23,7 @@ from rmqctl.store.check.state.geometry import without_wrong_geometry
 from rmqctl.store.check.state.offsets import OffsetCheck
 from rmqctl.store.check.state.state import state_findings
 from rmqctl.store.check.summary import CheckSummary
-from rmqctl.store.check.walker import Walker
+from rmqctl.store.check.walker import Walker, WalkOrder
 from rmqctl.store.commitlog.walk import Damage, Empty, Progress, walk
 from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
@@ -150,7 +150,9 @@ class Pass:
             # what the walk finds is more exact
             seen.log_end = seen.log_begin
         log_check = LogCheck(files.log, seen, cross, damages, tail, self._unreadable)
-        yield from self._stretches(log_check, digest, limit, doubtful_from(files.log, tail))
+        is_full = self._level is Level.FULL
+        order = WalkOrder(digest, is_full, doubtful_from(files.log, tail), self._progress)
+        yield from self._stretches(log_check, order, limit)
         seen.log_end = max(seen.log_end, limit or 0)
         # a broker may have started meanwhile
         seen.is_live = seen.is_live or self._is_in_use()
@@ -170,7 +172,7 @@ class Pass:
         if log.files and log.begins_behind(begin):
             raise removed_error(log.path_of(begin))
 
-    def _stretches(self, log_check: LogCheck, digest: Digest, limit: int | None, doubtful: int) -> Iterator[Finding]:
+    def _stretches(self, log_check: LogCheck, order: WalkOrder, limit: int | None) -> Iterator[Finding]:
         """Walk what is to be walked. A file that cannot be read is told and passed over."""
         files, seen = self._files, self._seen
         ranges = file_ranges(files.log, self._subset, self._begin)
@@ -182,10 +184,8 @@ class Pass:
                 self._next_offset = stretch.start
                 break
             end = stretch.end if limit is None else min(stretch.end, limit)
-            is_full = self._level is Level.FULL
-            walk_through = self._walker.walk(files, stretch.start, end, digest, is_full, doubtful, self._progress)
             try:
-                for walked in walk_through:
+                for walked in self._walker.walk(files, stretch.start, end, order):
                     yield from log_check.take(walked)
             except UnreadableError as error:
                 file = next((file for file in files.log.files if str(file.path) == error.file), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rmqctl.store.check.cross import CrossCheck, Level
 from rmqctl.store.check.index.index import IndexCheck
@@ -15,26 +15,30 @@ from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest
 
 
+class WalkOrder(NamedTuple):
+    """What is the same for all stretches of a pass.
+
+    `digest` numbers the topics. `is_full`: as at Level.FULL. `doubtful_from`: see `survey/settling.py`. `progress` is
+    told the bytes passed.
+    """
+
+    digest: Digest
+    is_full: bool
+    doubtful_from: int
+    progress: Progress | None
+
+
 class Walker(Protocol):
     """What a pass over a store asks for. First `cross_checks`, then `walk` for each stretch, in order."""
 
     def cross_checks(self, files: StoreFiles, level: Level, is_live: bool) -> list[CrossCheck]:
         """The cross checks, which understand the runs that `walk` gives."""
 
-    def walk(
-        self,
-        files: StoreFiles,
-        begin: int,
-        end: int,
-        digest: Digest,
-        is_full: bool,
-        doubtful_from: int,
-        progress: Progress | None,
-    ) -> Iterator[Walked]:
-        """[begin, end) of the log in pieces, in order; `begin` is where a frame starts. `digest` numbers the topics.
+    def walk(self, files: StoreFiles, begin: int, end: int, order: WalkOrder) -> Iterator[Walked]:
+        """[begin, end) of the log in pieces, in order; `begin` is where a frame starts.
 
         Runs of several files may be told as one where they have nothing but blanks between them, no message is older
-        than the one before it, and all of them begin before `doubtful_from` (see `survey/settling.py`).
+        than the one before it, and all of them begin before `order.doubtful_from`.
         """
 
 
@@ -48,15 +52,6 @@ class InProcess:
             checks.insert(0, QueueCheck(files))
         return checks
 
-    def walk(
-        self,
-        files: StoreFiles,
-        begin: int,
-        end: int,
-        digest: Digest,
-        is_full: bool,
-        doubtful_from: int,
-        progress: Progress | None,
-    ) -> Iterator[Walked]:
+    def walk(self, files: StoreFiles, begin: int, end: int, order: WalkOrder) -> Iterator[Walked]:
         """See Walker."""
-        return walk_range(files.log, begin, end, digest, is_full=is_full, progress=progress)
+        return walk_range(files.log, begin, end, order.digest, is_full=order.is_full, progress=order.progress)

@@ -89,6 +89,7 @@ class QueueTable:
 
     def __init__(self, layout: StoreLayout, config: StoreConfig, descriptors: Descriptors) -> None:
         self.layout = layout
+        self._roots = (layout.consumequeue, False), (layout.batchconsumequeue, True)
         self._config = config
         self.descriptors = descriptors
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
@@ -110,7 +111,7 @@ class QueueTable:
 
     def _take_listed(self, is_wanted: Callable[[str], bool]) -> None:
         """Load the queues of wanted topics that are not loaded yet: one listing, no look at each."""
-        for root, is_batch in ((self.layout.consumequeue, False), (self.layout.batchconsumequeue, True)):
+        for root, is_batch in self._roots:
             for topic, queue_id, directory in _queues_below(root, is_wanted):
                 if (topic, queue_id) not in self._queues:
                     if not is_safe_topic(topic):
@@ -143,9 +144,10 @@ class QueueTable:
             return None
         with self._lock:
             if key not in self._queues:
-                if has_rocksdb_queues(self.layout):
+                # a table that has a queue was asked before, and of some ten thousand each look counts
+                if not self._queues and has_rocksdb_queues(self.layout):
                     raise rocksdb_error(self.layout)
-                for root, is_batch in ((self.layout.consumequeue, False), (self.layout.batchconsumequeue, True)):
+                for root, is_batch in self._roots:
                     directory = topic_directory(root, topic) / str(queue_id)
                     if is_directory(directory):
                         self._queues[key] = self._load(topic, queue_id, directory, is_batch)

@@ -8,7 +8,8 @@ import pytest
 
 from rmqctl.pipeline.engine.engine import LocalEngine
 from rmqctl.pipeline.jobs.check import check_with
-from rmqctl.pipeline.jobs.check_parts import CheckOrder, TalliedRun, check_splits
+from rmqctl.pipeline.jobs.check_parts import CheckOrder, check_splits
+from rmqctl.pipeline.jobs.tallied_run import TalliedRun
 from rmqctl.pipeline.splits import over_splits
 from rmqctl.pipeline.splits.over_splits import bundled, run_bundles
 from rmqctl.pipeline.splits.splits import (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -175,6 +176,9 @@ class SlotState(enum.IntEnum):
     """Its queue offset cannot be right."""
 
 
+_STATES = {int(state): state for state in SlotState}
+
+
 class QueueTally:
     """One queue: the stretches of each state."""
 
@@ -221,6 +225,18 @@ class QueuesTally:
     def __init__(self) -> None:
         self.queues: dict[tuple[str, int], QueueTally] = {}
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as columns: one array for all queues takes a tenth of the time of an object for each."""
+        kinds, lengths, rows = array("q"), array("q"), array("q")
+        for tally in self.queues.values():
+            kinds.append(len(tally.states) << 1 | tally.is_batch)
+            for state, stretches in tally.states.items():
+                kinds.append(state)
+                lengths.append(len(stretches._rows))
+                rows.extend(stretches._rows)
+        topics, queue_ids = zip(*self.queues, strict=True) if self.queues else ((), ())
+        return _tally_of_columns, (topics, array("q", queue_ids), kinds, lengths, rows)
+
     def merge(self, later: QueuesTally) -> None:
         """Add the part of the log that follows; `later` is used up."""
         for key, tally in later.queues.items():
@@ -234,3 +250,22 @@ class QueuesTally:
         """Physical offset of the last message that has its unit; -1 if none has."""
         matched = [tally.of(SlotState.MATCHED).table()[:, 3] for tally in self.queues.values()]
         return max((int(offsets.max()) for offsets in matched if len(offsets)), default=-1)
+
+
+def _tally_of_columns(
+    topics: Sequence[str], queue_ids: Sequence[int], kinds: Sequence[int], lengths: Sequence[int], rows: array[int]
+) -> QueuesTally:
+    """What `QueuesTally.__reduce__` wrote. `kinds`: for each queue how many states it has, twice, one more for a batch
+    queue, then these; `lengths`: how many numbers of `rows` each state has."""
+    made = QueuesTally()
+    states, ends = iter(kinds), itertools.accumulate(lengths, initial=0)
+    begin = next(ends)
+    for key in zip(topics, queue_ids, strict=True):
+        head = next(states)
+        tally = made.queues[key] = QueueTally(bool(head & 1))
+        for state in itertools.islice(states, head >> 1):
+            stretches = tally.states[_STATES[state]] = Stretches()
+            end = next(ends)
+            stretches._rows = rows[begin:end]
+            begin = end
+    return made

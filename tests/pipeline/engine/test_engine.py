@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -67,9 +68,35 @@ def test_a_bug_in_a_task_is_not_taken_for_an_answer(engine: Engine) -> None:
     assert engine.run("doubling", doubled, [4]) == [8]
 
 
-def test_an_item_alone_needs_no_process() -> None:
-    assert LocalEngine(4, alone_for=0).run("where", where, [0]) == [os.getpid()]
-    assert os.getpid() not in LocalEngine(2, alone_for=0).run("where", where, [0, 1])
+def test_an_item_alone_is_done_where_code_is_loaded() -> None:
+    here = LocalEngine(2, alone_for=1e-9)
+    assert here.run("where", where, [0]) == here.run("where", where, [0]) == [os.getpid()]
+    elsewhere = LocalEngine(2, alone_for=0)
+    first = elsewhere.run("where", where, [0])
+    assert first != [os.getpid()]
+    assert elsewhere.run("where", where, [0]) == first
+
+
+def test_processes_are_kept_for_other_tasks_and_end_with_the_engine() -> None:
+    engine = LocalEngine(2, alone_for=0)
+    before = set(engine.run("where", where, range(40)))
+    assert engine.run("doubling", doubled, range(5)) == [0, 2, 4, 6, 8]
+    assert set(engine.run("where", where, range(40))) <= before == _children(os.getpid()) & before
+    engine.close()
+    assert not _children(os.getpid()) & before
+
+
+def test_no_process_outlives_an_error_or_an_engine_that_nobody_has() -> None:
+    engine = LocalEngine(2, alone_for=0)
+    before = set(engine.run("where", where, range(40)))
+    with pytest.raises(ZeroDivisionError):
+        engine.run("buggy", buggy, range(6))
+    assert not _children(os.getpid()) & before
+    after = set(engine.run("where", where, range(40)))
+    assert after == _children(os.getpid()) & after
+    del engine
+    gc.collect()
+    assert not _children(os.getpid()) & after
 
 
 def test_short_work_is_done_in_this_process() -> None:

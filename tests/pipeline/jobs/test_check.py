@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rmqctl.formats.errors import UnreadableError
 from rmqctl.pipeline.engine.engine import Engine, LocalEngine, SparkEngine
 from rmqctl.pipeline.jobs.check import check_with
 from rmqctl.pipeline.jobs.check_parts import kept
+from rmqctl.pipeline.jobs.tallied_run import TalliedRun
 from rmqctl.pipeline.splits.splits import SPLIT_SIZE, WHOLE_FILES
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level
 from rmqctl.store.check.ranges import Subset
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_runs import QueueRun
+from rmqctl.store.survey.run_units import UNIT
 from tests.goldens import GOLDENS, GoldenStore, tree_state
 from tests.quick import every, sample
 from tests.rmqctl.looking import run
@@ -120,13 +128,6 @@ def test_on_spark(spark: SparkSession, golden_store: GoldenStore) -> None:
 
 
 def test_kept_rows_tell_what_the_whole_run_tells() -> None:
-    import numpy as np
-    from hypothesis import given
-    from hypothesis import strategies as st
-
-    from rmqctl.store.survey.log_runs import QueueRun
-    from rmqctl.store.survey.run_units import UNIT
-
     @given(st.lists(st.integers(0, 20), min_size=1), st.lists(st.integers(0, 60)))
     def check_rows(slots: list[int], jumps: list[int]) -> None:
         units = np.zeros(len(slots), UNIT)
@@ -159,3 +160,28 @@ def test_command_line_on_spark(spark: SparkSession, golden_store: GoldenStore) -
     store = golden_store("index-garbage")
     done = run("check", "-s", store, "--json", "--master", "local[2]")
     assert (done.code, {row["code"] for row in done.objects if row["severity"] != "notice"}) == (1, {"RMQ-IDX-010"})
+
+
+def test_a_compared_run_travels_whole() -> None:
+    """Its queues go as columns: each comes out with its rows, and what is of the run itself beside them."""
+    units = np.zeros(3, UNIT)
+    units["physical_offset"], units["size"] = (100, 300, 700), 99
+    queues = [
+        QueueRun("A", 0, np.array([4, 7]), units[[0, 2]], None),
+        QueueRun("B", 3, np.array([1]), units[1:2], None),
+    ]
+    error = UnreadableError("gone", file="/a/queue")
+    for sent in (queues, []):
+        run = TalliedRun(100, 900, 3, 700, 55, 1, sent, queues_error=error)
+        run.index_tally.passed(100, 900)
+        there = pickle.loads(pickle.dumps(run))
+        assert [queue[:2] for queue in there.queues] == [queue[:2] for queue in sent]
+        for queue, before in zip(there.queues, sent, strict=True):
+            assert queue.slots.tolist() == before.slots.tolist()
+            assert queue.units.dtype == UNIT
+            assert queue.units.tobytes() == before.units.tobytes()
+        assert (there.end, there.unplaceable, there.queues_error.message, there.index_error) == (900, 1, "gone", None)
+        assert there.index_tally == run.index_tally
+        later = TalliedRun(900, 950, 1, 900, 56, 0, [QueueRun("A", 0, np.array([9]), units[1:2], None)])
+        there.join(later)
+        assert there.queues[0].slots.tolist() == ([4, 7, 9] if sent else [9])

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.store.check.queues.tally import Slots, Stretch, Stretches
+from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, Slots, SlotState, Stretch, Stretches
 
 _UNITS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 1000), st.integers(1, 50)), max_size=30)
 
@@ -32,6 +32,33 @@ def test_stretches_do_not_depend_on_the_cuts(units: list[tuple[int, int, int]], 
     assert list(merged) == list(whole)
     assert (whole.units, whole.bytes) == (len(units), sum(size for _, _, size in units))
     assert _numbers(whole.slots()) == {slot for slot, _, _ in units}
+
+
+_QUEUES = st.dictionaries(
+    st.tuples(st.sampled_from(["A", "B", "\ud800", ""]), st.integers(0, (1 << 31) - 1)),
+    st.tuples(st.booleans(), st.dictionaries(st.sampled_from(SlotState), _UNITS, max_size=4)),
+    max_size=5,
+)
+
+
+@given(_QUEUES)
+def test_all_queues_travel_as_columns(
+    queues: dict[tuple[str, int], tuple[bool, dict[SlotState, list[tuple[int, int, int]]]]],
+) -> None:
+    """With every queue and state in its order, those without any stretch too, and still open to more."""
+    whole = QueuesTally()
+    for key, (is_batch, states) in queues.items():
+        whole.queues[key] = QueueTally(is_batch)
+        whole.queues[key].states = {state: _stretches(units) for state, units in states.items()}
+    there = pickle.loads(pickle.dumps(whole))
+    assert there.queues == whole.queues
+    assert [(key, list(tally.states)) for key, tally in there.queues.items()] == [
+        (key, list(tally.states)) for key, tally in whole.queues.items()
+    ]
+    assert all(type(state) is SlotState for tally in there.queues.values() for state in tally.states)
+    there.merge(pickle.loads(pickle.dumps(whole)))
+    whole.merge(pickle.loads(pickle.dumps(whole)))
+    assert there.queues == whole.queues
 
 
 def _numbers(slots: Slots) -> set[int]:
