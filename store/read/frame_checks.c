@@ -76,8 +76,9 @@ properties_of(const Piece *piece, int64_t physical_offset, int64_t size, int64_t
     if (physical_offset < piece->begin || size < FRAME_HEAD_44_SIZE) {
         return 0;
     }
-    int64_t at = physical_offset - piece->begin;
-    if (at > piece->window_size || size > piece->window_size - at) {
+    /* the distance of two numbers of 64 bits has no room in one of them with a sign */
+    const uint64_t at = (uint64_t)physical_offset - (uint64_t)piece->begin, window_size = (uint64_t)piece->window_size;
+    if (at > window_size || (uint64_t)size > window_size - at) {
         return 0;
     }
     const unsigned char *head = piece->window + at, *body = head + FRAME_HEAD_44_SIZE;

@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqctl.formats.hosts import LOCAL_HOST
@@ -113,6 +113,7 @@ def test_units_of_any_kind_give_the_same_and_end_nothing(data: st.DataObject) ->
 
 
 @given(st.binary(max_size=700), st.binary(max_size=130), st.integers(-2, 9), INT64, INT64, INT64, st.binary(max_size=9))
+@example(b"a" * 300, bytes(6) + b"\x03\xe8\0\0\0\x80" + bytes(8), 0, -(1 << 63), 0, 0, b"")
 def test_bytes_of_any_kind_end_nothing(
     window: bytes, units: bytes, number: int, begin: int, slot: int, queue_id: int, topic: bytes
 ) -> None:
