@@ -136,9 +136,9 @@ def _json_content(header: bytes) -> dict[str, Any]:
 
 def _integer(content: dict[str, Any], name: str, default: int | None) -> int:
     value = content.get(name, default)
-    if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
-        raise CorruptError(f"{name} of the header is no 32-bit integer")
-    return value
+    if type(value) is int and _INT_MIN <= value <= _INT_MAX:
+        return value
+    raise CorruptError(f"{name} of the header is no 32-bit integer")
 
 
 def _from_binary(header: bytes, body: bytes) -> RemotingCommand:
