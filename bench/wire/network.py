@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import shutil
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -113,7 +114,7 @@ def all_of_it(folder: Path, scale: float, with_rocketmq: bool) -> Iterator[Measu
                 _pulled_stores(folder, kind, size) as stores,
                 _sides(clients, folder, stores, _SETTINGS, with_rocketmq) as sides,
             ):
-                yield _pulls(sides, kind)
+                yield from _pulls(sides, kind)
         with _new_stores(folder) as stores, _sides(clients, folder, stores, _SETTINGS, with_rocketmq) as sides:
             yield _wakes(sides, max(_LEAST_WAKES, int(_WAKES * scale)))
             for threads in (8, 16):
@@ -133,13 +134,22 @@ def all_of_it(folder: Path, scale: float, with_rocketmq: bool) -> Iterator[Measu
             yield from _loaded(sides)
 
 
-def _pulls(sides: Sides, kind: str) -> Measurement:
+def _pulls(sides: Sides, kind: str) -> Iterator[Measurement]:
+    spent: dict[int, list[float]] = {}
+
     def megabytes(side: Side) -> float:
+        began = side.processor_seconds
         told = sides.clients.figures("pull", side.namesrv, TOPIC, _PULLERS)
+        spent.setdefault(side.process_id, []).append(side.processor_seconds - began)
         return float(told["bytes"] / told["seconds"] / 1e6)
 
     against = f"the real broker; {_PULLERS} threads"
-    return rates(f"network-pull-{kind}", sides.in_turns(megabytes), "MB/s", against, 1, 2)
+    pair = sides.in_turns(megabytes)
+    yield rates(f"network-pull-{kind}", pair, "MB/s", against, 1, 2)
+    # of each round but the one that warms up; what else the machine does changes it less than the rates
+    mine, *other = (statistics.median(rounds[1:]) for rounds in spent.values())
+    against = "the real broker's process; a round"
+    yield times(f"network-pull-{kind}-processor", Pair(mine, other[0] if other else None, pair.n), against, None, None)
 
 
 def _wakes(sides: Sides, count: int) -> Measurement:

@@ -26,7 +26,7 @@ from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.read.get import GetResult, QueueView, get_messages, no_queue
-from rmqctl.store.read.good_frames import good_frames
+from rmqctl.store.read.good_frames import frame_checks
 from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -66,7 +66,7 @@ class Broker:
         self.started_at = clock()
         self.reader = StoreReader(files)
         # loaded before anybody asks: the first pull would wait for it, and all others with it
-        good_frames()
+        frame_checks()
         self.settings = settings_from_properties(self.properties)
         self.topics = TopicTable(files, tell, is_written=self.is_writable)
         may_create = self.settings.auto_create_subscription_group or not self.is_writable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
@@ -25,8 +26,9 @@ _LONGEST_WAIT_MS = 30_000
 _USUAL_EXPRESSION = 256
 _BROADCASTING = "BROADCASTING"
 
+# an enum says its name and number by code of Python's
+_FOUND, _FOUND_REMARK = int(ResponseCode.SUCCESS), GetStatus.FOUND.name
 _CODES = {
-    GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
@@ -54,22 +56,41 @@ def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
         )
     topic = _readable_topic(broker, topic_name, queue_id, caller)
     tags = _subscribed_tags(broker, request, group, settings, flags)
-    answer = _read(broker, request, topic, tags, settings)
+    pull = _Pull(
+        group,
+        topic_name,
+        queue_id,
+        fields.long(request, "queueOffset"),
+        min(max(fields.integer(request, "maxMsgNums"), 1), DEFAULT_LIMIT),
+        tags,
+    )
+    result = _read(broker, pull)
     if flags & _COMMIT_OFFSET:
         committed = fields.long(request, "commitOffset")
         broker.offsets.commit(group, topic_name, queue_id, committed)
+    answer = _answer(broker, topic, settings, result, pull.offset)
     # a hole in the queue says where it goes on: nothing is to be waited for there
-    is_end = answer.fields["nextBeginOffset"] == str(fields.long(request, "queueOffset"))
-    if answer.code == ResponseCode.PULL_NOT_FOUND and is_end and flags & _SUSPEND:
+    if flags & _SUSPEND and answer.code == ResponseCode.PULL_NOT_FOUND and result.next_offset == pull.offset:
         wait = min(max(fields.long(request, "suspendTimeoutMillis"), 0), _LONGEST_WAIT_MS)
-        news = _News(broker, topic_name, queue_id, int(answer.fields["maxOffset"]), tags)
+        news = _News(broker, topic_name, queue_id, result.max_offset, tags)
         return Suspended(
             wait / 1000,
             (topic_name, queue_id),
-            lambda: _read(broker, request, topic, tags, settings),
+            lambda: _answer(broker, topic, settings, _read(broker, pull), pull.offset),
             news.have_come,
         )
     return answer
+
+
+class _Pull(NamedTuple):
+    """What a client asks for."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    limit: int
+    tags: TagFilter
 
 
 class _News:
@@ -147,30 +168,26 @@ def _tags(expression: str) -> TagFilter:
     return TagFilter(expression)
 
 
-def _read(
-    broker: Broker, request: RemotingCommand, topic: TopicConfig, tags: TagFilter, settings: dict[str, object]
-) -> RemotingCommand:
-    group, queue_id = fields.text(request, "consumerGroup"), fields.integer(request, "queueId")
-    offset = fields.long(request, "queueOffset")
-    reset = broker.offsets.take_reset(group, topic.name, queue_id)
+def _read(broker: Broker, pull: _Pull) -> GetResult:
+    group, topic, queue_id, offset, limit, tags = pull
+    reset = broker.offsets.take_reset(group, topic, queue_id)
     if reset is not None:
-        moved = GetResult(GetStatus.OFFSET_RESET, reset, *broker.bounds(topic.name, queue_id))
-        return _answer(broker, topic, settings, moved, offset)
-    limit = min(max(fields.integer(request, "maxMsgNums"), 1), DEFAULT_LIMIT)
-    result = broker.frames(topic.name, queue_id, offset, limit, tags)
+        return GetResult(GetStatus.OFFSET_RESET, reset, *broker.bounds(topic, queue_id))
+    result = broker.frames(topic, queue_id, offset, limit, tags)
     for unit in result.damaged:
         broker.tell_once(
-            (f"{topic.name}@{queue_id}", unit.queue_offset), f"a message is passed over, it is damaged: {unit.error}"
+            (f"{topic}@{queue_id}", unit.queue_offset), f"a message is passed over, it is damaged: {unit.error}"
         )
-    broker.offsets.note_pull(group, topic.name, queue_id, result.next_offset)
-    return _answer(broker, topic, settings, result, offset)
+    broker.offsets.note_pull(group, topic, queue_id, result.next_offset)
+    return result
 
 
 def _answer(
     broker: Broker, topic: TopicConfig, settings: dict[str, object], result: GetResult, offset: int
 ) -> RemotingCommand:
+    is_found = result.status is GetStatus.FOUND
     return RemotingCommand(
-        _code(result, offset),
+        _FOUND if is_found else _code(result, offset),
         {
             "suggestWhichBrokerId": str(broker.identity.broker_id),
             "nextBeginOffset": str(result.next_offset),
@@ -180,7 +197,7 @@ def _answer(
             "groupSysFlag": str(settings["groupSysFlag"]),
         },
         b"".join(result.frames),
-        remark=result.status.name,
+        _FOUND_REMARK if is_found else result.status.name,
     )
 
 

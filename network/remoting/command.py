@@ -22,6 +22,7 @@ LARGEST_HEADER = 1024 * 1024
 
 # LanguageCode, by its numbers
 _LANGUAGES = "JAVA CPP DOTNET PYTHON DELPHI ERLANG RUBY OTHER HTTP GO PHP OMS RUST NODE_JS".split()
+_KNOWN_LANGUAGES = frozenset(_LANGUAGES)
 _OTHER_LANGUAGE = "OTHER"
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _BINARY_HEAD = struct.Struct(">hbhiii")
@@ -78,13 +79,14 @@ def decode_command(header: bytes, serialize_type: int, body: bytes) -> RemotingC
 
 def encode_header(command: RemotingCommand) -> bytes:
     """The header as JSON: keys in fastjson's order, empty ones left out."""
-    content: dict[str, Any] = {"code": command.code}
-    if command.fields:
-        content["extFields"] = dict(command.fields)
-    content |= {"flag": command.flag, "language": command.language, "opaque": command.opaque}
-    if command.remark is not None:
-        content["remark"] = command.remark
-    content |= {"serializeTypeCurrentRPC": "JSON", "version": command.version}
+    code, fields, _, remark, opaque, flag, language, version = command
+    content: dict[str, Any] = {"code": code}
+    if fields:
+        content["extFields"] = fields if type(fields) is dict else dict(fields)
+    content["flag"], content["language"], content["opaque"] = flag, language, opaque
+    if remark is not None:
+        content["remark"] = remark
+    content["serializeTypeCurrentRPC"], content["version"] = "JSON", version
     try:
         return orjson.dumps(content)
     except orjson.JSONEncodeError:
@@ -108,10 +110,10 @@ def _from_json(header: bytes, body: bytes) -> RemotingCommand:
         _integer(content, "code", None),
         fields,
         body,
-        remark if isinstance(remark, str) else None,
+        remark if remark is None or isinstance(remark, str) else None,
         _integer(content, "opaque", 0),
         _integer(content, "flag", 0),
-        language if isinstance(language, str) and language in _LANGUAGES else _OTHER_LANGUAGE,
+        language if isinstance(language, str) and language in _KNOWN_LANGUAGES else _OTHER_LANGUAGE,
         _integer(content, "version", 0),
     )
 
@@ -134,9 +136,9 @@ def _json_content(header: bytes) -> dict[str, Any]:
 
 def _integer(content: dict[str, Any], name: str, default: int | None) -> int:
     value = content.get(name, default)
-    if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
-        raise CorruptError(f"{name} of the header is no 32-bit integer")
-    return value
+    if type(value) is int and _INT_MIN <= value <= _INT_MAX:
+        return value
+    raise CorruptError(f"{name} of the header is no 32-bit integer")
 
 
 def _from_binary(header: bytes, body: bytes) -> RemotingCommand:

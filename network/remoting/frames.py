@@ -43,27 +43,38 @@ class FrameDecoder:
     def next_command(self) -> RemotingCommand | None:
         """The next whole command, None until more bytes come. CorruptError: the connection is of no more use."""
         buffer = self._buffer
-        if len(buffer) < _WORD.size:
+        available = len(buffer)
+        if available < _WORDS.size:
+            if available >= _WORD.size:
+                self._check(*_WORD.unpack_from(buffer))
             return None
-        (length,) = _WORD.unpack_from(buffer)
-        if length + _WORD.size > self._largest_frame:
-            if buffer.startswith(_TLS_HANDSHAKE):
-                raise CorruptError("the client speaks TLS, which is not offered here")
-            raise CorruptError(f"a frame of {length} bytes is larger than the {self._largest_frame} that are allowed")
-        if length < _WORD.size:
-            raise CorruptError(f"a frame of {length} bytes has no room for its header's length")
+        length, kind = _WORDS.unpack_from(buffer)
+        self._check(length)
         end = _WORD.size + length
-        if len(buffer) < end:
+        if available < end:
             return None
-        (_, kind) = _WORDS.unpack_from(buffer)
         body_at = _WORDS.size + (kind & _HEADER_LENGTH_MASK)
         if body_at > end:
             raise CorruptError(
                 f"a header of {kind & _HEADER_LENGTH_MASK} bytes does not fit into its frame of {length}"
             )
-        command = decode_command(bytes(buffer[_WORDS.size : body_at]), kind >> 24, bytes(buffer[body_at:end]))
-        del buffer[:end]
+        body = bytes(buffer[body_at:end]) if body_at < end else b""
+        command = decode_command(bytes(buffer[_WORDS.size : body_at]), kind >> 24, body)
+        if end == available:
+            buffer.clear()
+        else:
+            del buffer[:end]
         return command
+
+    def _check(self, length: int) -> None:
+        """CorruptError for a length that no frame has, or none that is taken."""
+        if _WORD.size <= length <= self._largest_frame - _WORD.size:
+            return
+        if length < _WORD.size:
+            raise CorruptError(f"a frame of {length} bytes has no room for its header's length")
+        if self._buffer.startswith(_TLS_HANDSHAKE):
+            raise CorruptError("the client speaks TLS, which is not offered here")
+        raise CorruptError(f"a frame of {length} bytes is larger than the {self._largest_frame} that are allowed")
 
 
 def encode_frame(command: RemotingCommand) -> bytes:

@@ -115,6 +115,16 @@ class MappedFile:
             self._tell_missing()
             raise
 
+    def read_once(self, position: int, length: int) -> bytes:
+        """The same with a hold for this one read, which takes less than `hold`; RemovedError also for a file that is on
+        its way out."""
+        if not self.reference.hold():
+            raise removed_error(self.path)
+        try:
+            return self.read(position, length)
+        finally:
+            self.reference.release()
+
     def set_positions(self, position: int) -> None:
         """Set all positions, as recovery does."""
         self.wrote_position = self.committed_position = self.flushed_position = position

@@ -233,6 +233,9 @@ class MappedFileQueue:
 
     def _find(self, offset: int) -> MappedFile | None:
         files = self.files
+        # most is read from the last file, or the only one
+        if files and offset >= files[-1].start_offset:
+            return files[-1] if offset < files[-1].end_offset else None
         position = bisect_right(files, offset, key=lambda file: file.start_offset) - 1
         if position < 0:
             return None

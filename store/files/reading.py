@@ -75,8 +75,9 @@ class Descriptors:
         self._maximum_open = maximum_open
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._pins: dict[Path, int] = {}
-        # who reads one file again and again names it by the same object, which takes no look at its name
-        self._last: tuple[Path | None, int] = None, -1
+        # who reads one file again and again names it by the same object, which takes no look at its name: descriptors
+        # with these objects, so that none of them goes, by their ids
+        self._known: dict[int, tuple[Path, int]] = {}
         self._lock = threading.Lock()
         self.on_removed: Callable[[Path], None] | None = None
         """Told by whoever finds out that files of this directory were removed while they were read, the oldest first.
@@ -109,12 +110,14 @@ class Descriptors:
             return data
 
     def _descriptor(self, path: Path) -> int:
-        if path is self._last[0]:
-            return self._last[1]
+        # where one has to be closed for the next, it counts which was used last
+        known = self._known.get(id(path)) if len(self._open) < self._maximum_open else None
+        if known is not None:
+            return known[1]
         descriptor = self._open.get(path)
         if descriptor is not None:
             self._open.move_to_end(path)
-            self._last = path, descriptor
+            self._know(path, descriptor)
             return descriptor
         if len(self._open) >= self._maximum_open:
             self._close_oldest()
@@ -122,8 +125,13 @@ class Descriptors:
         # O_NONBLOCK: a fifo among the files must not hang the tool
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._open[path] = descriptor
-        self._last = path, descriptor
+        self._know(path, descriptor)
         return descriptor
+
+    def _know(self, path: Path, descriptor: int) -> None:
+        if len(self._known) >= self._maximum_open:
+            self._known.clear()
+        self._known[id(path)] = path, descriptor
 
     def _close_oldest(self) -> None:
         for path in self._open:
@@ -134,7 +142,7 @@ class Descriptors:
     def _close(self, path: Path) -> None:
         descriptor = self._open.pop(path, None)
         if descriptor is not None:
-            self._last = None, -1
+            self._known.clear()
             os.close(descriptor)
 
     def pin(self, path: Path) -> bool:
@@ -193,7 +201,7 @@ class Descriptors:
     def close(self) -> None:
         """Close all descriptors."""
         with self._lock:
-            self._last = None, -1
+            self._known.clear()
             while self._open:
                 os.close(self._open.popitem()[1])
 

@@ -140,6 +140,18 @@ class ConsumeQueue:
                 yield slot, data[:whole]
                 slot += whole // UNIT_SIZE
 
+    def unit_run(self, begin: int, count: int) -> bytes:
+        """Up to `count` units from slot `begin` on as stored: all of one file, fewer where that or the queue ends or
+        what follows cannot be had."""
+        count = min(count, self.max_offset - begin)
+        if count <= 0:
+            return b""
+        try:
+            data = self.files.read(begin * UNIT_SIZE, count * UNIT_SIZE)
+        except RemovedError:
+            return b""
+        return data if len(data) == count * UNIT_SIZE else data[: len(data) - len(data) % UNIT_SIZE]
+
     def append(self, unit: QueueUnit) -> None:
         """Write `unit` at the slot of its queue offset, as `append_run` does."""
         packed = CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code)

@@ -1,4 +1,4 @@
-/* Frames of one queue in a piece of the log, checked as `usual_frames.py` does, which is the plain twin.
+/* Frames of one queue in a piece of the log, checked as `good_frames.py` does, which is the plain twin.
 
    Only the stable ABI of Python 3.11 is used. Memory is reached through bytes objects only, whose length is compared
    with every place before it is read; no code of Python's runs meanwhile. setup.py defines SOURCE, a number of what this
@@ -76,8 +76,9 @@ properties_of(const Piece *piece, int64_t physical_offset, int64_t size, int64_t
     if (physical_offset < piece->begin || size < FRAME_HEAD_44_SIZE) {
         return 0;
     }
-    int64_t at = physical_offset - piece->begin;
-    if (at > piece->window_size || size > piece->window_size - at) {
+    /* the distance of two numbers of 64 bits has no room in one of them with a sign */
+    const uint64_t at = (uint64_t)physical_offset - (uint64_t)piece->begin, window_size = (uint64_t)piece->window_size;
+    if (at > window_size || (uint64_t)size > window_size - at) {
         return 0;
     }
     const unsigned char *head = piece->window + at, *body = head + FRAME_HEAD_44_SIZE;
@@ -153,7 +154,7 @@ next_read(PyObject *module, PyObject *arguments)
     Py_ssize_t size, number;
     long long near, ahead;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "y#nLL", &units, &size, &number, &near, &ahead)) {
+    if (!PyArg_ParseTuple(arguments, "LLy#n", &near, &ahead, &units, &size, &number)) {
         return NULL;
     }
     Py_ssize_t count = size / CONSUMEQUEUE_UNIT_SIZE;
@@ -176,6 +177,27 @@ next_read(PyObject *module, PyObject *arguments)
 }
 
 static PyObject *
+fitting(PyObject *module, PyObject *arguments)
+{
+    const char *units;
+    Py_ssize_t size;
+    long long most;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y#L", &units, &size, &most)) {
+        return NULL;
+    }
+    Py_ssize_t count = size / CONSUMEQUEUE_UNIT_SIZE, fits = count > 0;
+    int64_t total = 0;
+    for (Py_ssize_t number = 0; number < count; number++) {
+        total += unit_at(units, number).size;
+        if (total <= most) {
+            fits = number + 1;
+        }
+    }
+    return PyLong_FromSsize_t(fits);
+}
+
+static PyObject *
 good_run(PyObject *module, PyObject *arguments)
 {
     PyObject *window, *topic;
@@ -185,30 +207,36 @@ good_run(PyObject *module, PyObject *arguments)
     long long begin, slot, queue_id;
     unsigned long long crc;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "O!Ly#nLLO!K", &PyBytes_Type, &window, &begin, &units, &size, &number, &slot,
-                          &queue_id, &PyBytes_Type, &topic, &crc)) {
+    if (!PyArg_ParseTuple(arguments, "KO!Ly#nLLO!", &crc, &PyBytes_Type, &window, &begin, &units, &size, &number,
+                          &slot, &queue_id, &PyBytes_Type, &topic)) {
         return NULL;
     }
-    PyObject *found = PyList_New(0);
-    if (found == NULL || number < 0) {
-        return found;
+    if (number < 0) {
+        PyErr_SetString(PyExc_ValueError, "there is no such unit");
+        return NULL;
     }
     set_piece(&piece, window, begin, queue_id, topic, crc);
-    for (; number < size / CONSUMEQUEUE_UNIT_SIZE; number++) {
+    const Py_ssize_t count = size / CONSUMEQUEUE_UNIT_SIZE, first = number;
+    Py_ssize_t total = 0;
+    for (; number < count && slot <= INT64_MAX - number; number++) {
         Unit unit = unit_at(units, number);
-        if (properties_of(&piece, unit.physical_offset, unit.size, slot + number) == 0) {
+        if (properties_of(&piece, unit.physical_offset, unit.size, slot + number) == 0 ||
+            unit.size > PY_SSIZE_T_MAX - total) {
             break;
         }
-        PyObject *frame =
-            PyBytes_FromStringAndSize((const char *)piece.window + (unit.physical_offset - begin), (Py_ssize_t)unit.size);
-        if (frame == NULL || PyList_Append(found, frame) < 0) {
-            Py_XDECREF(frame);
-            Py_DECREF(found);
-            return NULL;
-        }
-        Py_DECREF(frame);
+        total += (Py_ssize_t)unit.size;
     }
-    return found;
+    PyObject *frames = PyBytes_FromStringAndSize(NULL, total);
+    if (frames == NULL) {
+        return NULL;
+    }
+    char *to = PyBytes_AsString(frames);
+    for (Py_ssize_t one = first; one < number; one++) {
+        Unit unit = unit_at(units, one);
+        memcpy(to, piece.window + (unit.physical_offset - begin), (size_t)unit.size);
+        to += unit.size;
+    }
+    return Py_BuildValue("(Nn)", frames, number - first);
 }
 
 static PyObject *
@@ -220,8 +248,8 @@ good_frames(PyObject *module, PyObject *arguments)
     long long begin, queue_id;
     unsigned long long crc;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "O!LO!nLO!K", &PyBytes_Type, &window, &begin, &PyList_Type, &wanted, &number,
-                          &queue_id, &PyBytes_Type, &topic, &crc)) {
+    if (!PyArg_ParseTuple(arguments, "KO!LO!nLO!", &crc, &PyBytes_Type, &window, &begin, &PyList_Type, &wanted, &number,
+                          &queue_id, &PyBytes_Type, &topic)) {
         return NULL;
     }
     PyObject *found = PyList_New(0);
@@ -251,11 +279,12 @@ good_frames(PyObject *module, PyObject *arguments)
 }
 
 static PyMethodDef methods[] = {
-    {"next_read", next_read, METH_VARARGS, "next_read(units, number, near, ahead): see usual_frames.py."},
+    {"next_read", next_read, METH_VARARGS, "next_read(near, ahead, units, number): see good_frames.py."},
+    {"fitting", fitting, METH_VARARGS, "fitting(units, most): see good_frames.py."},
     {"good_run", good_run, METH_VARARGS,
-     "good_run(window, begin, units, number, slot, queue_id, topic, crc_address): see usual_frames.py."},
+     "good_run(crc_address, window, begin, units, number, slot, queue_id, topic): see good_frames.py."},
     {"good_frames", good_frames, METH_VARARGS,
-     "good_frames(window, begin, wanted, number, queue_id, topic, crc_address): see usual_frames.py."},
+     "good_frames(crc_address, window, begin, wanted, number, queue_id, topic): see good_frames.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -120,14 +120,11 @@ def window_at(log: MappedFileQueue, begin: int, end: int) -> tuple[bytes, int]:
     file = log.find(begin)
     if file is None or end <= begin:
         return b"", 0
-    with file.hold() as held:
-        if not held:
-            return b"", 0
-        position = begin - file.start_offset
-        try:
-            return file.read(position, min(end - begin, MAXIMUM_FRAME_SIZE)), file.committed_position - position
-        except (UnreadableError, RemovedError):
-            return b"", 0
+    position = begin - file.start_offset
+    try:
+        return file.read_once(position, min(end - begin, MAXIMUM_FRAME_SIZE)), file.committed_position - position
+    except (UnreadableError, RemovedError):
+        return b"", 0
 
 
 def store_time_at(log: MappedFileQueue, physical_offset: int) -> int | None:

@@ -53,7 +53,7 @@ class GetResult:
     """What a read gave. FOUND means that `messages` is not empty; `damaged` may come with any status.
 
     Where the only units read lead to no readable message, the status is MESSAGE_WAS_REMOVING. `frames`: in the place of
-    `messages` their bytes as they are stored, where these were asked for.
+    `messages` their bytes as they are stored, where these were asked for; each piece is of one message or more.
     """
 
     status: GetStatus
@@ -173,8 +173,8 @@ def _usual(view: QueueView, offset: int, limit: int, tags: TagFilter, max_bytes:
     if not tags.is_all:
         reach = max(_FILTER_BYTES // UNIT_SIZE, limit)
         return usual_matches(view.queue, view.log, offset, reach, count, most_bytes, tags)
-    frames = usual_frames(view.queue, view.log, offset, count, most_bytes)
-    return (frames, offset + len(frames)) if frames else None
+    found = usual_frames(view.queue, view.log, offset, count, most_bytes)
+    return None if found is None else ([found[0]], offset + found[1])
 
 
 def _allowed(max_bytes: int) -> int:

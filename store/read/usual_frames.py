@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from itertools import chain
 
@@ -10,8 +11,8 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE
-from rmqctl.store.read.frames import AHEAD, NEAR, end_of_near, window_at
-from rmqctl.store.read.good_frames import WantedFrame, crc_address, frame_checks, good_frames
+from rmqctl.store.read.frames import end_of_near, window_at
+from rmqctl.store.read.good_frames import WantedFrame, frame_checks
 from rmqctl.store.read.message_filter import TagFilter
 
 _UNITS_AT_ONCE = 64
@@ -20,27 +21,33 @@ _LONGEST_TOPIC = 0x7F
 
 def usual_frames(
     queue: AnyConsumeQueue, log: MappedFileQueue, offset: int, count: int, most_bytes: int
-) -> list[bytes] | None:
-    """Frames of the `count` messages from queue offset `offset` on, fewer where the queue ends or, but for the first,
-    where they take more than `most_bytes`.
+) -> tuple[bytes, int] | None:
+    """Frames, one after the other, of the `count` messages from queue offset `offset` on, fewer where the queue ends
+    or, but for the first, where they take more than `most_bytes`; and how many they are.
 
     None where anything is otherwise than for nearly all messages, damage or not: then each is to be looked at for
     itself. Law 3 holds for those that are given, and each belongs to its unit: the plain twin is
     `QueueView.frame_of`.
     """
-    topic = _topic_field(queue)
+    topic = _topic_field(queue.topic)
     if topic is None or not isinstance(queue, ConsumeQueue):
         return None
-    slot, data = next(queue.unit_bytes(offset, offset + count), (-1, b""))
-    if slot != offset or len(data) != min(count, queue.max_offset - offset) * CONSUMEQUEUE_UNIT.size:
+    units = queue.unit_run(offset, count)
+    if not units or len(units) != min(count, queue.max_offset - offset) * CONSUMEQUEUE_UNIT.size:
         return None
-    sizes = [unit[1] for unit in CONSUMEQUEUE_UNIT.struct.iter_unpack(data)]
-    while len(sizes) > 1 and sum(sizes) > most_bytes:
-        sizes.pop()
-    frames: list[bytes] = []
-    for piece in _good_run(queue.queue_id, topic, log, data[: len(sizes) * CONSUMEQUEUE_UNIT.size], offset):
-        frames += piece
-    return frames if len(frames) == len(sizes) else None
+    _, good_run, next_read, fitting = frame_checks()
+    count, number = fitting(units, most_bytes), 0
+    units = units[: count * CONSUMEQUEUE_UNIT.size]
+    pieces: list[bytes] = []
+    while number < count:
+        begin, end = next_read(units, number)
+        window, _ = window_at(log, begin, end)
+        frames, found = good_run(window, begin, units, number, offset, queue.queue_id, topic)
+        if not found:
+            return None
+        pieces.append(frames)
+        number += found
+    return b"".join(pieces), count
 
 
 def usual_matches(
@@ -48,7 +55,7 @@ def usual_matches(
 ) -> tuple[list[bytes], int] | None:
     """The same of the messages that `tags` let through, and the queue offset behind what was looked at for them: no
     more than `reach` units. No frame where nothing matches; None as above."""
-    topic = _topic_field(queue)
+    topic = _topic_field(queue.topic)
     if topic is None or not isinstance(queue, ConsumeQueue):
         return None
     frames: list[bytes] = []
@@ -77,11 +84,12 @@ def usual_matches(
     return None if next_offset == offset else (frames, next_offset)
 
 
-def _topic_field(queue: AnyConsumeQueue) -> bytes | None:
+@functools.lru_cache(maxsize=1024)
+def _topic_field(topic: str) -> bytes | None:
     """The topic with its length as it stands in usual frames; None for one that is not usual."""
-    if not queue.topic.isascii() or len(queue.topic) > _LONGEST_TOPIC:
+    if not topic.isascii() or len(topic) > _LONGEST_TOPIC:
         return None
-    return TOPIC_LENGTH_V1.struct.pack(len(queue.topic)) + queue.topic.encode()
+    return TOPIC_LENGTH_V1.struct.pack(len(topic)) + topic.encode()
 
 
 def _is_plain(unit: tuple[int, int, int]) -> bool:
@@ -93,33 +101,13 @@ def _good_pieces(
     queue_id: int, topic: bytes, log: MappedFileQueue, wanted: list[WantedFrame], ahead: int
 ) -> Iterator[list[tuple[bytes, bytes]]]:
     """Frames with their properties, as many at once as one read brings, up to the first that is not usual (see
-    `GoodFrames`). No more than `ahead` are read at once."""
-    checked, number = good_frames(), 0
+    `FrameChecks`). No more than `ahead` are read at once."""
+    checked, number = frame_checks().good_frames, 0
     while number < len(wanted):
         places = wanted[number : number + ahead]
         begin = places[0][0]
         window, _ = window_at(log, begin, end_of_near(places, 0))
         found = checked(window, begin, wanted, number, queue_id, topic)
-        yield found
-        number += len(found)
-        if not found:
-            return
-
-
-def _good_run(queue_id: int, topic: bytes, log: MappedFileQueue, units: bytes, slot: int) -> Iterator[list[bytes]]:
-    """The same for all of some units, the first of which is that of `slot`."""
-    module = frame_checks()
-    if module is None:
-        fields = enumerate(CONSUMEQUEUE_UNIT.struct.iter_unpack(units), slot)
-        wanted: list[WantedFrame] = [(unit[0], unit[1], number) for number, unit in fields]
-        for pairs in _good_pieces(queue_id, topic, log, wanted, len(wanted)):
-            yield [frame for frame, _ in pairs]
-        return
-    number, count = 0, len(units) // CONSUMEQUEUE_UNIT.size
-    while number < count:
-        begin, end = module.next_read(units, number, NEAR, AHEAD)
-        window, _ = window_at(log, begin, end)
-        found = module.good_run(window, begin, units, number, slot, queue_id, topic, crc_address())
         yield found
         number += len(found)
         if not found:

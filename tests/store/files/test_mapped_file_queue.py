@@ -177,6 +177,32 @@ def test_files_that_go(tmp_path: Path) -> None:
     assert len(along) == 3  # who reads along the old list is not disturbed
 
 
+def test_a_single_read_keeps_its_file_and_does_not_begin_where_that_is_on_its_way_out(tmp_path: Path) -> None:
+    _write(tmp_path, 0, 100)
+    queue = _load(tmp_path)
+    first, second = queue.files
+    counts = []
+    read = first.descriptors.read
+
+    def counting(path: Path, position: int, length: int) -> bytes:
+        counts.append(second.reference.count)
+        return read(path, position, length)
+
+    first.descriptors.read = counting  # type: ignore[method-assign]
+    assert second.read_once(98, 5) == b"\1\1"
+    assert (counts, second.reference.count) == ([2], 1)
+    assert first.reference.hold()
+    assert not first.destroy(1000)
+    with pytest.raises(RemovedError):
+        first.read_once(0, 5)
+    assert first.read(0, 2) == b"\0\0"  # by whoever holds it
+    second.path.unlink()
+    second.descriptors.forget(second.path)
+    with pytest.raises(RemovedError):
+        second.read_once(0, 5)
+    assert second.reference.count == 1
+
+
 def test_truncation_sets_positions(tmp_path: Path) -> None:
     _write(tmp_path, 0, 100)
     queue = _load(tmp_path)

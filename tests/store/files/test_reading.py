@@ -57,6 +57,29 @@ def test_nothing_stays_open_of_what_nobody_closed(tmp_path: Path) -> None:
     assert _open_descriptors() == before
 
 
+def test_a_file_is_known_by_every_object_that_names_it_until_it_is_forgotten(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    descriptors = Descriptors(maximum_open=4)
+    for content in (b"before", b"behind"):
+        for path in (first, second):
+            path.unlink(missing_ok=True)
+            path.write_bytes(content)
+        # more objects than descriptors, and each of them a new one
+        names = [Path(str(path)) for path in (first, second) * 4]
+        assert [descriptors.read(name, 0, 6) for name in (*names, *names)] == [content] * 16
+        descriptors.forget(Path(str(first)))
+        descriptors.forget(second)
+    for number in range(5):
+        (tmp_path / str(number)).write_bytes(str(number).encode())
+        assert descriptors.read(first, 0, 6) == b"behind"
+        assert descriptors.read(tmp_path / str(number), 0, 9) == str(number).encode()
+    first.unlink()
+    descriptors.forget(first)
+    with pytest.raises(RemovedError):
+        descriptors.read(first, 0, 6)
+    descriptors.close()
+
+
 def test_descriptors_are_bounded_and_reused(tmp_path: Path) -> None:
     paths = [tmp_path / str(number) for number in range(20)]
     for path in paths:

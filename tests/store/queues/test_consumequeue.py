@@ -199,6 +199,21 @@ def test_a_file_that_is_cut_short_while_the_queue_is_read(tmp_path: Path) -> Non
     assert [unit.queue_offset for unit in queue.units(0)] == [0, 1, 2, *range(10, 25)]
 
 
+def test_a_run_of_units_is_of_one_file_and_ends_where_these_do(tmp_path: Path) -> None:
+    packed = [_packed(slot * 100) for slot in range(35)]
+    queue = _written(tmp_path, packed)
+    for begin, count, end in ((0, 32, 10), (3, 4, 7), (9, 1, 10), (10, 32, 20), (34, 32, 35), (35, 1, 35), (36, 9, 36)):
+        assert queue.unit_run(begin, count) == b"".join(packed[begin:end]), begin
+        run = next(queue.unit_bytes(begin, begin + count), (begin, b""))
+        assert run == (begin, queue.unit_run(begin, count))
+    files = sorted(tmp_path.iterdir())
+    files[0].write_bytes(files[0].read_bytes()[:70])
+    assert queue.unit_run(1, 9) == b"".join(packed[1:3])
+    files[2].unlink()  # not opened yet, as the others are
+    assert queue.unit_run(22, 3) == queue.unit_run(22, 3) == b""
+    assert queue.unit_run(-1, 3) == b""
+
+
 # --- appending --------------------------------------------------------------------------------------------------------
 
 

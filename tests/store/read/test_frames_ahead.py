@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from rmqctl.formats.properties import parse_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read import get
+from rmqctl.store.read import usual_frames as usual_module
 from rmqctl.store.read.frames import frame_at, frames_ahead
 from rmqctl.store.read.get import GetResult, get_messages
+from rmqctl.store.read.good_frames import PLAIN
 from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.usual_frames import usual_frames, usual_matches
@@ -37,19 +39,22 @@ def test_damage_is_told_as_of_each_by_itself(
         views = [reader.view(queue) for queue in files.queues.all()]
         starts = [(view, offset) for view in views for offset in range(0, view.queue.max_offset, 29)]
         at_once = [get_messages(view, offset, frames=True) for view, offset in starts]
+        with monkeypatch.context() as patch:
+            patch.setattr(usual_module, "frame_checks", lambda: PLAIN)
+            plainly = [get_messages(view, offset, frames=True) for view, offset in starts]
         monkeypatch.setattr(get, "usual_frames", lambda *_: None)
         together = [get_messages(view, offset, frames=True) for view, offset in starts]
         monkeypatch.setattr(get, "frames_ahead", lambda log, places: itertools.repeat(None, len(places)))
         alone = [get_messages(view, offset, frames=True) for view, offset in starts]
         assert starts
-        for one, *others in zip(alone, at_once, together, strict=True):
-            assert [_told(other) for other in others] == [_told(one)] * 2
+        for one, *others in zip(alone, at_once, plainly, together, strict=True):
+            assert [_told(other) for other in others] == [_told(one)] * 3
 
 
 def _told(result: GetResult) -> tuple[object, ...]:
     damaged = [(unit.queue_offset, unit.physical_offset, str(unit.error)) for unit in result.damaged]
     numbers = result.status, result.next_offset, result.min_offset, result.max_offset
-    return (*numbers, result.messages, result.frames, damaged)
+    return (*numbers, result.messages, b"".join(result.frames), damaged)
 
 
 def test_any_bit_of_a_frame_and_of_its_unit_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,12 +64,13 @@ def test_any_bit_of_a_frame_and_of_its_unit_is_looked_at(tmp_path: Path, monkeyp
     with StoreFiles(tmp_path / "s") as files:
         (queue,) = files.queues.all()
         view = StoreReader(files).view(queue)
+        frames = [frame_at(files.log, place)[0] for place in places]
         whole = get_messages(view, 0, frames=True)
-        assert usual_frames(queue, files.log, 0, 32, 1 << 20) == whole.frames
-        assert len(whole.frames) == 4
-        assert usual_frames(queue, files.log, 1, 2, 1 << 20) == whole.frames[1:3]
-        assert usual_frames(queue, files.log, 0, 4, len(whole.frames[0]) + len(whole.frames[1])) == whole.frames[:2]
-        assert usual_frames(queue, files.log, 0, 4, 1) == whole.frames[:1]
+        assert whole.frames == [b"".join(frames)]
+        assert usual_frames(queue, files.log, 0, 32, 1 << 20) == (b"".join(frames), 4)
+        assert usual_frames(queue, files.log, 1, 2, 1 << 20) == (frames[1] + frames[2], 2)
+        assert usual_frames(queue, files.log, 0, 4, len(frames[0]) + len(frames[1])) == (frames[0] + frames[1], 2)
+        assert usual_frames(queue, files.log, 0, 4, 1) == (frames[0], 1)
         (log,) = (tmp_path / "s" / "commitlog").iterdir()
         (units,) = (tmp_path / "s" / "consumequeue" / "TopicA" / "0").iterdir()
         changed = 0

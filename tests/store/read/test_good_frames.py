@@ -7,14 +7,22 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqctl.formats.hosts import LOCAL_HOST
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 from rmqctl.store.compiled.extensions import load_extension
 from rmqctl.store.read import good_frames as frames
-from rmqctl.store.read.good_frames import WantedFrame, frame_checks, good_frames, plain_good_frames
+from rmqctl.store.read.good_frames import (
+    PLAIN,
+    WantedFrame,
+    compiled_checks,
+    frame_checks,
+    plain_good_frames,
+    plain_good_run,
+)
 from tests.store.same_files import require_lock_of_python
 
 BEGIN = 1000
@@ -31,11 +39,9 @@ def compiled() -> ModuleType:
 
 @pytest.fixture
 def chosen_anew() -> Iterator[None]:
-    for chosen in (good_frames, frame_checks):
-        chosen.cache_clear()
+    frame_checks.cache_clear()
     yield
-    for chosen in (good_frames, frame_checks):
-        chosen.cache_clear()
+    frame_checks.cache_clear()
 
 
 def _log(properties: list[dict[str, str]], bodies: list[bytes]) -> tuple[bytes, list[WantedFrame]]:
@@ -69,8 +75,79 @@ def test_both_forms_find_the_same(
         if place < len(changed):
             changed[place] ^= bits
     tried = (bytes(changed), BEGIN, wanted, max(0, number), 3, TOPIC)
-    assert good_frames() is not plain_good_frames
-    assert good_frames()(*tried) == plain_good_frames(*tried)
+    assert frame_checks() is not PLAIN
+    pairs = plain_good_frames(*tried)
+    assert frame_checks().good_frames(*tried) == pairs
+    run = (bytes(changed), BEGIN, _units(wanted), max(0, number), 0, 3, TOPIC)
+    assert frame_checks().good_run(*run) == plain_good_run(*run) == (b"".join(one for one, _ in pairs), len(pairs))
+
+
+def _units(wanted: list[WantedFrame], rest: bytes = b"") -> bytes:
+    """Their units of a queue, and the beginning of another one."""
+    return b"".join(CONSUMEQUEUE_UNIT.struct.pack(place, size, 0) for place, size, _ in wanted) + rest
+
+
+# numbers at which lengths and places run over, and those at which frames lie
+INT64 = st.sampled_from([0, 1, -1, BEGIN, BEGIN - 1, -(1 << 63), (1 << 63) - 1]) | st.integers(BEGIN - 9, BEGIN + 900)
+INT32 = st.sampled_from([0, 1, -1, -(1 << 31), (1 << 31) - 1]) | st.integers(0, 300)
+
+
+@given(st.data())
+def test_units_of_any_kind_give_the_same_and_end_nothing(data: st.DataObject) -> None:
+    """Whatever a queue says: places before, within, across and behind the window, and sizes of all kinds."""
+    require_lock_of_python()
+    count = data.draw(st.integers(0, 4))
+    window, wanted = _log([{"KEYS": "k"}] * count, [bytes(range(place, 40)) for place in range(count)])
+    for _ in range(data.draw(st.integers(0, 2))):
+        place = data.draw(st.integers(0, len(wanted)))
+        wanted.insert(place, (data.draw(INT64), data.draw(INT32), 0))
+    units = _units(wanted)
+    # the last one may be cut off
+    units = units[: len(units) - data.draw(st.sampled_from([0, 20]))] if units else units
+    cut = data.draw(st.integers(0, len(window)) | st.just(len(window)))
+    run = (window[:cut], data.draw(INT64 | st.just(BEGIN)), units, data.draw(st.integers(0, 6)), data.draw(INT64),
+           data.draw(INT64 | st.just(3)), data.draw(st.sampled_from([TOPIC, b"", TOPIC * 100])))  # fmt: skip
+    assert frame_checks().good_run(*run) == plain_good_run(*run)
+    most = data.draw(INT64)
+    assert frame_checks().fitting(units, most) == PLAIN.fitting(units, most)
+
+
+@given(st.binary(max_size=700), st.binary(max_size=130), st.integers(-2, 9), INT64, INT64, INT64, st.binary(max_size=9))
+@example(b"a" * 300, bytes(6) + b"\x03\xe8\0\0\0\x80" + bytes(8), 0, -(1 << 63), 0, 0, b"")
+def test_bytes_of_any_kind_end_nothing(
+    window: bytes, units: bytes, number: int, begin: int, slot: int, queue_id: int, topic: bytes
+) -> None:
+    require_lock_of_python()
+    checks, count = frame_checks(), len(units) // CONSUMEQUEUE_UNIT.size
+    whole = units[: count * CONSUMEQUEUE_UNIT.size]
+    assert checks.fitting(units, begin) == PLAIN.fitting(whole, begin)
+    if number < 0:
+        for refused in (checks.good_run, PLAIN.good_run):
+            with pytest.raises(ValueError, match="no such unit"):
+                refused(window, begin, whole, number, slot, queue_id, topic)
+    else:
+        tried = (begin, units, number, slot, queue_id, topic)
+        assert checks.good_run(window, *tried) == plain_good_run(window, begin, whole, *tried[2:])
+    if 0 <= number < count:
+        place, end = checks.next_read(units, number)
+        expected = PLAIN.next_read(whole, number)
+        assert place == expected[0]
+        assert end <= expected[1] or end == -1 or expected[1] < place
+    else:
+        for refuses in (checks.next_read, PLAIN.next_read):
+            with pytest.raises(ValueError, match="no such unit"):
+                refuses(whole, number)
+
+
+def test_a_run_of_the_longest_frames_is_given_whole(compiled: ModuleType) -> None:
+    window, wanted = _log([{"KEYS": "k"}] * 3, [bytes(1 << 20)] * 3)
+    run = (window, BEGIN, _units(wanted), 0, 0, 3, TOPIC)
+    assert compiled_checks(compiled).good_run(*run) == (window, 3) == plain_good_run(*run)
+    assert compiled_checks(compiled).good_run(window[:-1], *run[1:]) == (window[: 2 * len(window) // 3], 2)
+    sizes = [size for _, size, _ in wanted]
+    for most in (0, sizes[0], 2 * sizes[0] - 1, 2 * sizes[0], sum(sizes)):
+        fits = max(1, most // sizes[0])
+        assert compiled_checks(compiled).fitting(run[2], most) == PLAIN.fitting(run[2], most) == fits
 
 
 def test_places_of_any_kind_are_refused_alike(compiled: ModuleType) -> None:
@@ -80,29 +157,28 @@ def test_places_of_any_kind_are_refused_alike(compiled: ModuleType) -> None:
                   (begin, -1, slot), (begin, most, slot), (begin, least, slot), (least, size, slot), (most, size, slot),
                   (begin - 1, size, slot), (begin, size, most), (begin + 1, size, slot)):  # fmt: skip
         tried = (window, BEGIN, [place], 0, 3, TOPIC)
-        assert compiled.good_frames(*tried, 0) == plain_good_frames(*tried), place
-    assert len(compiled.good_frames(window, BEGIN, [(begin, size, slot)], 0, 3, TOPIC, 0)) == 1
-    with pytest.raises(ValueError, match="no such unit"):
-        compiled.next_read(b"", 0, 1, 1)
+        assert compiled.good_frames(0, *tried) == plain_good_frames(*tried), place
+    assert len(compiled.good_frames(0, window, BEGIN, [(begin, size, slot)], 0, 3, TOPIC)) == 1
     other_types: list[Any] = [(bytearray(window), BEGIN, []), (window, BEGIN, [(1, 2)])]
     for wrong in other_types:
         with pytest.raises(TypeError):
-            compiled.good_frames(*wrong, 0, 3, TOPIC, 0)
+            compiled.good_frames(0, *wrong, 0, 3, TOPIC)
 
 
 def test_a_form_that_is_wrong_is_noticed(compiled: ModuleType) -> None:
     def careless(name: str) -> Callable[..., Any]:
         """Does not look at one bit of the first frame."""
         function = getattr(compiled, name)
-        return lambda window, *others: function(window[:90] + b"b" + window[91:], *others)
+        return lambda crc, window, *others: function(crc, window[:90] + b"b" + window[91:], *others)
 
-    usual = {name: getattr(compiled, name) for name in ("good_frames", "good_run", "next_read")}
+    usual = {name: getattr(compiled, name) for name in ("good_frames", "good_run", "next_read", "fitting")}
     assert frames._is_right(cast(ModuleType, SimpleNamespace(**usual)))
-    wrong = [{name: careless(name)} for name in ("good_frames", "good_run")]
-    for one in (*wrong, {"next_read": lambda *_: (0, 9)}):
-        assert not frames._is_right(cast(ModuleType, SimpleNamespace(**usual | one)))
+    wrong: dict[str, Callable[..., Any]] = {name: careless(name) for name in ("good_frames", "good_run")}
+    wrong |= {"next_read": lambda *_: (0, 9), "fitting": lambda *_: 1}
+    for name, one in wrong.items():
+        assert not frames._is_right(cast(ModuleType, SimpleNamespace(**usual | {name: one})))
 
 
 def test_without_it_the_plain_form_is_taken(chosen_anew: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RMQCTL_NO_EXTENSION", "1")
-    assert good_frames() is plain_good_frames
+    assert frame_checks() is PLAIN
