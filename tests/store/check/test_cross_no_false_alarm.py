@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.layouts import INDEX_HEADER
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.catalogue.kind import Severity
@@ -249,6 +250,30 @@ def test_a_queue_that_comes_while_others_are_compared(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(QueuesComparison, "_compare_runs", slowly)
     assert not _of_cross(_of_live(store, lambda: None))
+
+
+@pytest.mark.parametrize(("pauses", "codes"), [(2, set()), (99, {"RMQ-IDX-013"})])
+def test_an_index_header_that_is_half_written(
+    pauses: int, codes: set[str], golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker counts an entry before it says where that leads, and may be held up between the two."""
+    store = golden_store("clean")
+    for path in index_files(store)[1:]:
+        path.unlink()
+    [path] = index_files(store)
+    whole = path.read_bytes()
+    end_offset = INDEX_HEADER.offset("end_physical_offset")
+    path.write_bytes(whole[:end_offset] + bytes(8) + whole[end_offset + 8 :])
+    waited: list[float] = []
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == pauses:
+            path.write_bytes(whole)
+
+    monkeypatch.setattr("rmqctl.store.check.index.findings.time.sleep", pause)
+    found = {one.code for one in _of_live(store, lambda: None)}
+    assert found & {"RMQ-IDX-013"} == codes
 
 
 def test_the_quick_look_at_many_queues(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
