@@ -8,49 +8,32 @@ import pytest
 
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
-from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index import index_service
 from rmqctl.store.index.index_file import Geometry
-from rmqctl.store.index.index_service import IndexService, index_file_name, index_file_name_after
-from tests.store.index.offsets import offsets_of
-
-CONFIG = StoreConfig(max_hash_slot_num=10, max_index_num=20)
-
-
-def _service(folder: Path, config: StoreConfig = CONFIG) -> IndexService:
-    service = IndexService(folder, config, Descriptors())
-    service.load()
-    return service
-
-
-def _filled(folder: Path, count: int, config: StoreConfig = CONFIG) -> IndexService:
-    service = _service(folder, config)
-    for number in range(count):
-        service.put("T", f"key{number % 7}", number * 100, 1_700_000_000_000 + number)
-    service.close()
-    return service
+from rmqctl.store.index.index_service import index_file_name, index_file_name_after
+from tests.store.index.offsets import CONFIG, filled_service, offsets_of, service_of
 
 
 def test_a_file_of_another_size_is_not_read_with_the_geometry_of_those_beside_it(tmp_path: Path) -> None:
     """Nor with the configured one; each is what its own length and entries say."""
-    _filled(tmp_path, 5, StoreConfig(max_hash_slot_num=10, max_index_num=40))
+    filled_service(tmp_path, 5, StoreConfig(max_hash_slot_num=10, max_index_num=40))
     [path] = tmp_path.iterdir()
     data = path.read_bytes()
     path.unlink()
-    _filled(tmp_path, 45)
+    filled_service(tmp_path, 45)
     (tmp_path / ("9" * 17)).write_bytes(data)
     for config in (CONFIG, StoreConfig()):
-        service = _service(tmp_path, config)
+        service = service_of(tmp_path, config)
         assert [file.geometry for file in service.files] == [Geometry(10, 20)] * 3 + [Geometry(10, 40)]
         # new ones are like most
         assert service.geometry == Geometry(10, 20)
 
 
 def test_whether_the_size_of_new_files_is_a_guess(tmp_path: Path) -> None:
-    assert _service(tmp_path, StoreConfig()).is_geometry_assumed
-    assert not _service(tmp_path).is_geometry_assumed
-    _filled(tmp_path, 5)
-    assert not _service(tmp_path, StoreConfig()).is_geometry_assumed
+    assert service_of(tmp_path, StoreConfig()).is_geometry_assumed
+    assert not service_of(tmp_path).is_geometry_assumed
+    filled_service(tmp_path, 5)
+    assert not service_of(tmp_path, StoreConfig()).is_geometry_assumed
 
 
 def test_a_name_is_later_than_the_one_before_whatever_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +54,7 @@ def test_a_name_is_later_than_the_one_before_whatever_the_time(monkeypatch: pyte
 
 
 def test_what_another_process_changed_is_taken_in(tmp_path: Path) -> None:
-    reading, writing = _filled(tmp_path, 25), _service(tmp_path)
+    reading, writing = filled_service(tmp_path, 25), service_of(tmp_path)
     known = list(reading.files)
     for number in range(25, 45):
         writing.put("T", "new", number * 100, 1_700_000_000_000 + number)
@@ -100,7 +83,7 @@ def test_a_new_file_is_on_disk_with_its_folder_before_it_is_used(
         if operation in ("fsync", "write", "create"):
             told.append((operation, str(Path(path).relative_to(tmp_path))))
 
-    service = _service(tmp_path / "a" / "index")
+    service = service_of(tmp_path / "a" / "index")
     monkeypatch.setattr(io, "observer", look)
     file = service.create_file(1_700_000_000_000)
     flushed = [path for operation, path in told if operation == "fsync"]
@@ -117,7 +100,7 @@ def test_a_new_file_is_on_disk_with_its_folder_before_it_is_used(
 
 def test_a_file_that_goes_is_gone_and_one_that_is_closed_is_opened_anew(tmp_path: Path) -> None:
     """What is put into its place under its name meanwhile is what is read."""
-    service = _filled(tmp_path, 25)
+    service = filled_service(tmp_path, 25)
     first, second = service.files
     other = first.path.read_bytes()
     assert first.entry(1).physical_offset == 0

@@ -12,28 +12,11 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry
-from rmqctl.store.index.index_service import IndexService, index_file_name
+from rmqctl.store.index.index_service import index_file_name
 from tests.goldens import properties, tree_state, truth
 from tests.opened import reader
-from tests.store.index.offsets import offsets_of
-
-CONFIG = StoreConfig(max_hash_slot_num=10, max_index_num=20)
-
-
-def _service(folder: Path, config: StoreConfig = CONFIG) -> IndexService:
-    service = IndexService(folder, config, Descriptors())
-    service.load()
-    return service
-
-
-def _filled(folder: Path, count: int, config: StoreConfig = CONFIG) -> IndexService:
-    service = _service(folder, config)
-    for number in range(count):
-        service.put("T", f"key{number % 7}", number * 100, 1_700_000_000_000 + number)
-    service.close()
-    return service
+from tests.store.index.offsets import filled_service, offsets_of, service_of
 
 
 @pytest.mark.parametrize("name", ["clean", "v4-clean", "features", "broker-real"])
@@ -66,21 +49,21 @@ def test_rocketmqs_own_answers() -> None:
 
 
 def test_files_roll_when_full(tmp_path: Path) -> None:
-    service = _service(tmp_path)
+    service = service_of(tmp_path)
     full = [number for number in range(45) if service.put("T", f"key{number % 7}", number * 100, 1_700_000_000_000)]
     service.close()
     assert full == [18, 37]  # entry 0 is never used: 19 of 20
     assert [file.header.index_count for file in service.files] == [20, 20, 8]
     names = [file.path.name for file in service.files]
     assert names == sorted(set(names))
-    again = _service(tmp_path)
+    again = service_of(tmp_path)
     assert list(offsets_of(again, "T", "key3")) == [number * 100 for number in range(44, -1, -1) if number % 7 == 3]
 
 
 def test_names_are_local_times_and_never_repeat(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{17}", index_file_name(1_700_000_000_123))
     assert index_file_name(1_700_000_000_123).endswith("123")
-    service = _service(tmp_path)
+    service = service_of(tmp_path)
     made = [service.create_file(1_700_000_000_999).path.name for _ in range(3)]
     assert made == sorted(set(made))
     service.close()
@@ -99,17 +82,17 @@ def test_names_follow_the_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_geometry_of_new_files(tmp_path: Path) -> None:
-    _filled(tmp_path, 30)
-    assert _service(tmp_path, StoreConfig()).geometry == Geometry(10, 20)  # that of the files
-    assert _service(tmp_path, StoreConfig(max_hash_slot_num=5, max_index_num=9)).geometry == Geometry(5, 9)
-    assert _service(tmp_path / "none", StoreConfig()).geometry == Geometry(5_000_000, 20_000_000)
-    assert _service(tmp_path, StoreConfig(max_index_num=9)).geometry == Geometry(5_000_000, 9)
+    filled_service(tmp_path, 30)
+    assert service_of(tmp_path, StoreConfig()).geometry == Geometry(10, 20)  # that of the files
+    assert service_of(tmp_path, StoreConfig(max_hash_slot_num=5, max_index_num=9)).geometry == Geometry(5, 9)
+    assert service_of(tmp_path / "none", StoreConfig()).geometry == Geometry(5_000_000, 20_000_000)
+    assert service_of(tmp_path, StoreConfig(max_index_num=9)).geometry == Geometry(5_000_000, 9)
 
 
 def test_a_wrong_configuration_does_not_read_garbage(tmp_path: Path) -> None:
-    _filled(tmp_path, 30)
+    filled_service(tmp_path, 30)
     # of the same length, with other slots
-    wrong = _service(tmp_path, StoreConfig(max_hash_slot_num=20, max_index_num=18))
+    wrong = service_of(tmp_path, StoreConfig(max_hash_slot_num=20, max_index_num=18))
     assert Geometry(20, 18).file_size == Geometry(10, 20).file_size
     assert {file.geometry for file in wrong.files} == {Geometry(10, 20)}
     assert wrong.problems == []
@@ -118,15 +101,15 @@ def test_a_wrong_configuration_does_not_read_garbage(tmp_path: Path) -> None:
 def test_an_empty_last_file_has_the_geometry_of_the_others(tmp_path: Path) -> None:
     """Nothing in an empty file tells how many slots it has."""
     config = StoreConfig(max_hash_slot_num=30, max_index_num=70)
-    service = _filled(tmp_path, 40, config)
+    service = filled_service(tmp_path, 40, config)
     service.create_file()
-    again = _service(tmp_path, StoreConfig())
+    again = service_of(tmp_path, StoreConfig())
     assert [file.geometry for file in again.files] == [Geometry(30, 70)] * 2
     assert again.problems == []
 
 
 def test_strange_files_are_named(tmp_path: Path) -> None:
-    _filled(tmp_path, 5)
+    filled_service(tmp_path, 5)
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "20200101000000000").write_bytes(b"short")
     (tmp_path / "20200101000000001").write_bytes(b"\xff" * 500)
@@ -135,7 +118,7 @@ def test_strange_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "20200101000000004").symlink_to("nowhere")
     (tmp_path / "２0200101000000005").write_bytes(b"x")
     before = tree_state(tmp_path)
-    service = _service(tmp_path)
+    service = service_of(tmp_path)
     assert len(service.files) == 1
     assert len(service.problems) == 7
     assert tree_state(tmp_path) == before
@@ -144,8 +127,8 @@ def test_strange_files_are_named(tmp_path: Path) -> None:
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "index").write_text("x")
     with pytest.raises(UnreadableError, match="cannot be listed"):
-        _service(tmp_path / "index")
-    assert _service(tmp_path / "none").files == []
+        service_of(tmp_path / "index")
+    assert service_of(tmp_path / "none").files == []
     assert not (tmp_path / "none").exists()
 
 
@@ -153,12 +136,12 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
 def test_damage_is_not_absence(tmp_path: Path, entry: int) -> None:
     """A chain that leads nowhere is an error when it is followed, or the file was not taken for an index at all."""
     config = StoreConfig(max_hash_slot_num=10, max_index_num=200)
-    _filled(tmp_path, 150, config)
+    filled_service(tmp_path, 150, config)
     [path] = tmp_path.iterdir()
     data = bytearray(path.read_bytes())
     struct.pack_into(">i", data, Geometry(10, 200).entry_position(entry) + 16, entry)
     path.write_bytes(data)
-    service = _service(tmp_path, config)
+    service = service_of(tmp_path, config)
     if entry == 100:
         with pytest.raises(CorruptError):
             list(offsets_of(service, "T", f"key{(entry - 1) % 7}"))
@@ -167,8 +150,8 @@ def test_damage_is_not_absence(tmp_path: Path, entry: int) -> None:
 
 
 def test_files_on_their_way_out_are_passed_over(tmp_path: Path) -> None:
-    service = _filled(tmp_path, 30)
-    again = _service(tmp_path)
+    service = filled_service(tmp_path, 30)
+    again = service_of(tmp_path)
     assert again.files[0].destroy(0)
     assert list(offsets_of(again, "T", "key1")) == [number * 100 for number in range(29, 18, -1) if number % 7 == 1]
     assert len(service.files) == 2
