@@ -9,15 +9,15 @@ from rmqctl.network.broker.tables.clients import ConsumerGroup, heartbeat_from_b
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import bean, fastjson, parse_body, text_of
+from rmqctl.network.remoting.fastjson import bean, fastjson, parse_body
 from rmqctl.network.remoting.services import Caller, RequestError, Service
 
 
 def heart_beat(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """A client is there, with its groups and what they subscribe."""
-    heartbeat = heartbeat_from_body(parse_body(request.body))
+    heartbeat = heartbeat_from_body(request.body)
     for consumer in heartbeat.consumers:
-        broker.join(text_of(consumer, "groupName"))
+        broker.join(consumer.group)
     broker.clients.heard(caller, heartbeat, request.language, request.version, broker.clock())
     return RemotingCommand(ResponseCode.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
 

@@ -68,9 +68,8 @@ def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
     if flags & _COMMIT_OFFSET:
         committed = fields.long(request, "commitOffset")
         broker.offsets.commit(group, topic_name, queue_id, committed)
-    answer = _answer(broker, topic, settings, result, pull.offset)
     # a hole in the queue says where it goes on: nothing is to be waited for there
-    if flags & _SUSPEND and answer.code == ResponseCode.PULL_NOT_FOUND and result.next_offset == pull.offset:
+    if flags & _SUSPEND and result.next_offset == pull.offset and _finds_nothing(result, pull.offset):
         wait = min(max(fields.long(request, "suspendTimeoutMillis"), 0), _LONGEST_WAIT_MS)
         news = _News(broker, topic_name, queue_id, result.max_offset, tags)
         return Suspended(
@@ -79,7 +78,7 @@ def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
             lambda: _answer(broker, topic, settings, _read(broker, pull), pull.offset),
             news.have_come,
         )
-    return answer
+    return _answer(broker, topic, settings, result, pull.offset)
 
 
 class _Pull(NamedTuple):
@@ -199,6 +198,10 @@ def _answer(
         b"".join(result.frames),
         _FOUND_REMARK if is_found else result.status.name,
     )
+
+
+def _finds_nothing(result: GetResult, offset: int) -> bool:
+    return result.status is not GetStatus.FOUND and _code(result, offset) == ResponseCode.PULL_NOT_FOUND
 
 
 def _code(result: GetResult, offset: int) -> int:

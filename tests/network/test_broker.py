@@ -100,6 +100,34 @@ def test_members_of_a_group_hear_of_each_other(asking: Asking) -> None:
     assert asking.ask(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g").code == 1
 
 
+def test_who_goes_leaves_its_own_groups_and_no_room_behind(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "_MOST_MEMBERSHIPS", 4)
+    stays, goes = Peer("127.0.0.1:1"), Peer("127.0.0.1:2")
+    asking.ask(Request.HEART_BEAT, heartbeat("stays", "g", Events="*"), peer=stays)
+    # a group's name may be one of producers and of consumers
+    both = {**heartbeat("goes", "g", Events="*"), "producerDataSet": [{"groupName": "g"}]}
+    for _ in range(2):
+        assert asking.ask(Request.HEART_BEAT, both, peer=goes).code == 0
+    assert asking.ask(Request.HEART_BEAT, heartbeat("third", "g", Events="*"), peer=Peer("127.0.0.1:3")).code == 2
+    asking.ask(Request.UNREGISTER_CLIENT, peer=goes, clientID="goes", producerGroup="g", consumerGroup="other")
+    ids = asking.content(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")["consumerIdList"]
+    assert ids == ["goes", "stays"]
+    asking.broker.lost(goes)
+    assert asking.content(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")["consumerIdList"] == ["stays"]
+    assert asking.ask(Request.GET_PRODUCER_CONNECTION_LIST, producerGroup="g").code == 1
+    assert asking.ask(Request.HEART_BEAT, heartbeat("third", "g", Events="*"), peer=Peer("127.0.0.1:3")).code == 0
+
+
+def test_a_heartbeat_that_comes_again_counts_again(asking: Asking) -> None:
+    one, two = Peer("127.0.0.1:1"), Peer("127.0.0.1:2")
+    asking.ask(Request.HEART_BEAT, heartbeat("c1", "g", Events="*"), peer=one)
+    asking.ask(Request.HEART_BEAT, heartbeat("c2", "g", Orders="*"), peer=two)
+    of_group: dict[str, Any] = {"group": "g", "topic": "Events"}
+    assert "subscriptionData" not in asking.content(Request.QUERY_SUBSCRIPTION_BY_CONSUMER, **of_group)
+    asking.ask(Request.HEART_BEAT, heartbeat("c1", "g", Events="*"), peer=one)
+    assert asking.content(Request.QUERY_SUBSCRIPTION_BY_CONSUMER, **of_group)["subscriptionData"]["topic"] == "Events"
+
+
 def test_a_queue_is_one_clients_until_it_gives_it_back_or_falls_silent(asking: Asking) -> None:
     def queues(*ids: int) -> list[dict[str, object]]:
         return [{"brokerName": "broker-a", "queueId": queue_id, "topic": "Orders"} for queue_id in ids]

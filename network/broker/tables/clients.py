@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.fastjson import bean, integer_of, objects, text_of
+from rmqctl.network.remoting.fastjson import bean, integer_of, objects, parse_body, text_of
 from rmqctl.network.remoting.services import Caller, RequestError, oneway
 
 EXPIRED_AFTER_MS = 120_000
@@ -15,6 +16,8 @@ TAG = "TAG"
 # of one heartbeat and of all; no client comes near, and whoever does is not remembered
 _MOST_SUBSCRIPTIONS = 10_000
 _MOST_MEMBERSHIPS = 100_000
+# a client says the same every 30 seconds: heartbeats no longer than this are kept as they were understood
+_USUAL_HEARTBEAT, _MOST_UNDERSTOOD = 4096, 2048
 
 
 _SUBSCRIPTION_DATA: dict[str, Any] = {
@@ -65,7 +68,7 @@ class ConsumerGroup:
     channels: dict[Caller, ClientChannel] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
-    def subscribe(self, wanted: list[Subscription]) -> bool:
+    def subscribe(self, wanted: tuple[Subscription, ...]) -> bool:
         """Take what a member subscribes for what the group does, newer expressions for older ones; whether topics came
         or went (ConsumerGroupInfo#updateSubscription)."""
         known = set(self.subscriptions)
@@ -78,25 +81,54 @@ class ConsumerGroup:
         return set(self.subscriptions) != known
 
 
+class Consumer(NamedTuple):
+    """What a client says of one consumer group that it is in (ConsumerData)."""
+
+    group: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscriptions: tuple[Subscription, ...]
+
+
 class Heartbeat(NamedTuple):
-    """What a client says of itself (HeartbeatData)."""
+    """What a client says of itself (HeartbeatData). `producers`: its producer groups."""
 
     client_id: str
-    producers: list[str]
-    consumers: list[dict[str, Any]]
+    producers: tuple[str, ...]
+    consumers: tuple[Consumer, ...]
     # the groups of a client that left its subscriptions out, because they are as they were
     is_without_subscriptions: bool
 
 
-def heartbeat_from_body(content: dict[str, Any]) -> Heartbeat:
-    """The heartbeat in a request's body."""
-    producers = [text_of(one, "groupName") for one in objects(content.get("producerDataSet"))]
-    consumers = [one for one in objects(content.get("consumerDataSet")) if text_of(one, "groupName")]
+def heartbeat_from_body(body: bytes) -> Heartbeat:
+    """The heartbeat in a request's body; CorruptError where that is no JSON object."""
+    return _usual_heartbeat(body) if len(body) <= _USUAL_HEARTBEAT else _heartbeat(body)
+
+
+def _heartbeat(body: bytes) -> Heartbeat:
+    content = parse_body(body)
+    producers = (text_of(one, "groupName") for one in objects(content.get("producerDataSet")))
+    consumers = map(_consumer_from_bean, objects(content.get("consumerDataSet")))
     return Heartbeat(
         text_of(content, "clientID"),
-        [name for name in producers if name][:_MOST_SUBSCRIPTIONS],
-        consumers[:_MOST_SUBSCRIPTIONS],
+        tuple(filter(None, producers))[:_MOST_SUBSCRIPTIONS],
+        tuple(one for one in consumers if one.group)[:_MOST_SUBSCRIPTIONS],
         content.get("withoutSub") is True,
+    )
+
+
+_usual_heartbeat = lru_cache(_MOST_UNDERSTOOD)(_heartbeat)
+
+
+def _consumer_from_bean(content: dict[str, Any]) -> Consumer:
+    wanted = objects(content.get("subscriptionDataSet"))[:_MOST_SUBSCRIPTIONS]
+    return Consumer(
+        text_of(content, "groupName"),
+        text_of(content, "consumeType"),
+        text_of(content, "messageModel"),
+        text_of(content, "consumeFromWhere"),
+        tuple(map(subscription_from_bean, wanted)),
     )
 
 
@@ -118,6 +150,9 @@ class ClientManager:
     def __init__(self) -> None:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Caller, ClientChannel]] = {}
+        # names of the groups that each is in, of producers and of consumers: who goes leaves these alone
+        self._produces: dict[Caller, set[str]] = {}
+        self._consumes: dict[Caller, set[str]] = {}
         self._memberships = 0
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
@@ -144,23 +179,21 @@ class ClientManager:
         self._require_room(caller, heartbeat)
         channel = ClientChannel(heartbeat.client_id, language, version, now)
         for name in heartbeat.producers:
-            self._add(self._producers.setdefault(name, {}), caller, channel)
-        for consumer in heartbeat.consumers:
-            name = text_of(consumer, "groupName")
+            self._producers.setdefault(name, {})[caller] = channel
+            self._join(self._produces, caller, name)
+        for name, consume_type, message_model, consume_from_where, subscriptions in heartbeat.consumers:
             group = self._consumers.setdefault(name, ConsumerGroup())
-            is_new = self._add(group.channels, caller, channel)
-            group.consume_type = text_of(consumer, "consumeType")
-            group.message_model = text_of(consumer, "messageModel")
-            group.consume_from_where = text_of(consumer, "consumeFromWhere")
-            has_changed = False
-            if not heartbeat.is_without_subscriptions:
-                wanted = objects(consumer.get("subscriptionDataSet"))[:_MOST_SUBSCRIPTIONS]
-                has_changed = group.subscribe([subscription_from_bean(one) for one in wanted])
+            group.channels[caller] = channel
+            is_new = self._join(self._consumes, caller, name)
+            group.consume_type = consume_type
+            group.message_model = message_model
+            group.consume_from_where = consume_from_where
+            has_changed = not heartbeat.is_without_subscriptions and group.subscribe(subscriptions)
             if is_new or has_changed:
                 self._notify(name)
 
     def _require_room(self, caller: Caller, heartbeat: Heartbeat) -> None:
-        groups = (self._consumers.get(text_of(consumer, "groupName")) for consumer in heartbeat.consumers)
+        groups = (self._consumers.get(consumer.group) for consumer in heartbeat.consumers)
         known = [self._producers.get(name, {}) for name in heartbeat.producers]
         known += [{} if group is None else group.channels for group in groups]
         if self._memberships + sum(caller not in channels for channels in known) > _MOST_MEMBERSHIPS:
@@ -168,12 +201,23 @@ class ClientManager:
                 ResponseCode.SYSTEM_BUSY, f"no more than {_MOST_MEMBERSHIPS} memberships of groups are remembered"
             )
 
-    def _add(self, channels: dict[Caller, ClientChannel], caller: Caller, channel: ClientChannel) -> bool:
-        """Note a member; whether it is a new one."""
-        is_new = caller not in channels
+    def _join(self, names_of: dict[Caller, set[str]], caller: Caller, name: str) -> bool:
+        """Note that a client is in a group; whether it is new there."""
+        names = names_of.setdefault(caller, set())
+        is_new = name not in names
+        names.add(name)
         self._memberships += is_new
-        channels[caller] = channel
         return is_new
+
+    def _part(self, names_of: dict[Caller, set[str]], caller: Caller, name: str) -> bool:
+        """Note that a client is in a group no more; whether it was."""
+        names = names_of.get(caller, set())
+        was_there = name in names
+        names.discard(name)
+        if was_there and not names:
+            del names_of[caller]
+        self._memberships -= was_there
+        return was_there
 
     def unregister(self, caller: Caller, producer_group: str | None, consumer_group: str | None) -> None:
         """A client leaves a group."""
@@ -184,9 +228,9 @@ class ClientManager:
 
     def lost(self, caller: Caller) -> None:
         """A client's connection ended: it leaves all its groups."""
-        for name in list(self._producers):
+        for name in sorted(self._produces.get(caller, ())):
             self._leave_producers(caller, name)
-        for name in list(self._consumers):
+        for name in sorted(self._consumes.get(caller, ())):
             self._leave_consumers(caller, name)
 
     def expire(self, now: int) -> None:
@@ -203,21 +247,20 @@ class ClientManager:
             self.lost(caller)
 
     def _leave_producers(self, caller: Caller, name: str) -> None:
-        channels = self._producers.get(name, {})
-        if channels.pop(caller, None) is not None:
-            self._memberships -= 1
-        if name in self._producers and not channels:
-            del self._producers[name]
+        if self._part(self._produces, caller, name):
+            channels = self._producers[name]
+            del channels[caller]
+            if not channels:
+                del self._producers[name]
 
     def _leave_consumers(self, caller: Caller, name: str) -> None:
-        group = self._consumers.get(name)
-        if group is None or group.channels.pop(caller, None) is None:
-            return
-        self._memberships -= 1
-        if group.channels:
-            self._notify(name)
-        else:
-            del self._consumers[name]
+        if self._part(self._consumes, caller, name):
+            channels = self._consumers[name].channels
+            del channels[caller]
+            if channels:
+                self._notify(name)
+            else:
+                del self._consumers[name]
 
     def _notify(self, name: str) -> None:
         """Tell every member to share the queues out anew."""
