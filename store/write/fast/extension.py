@@ -95,8 +95,10 @@ def _is_right(module: ModuleType) -> bool:
     topics = {message.topic: KnownTopic(TOPIC_LENGTH_V1.struct.pack(len(message.topic)) + b"Topic", {3: next_offset})}
     state = PutState(76)
     left: Any = lambda *_: None  # noqa: E731 - what is left to the plain form
+    # whoever watches what is written now leaves every put to the plain form, which says nothing about this one
+    unwatched: Any = SimpleNamespace(observer=None)
     parts = FastParts(
-        state, state.lock.locked, topics, {"KEYS": b"KEYS\x01"}, io, awake, left, lambda: 77, left, LOCAL_HOST
+        state, state.lock.locked, topics, {"KEYS": b"KEYS\x01"}, unwatched, awake, left, lambda: 77, left, LOCAL_HOST
     )
 
     def put(one: Any, changed: FastParts = parts) -> PutResult | None:

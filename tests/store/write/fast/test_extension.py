@@ -12,6 +12,7 @@ import pytest
 
 from rmqctl.store.compiled import extensions
 from rmqctl.store.compiled.notices import tell_notices
+from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.fast import extension
 from tests.store.write.writing import message
@@ -59,6 +60,13 @@ def test_without_it_everything_works_and_it_is_told_why(
 
 def test_an_installed_one_needs_no_sources(loaded_anew: pytest.MonkeyPatch, tmp_path: Path) -> None:
     loaded_anew.setattr(extensions, "ROOT", tmp_path)
+    module, why = extension._load()
+    assert module is not None
+    assert why is None
+
+
+def test_who_watches_what_is_written_does_not_make_it_wrong(loaded_anew: pytest.MonkeyPatch) -> None:
+    loaded_anew.setattr(io, "observer", object())
     module, why = extension._load()
     assert module is not None
     assert why is None
