@@ -9,7 +9,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.ownership import refuse_other_user
+from rmqctl.store.files.ownership import Ownership, inherited, refuse_other_user
 from tests.store.journal.failing import failing
 
 
@@ -60,3 +60,18 @@ def test_whose_it_is_cannot_be_known(layout: StoreLayout, monkeypatch: pytest.Mo
     for at in range(1, disk.count + 1):
         with failing(layout.commitlog[0], "look", at):
             refuse_other_user(layout)
+
+
+def test_who_can_give_files_away_gives_them_to_the_owner_of_the_log(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only root can. In the store, in the journal beside it, and nowhere else."""
+    os.chmod(layout.commitlog[0], 0o750)
+    status = layout.commitlog[0].stat()
+    wanted = Ownership(status.st_uid, status.st_gid, 0o640, 0o750)
+    inside = (layout.root / "index" / "file", layout.root.with_name("store.rmqctl") / "change" / "journal.json")
+    outside = layout.root.with_name("elsewhere") / "file"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert [inherited(path) for path in (*inside, outside)] == [wanted, wanted, None]
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    assert [inherited(path) for path in (*inside, outside)] == [None] * 3

@@ -257,6 +257,26 @@ def test_offsets_are_left_where_only_others_are_named(golden_store: GoldenStore)
     assert "99999" not in text
 
 
+@pytest.mark.parametrize(
+    ("damaged", "text", "code"),
+    [
+        ("consumerOffset.json", '{"offsetTable":{"TopicTest@G":{0:99999}}}', "RMQ-OFF-001"),
+        ("delayOffset.json", '{"offsetTable":{3:99999}}', "RMQ-OFF-003"),
+    ],
+)
+def test_offsets_that_are_right_are_not_written_again(
+    golden_store: GoldenStore, damaged: str, text: str, code: str
+) -> None:
+    """The other file with offsets stays as it is, to the byte and in time."""
+    store = golden_store("clean")
+    config(store, "consumerOffset.json", '{"offsetTable":{"TopicTest@G":{0:5}}}')
+    config(store, "delayOffset.json", '{"offsetTable":{3:0}}')
+    config(store, damaged, text)
+    report = run(store, "clean", code)
+    assert report.mended == {code: 1}
+    assert {row["path"] for row in report.operations} == {f"config/{damaged}"}
+
+
 def test_a_frame_that_is_none_any_more(golden_store: GoldenStore) -> None:
     """Whoever wrote to the log since it was checked: no checksum is put into what stands there now."""
     store = golden_store("clean")
