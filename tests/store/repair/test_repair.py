@@ -16,6 +16,7 @@ from rmqctl.store.files import io, lock
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.repair.mends import mend_checksum
 from rmqctl.store.repair.repair import Mend, RepairReport, mend_of, repair
@@ -258,14 +259,15 @@ def test_offsets_are_left_where_only_others_are_named(golden_store: GoldenStore)
 
 
 @pytest.mark.parametrize(
-    ("damaged", "text", "code"),
+    ("damaged", "text", "code", "end"),
     [
-        ("consumerOffset.json", '{"offsetTable":{"TopicTest@G":{0:99999}}}', "RMQ-OFF-001"),
-        ("delayOffset.json", '{"offsetTable":{3:99999}}', "RMQ-OFF-003"),
+        ("consumerOffset.json", '{"offsetTable":{"TopicTest@G":{0:99999}}}', "RMQ-OFF-001", 90),
+        # a level without a queue has no message yet
+        ("delayOffset.json", '{"offsetTable":{3:99999}}', "RMQ-OFF-003", 0),
     ],
 )
 def test_offsets_that_are_right_are_not_written_again(
-    golden_store: GoldenStore, damaged: str, text: str, code: str
+    golden_store: GoldenStore, damaged: str, text: str, code: str, end: int
 ) -> None:
     """The other file with offsets stays as it is, to the byte and in time."""
     store = golden_store("clean")
@@ -275,6 +277,19 @@ def test_offsets_that_are_right_are_not_written_again(
     report = run(store, "clean", code)
     assert report.mended == {code: 1}
     assert {row["path"] for row in report.operations} == {f"config/{damaged}"}
+    assert "".join((store / "config" / damaged).read_text().split()) == text.replace("99999", str(end))
+
+
+def test_an_offset_of_a_delay_level_ends_where_its_queue_does(golden_store: GoldenStore) -> None:
+    """Level 14 has queue 13."""
+    store = golden_store("broker-real")
+    path = config(store, "delayOffset.json", '{"offsetTable":{14:99999}}')
+    assert run(store, "broker-real", "RMQ-OFF-003").mended == {"RMQ-OFF-003": 1}
+    with files_of(store, "broker-real") as files:
+        queue = files.queues.find(SCHEDULE_TOPIC, 13)
+        assert queue is not None
+        assert queue.max_offset > 0
+        assert "".join(path.read_text().split()) == f'{{"offsetTable":{{14:{queue.max_offset}}}}}'
 
 
 def test_a_frame_that_is_none_any_more(golden_store: GoldenStore) -> None:
