@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from rmqctl.formats.errors import RefusedError
+from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.ownership import Ownership, inherited, refuse_other_user
 from tests.store.journal.failing import failing
@@ -75,3 +77,20 @@ def test_who_can_give_files_away_gives_them_to_the_owner_of_the_log(
     assert [inherited(path) for path in (*inside, outside)] == [wanted, wanted, None]
     monkeypatch.setattr(os, "geteuid", lambda: 1)
     assert [inherited(path) for path in (*inside, outside)] == [None] * 3
+
+
+def test_whoever_is_not_root_gives_permissions_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a copy of somebody else's file: to give it to him would fail."""
+    path, given = tmp_path / "file", []
+    path.touch()
+    status = path.stat()
+    owner = Ownership(status.st_uid + 1, status.st_gid, 0o640, 0o750)
+    monkeypatch.setattr(os, "fchown", lambda _, user, group: given.append((user, group)))
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    io.give_to(path, owner)
+    assert (given, stat.S_IMODE(path.stat().st_mode)) == ([], 0o640)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    io.give_to(path, owner)
+    assert given == [(owner.user, owner.group)]
+    io.give_to(path, owner._replace(user=status.st_uid))  # whose it is already
+    assert len(given) == 1

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.properties import parse_properties
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.read import get
 from rmqctl.store.read import usual_frames as usual_module
 from rmqctl.store.read.frames import frame_at, frames_ahead
@@ -23,6 +24,7 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.usual_frames import usual_frames, usual_matches
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore
+from tests.opened import reader
 from tests.quick import goldens_of
 from tests.store.write.writing import SMALL, message
 
@@ -83,6 +85,17 @@ def test_any_bit_of_a_frame_and_of_its_unit_is_looked_at(tmp_path: Path, monkeyp
                         assert at_once == _told(get_messages(view, 0, frames=True)), (path, position)
                     changed += at_once != _told(whole)
         assert changed == places[2] - places[1] + 12
+
+
+@pytest.mark.parametrize("name", ["longtopic", "innerbatch"])
+def test_queues_that_are_not_usual_are_left_to_who_looks_at_each_message(name: str) -> None:
+    """Of a topic whose length takes two bytes, and of batches."""
+    log = reader(name).files.log
+    queues = [queue for queue in reader(name).queues() if len(queue.topic) > 127 or not isinstance(queue, ConsumeQueue)]
+    assert queues
+    for queue in queues:
+        assert usual_frames(queue, log, 0, 32, 1 << 20) is None
+        assert usual_matches(queue, log, 0, 800, 32, 1 << 20, TagFilter("t")) is None
 
 
 @contextlib.contextmanager

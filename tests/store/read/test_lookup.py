@@ -92,7 +92,9 @@ def test_in_a_gap() -> None:
 
 
 def test_in_a_file_that_is_cut_short() -> None:
-    assert _error("short-middle", 524288 + 200000)[0] is CorruptError
+    kind, text = _error("short-middle", 524288 + 200000)
+    assert kind is CorruptError
+    assert "cut short" in text
     lost = max(row["phyOffset"] for row in truth("clean").messages if row["phyOffset"] < 524288 + 150000)
     assert _error("short-middle", lost)[0] is CorruptError
 
@@ -129,6 +131,10 @@ def test_an_id_of_another_broker_is_not_of_this_store() -> None:
     other = "0A000001" + own[8:]
     with pytest.raises(NotFoundError, match=r"of broker 10\.0\.0\.1:10911"):
         reader("clean").find(other)
+    # that there is no index either says less
+    own = truth("noindex").messages[0]["msgId"]
+    with pytest.raises(NotFoundError, match=r"of broker 10\.0\.0\.1:10911"):
+        reader("noindex").find("0A000001" + own[8:])
 
 
 def test_an_offset_id_of_a_damaged_message_is_damage() -> None:
