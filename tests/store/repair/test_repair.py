@@ -175,16 +175,16 @@ def test_without_a_log_only_what_needs_none_is_mended(golden_store: GoldenStore)
 
 
 def test_offsets_that_are_none_become_the_first_of_their_queue(golden_store: GoldenStore) -> None:
-    """Of a queue that the store has not got, too."""
+    """Of a queue that the store has not got, too. 0 is one, wherever the queue begins."""
     store = golden_store("first-gone")
-    path = config(store, "consumerOffset.json", '{"offsetTable":{"TopicTest@G":{0:-1,1:"x"},"Elsewhere@G":{0:-1}}}')
+    path = config(store, "consumerOffset.json", '{"offsetTable":{"TopicTest@G":{0:-1,1:"x",2:0},"Elsewhere@G":{0:-1}}}')
     assert run(store, "first-gone", "RMQ-OFF-007").mended["RMQ-OFF-007"] >= 1
     with files_of(store, "first-gone") as files:
         found = [files.queues.find("TopicTest", number) for number in (0, 1)]
         first, second = (queue.min_offset(files.log.min_offset) for queue in found if queue is not None)
     assert first > 0
     text = "".join(path.read_text().split())
-    assert text == f'{{"offsetTable":{{"TopicTest@G":{{0:{first},1:{second}}},"Elsewhere@G":{{0:0}}}}}}'
+    assert text == f'{{"offsetTable":{{"TopicTest@G":{{0:{first},1:{second},2:0}},"Elsewhere@G":{{0:0}}}}}}'
 
 
 def test_a_checkpoint_that_makes_no_sense_is_written_anew(golden_store: GoldenStore) -> None:
