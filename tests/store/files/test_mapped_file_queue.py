@@ -178,6 +178,11 @@ def test_files_that_go(tmp_path: Path) -> None:
     queue.forget({first.path})
     assert [file.start_offset for file in queue.files] == [100, 200]
     assert len(along) == 3  # who reads along the old list is not disturbed
+    # nothing is opened again once nobody holds it, also before it is removed
+    second = along[1]
+    assert second.reference.shutdown(0)
+    with pytest.raises(RemovedError):
+        second.read(0, 5)
 
 
 def test_a_single_read_keeps_its_file_and_does_not_begin_where_that_is_on_its_way_out(tmp_path: Path) -> None:

@@ -131,6 +131,11 @@ def test_asking_inside_a_batch_gives_the_whole_batch() -> None:
     assert result.messages[0].queue_offset == 4
     assert result.next_offset == 9
     assert result.max_offset == 57
+    # the next batch has to wait where not all of it is asked for
+    sizes = [unit.batch_size for unit in reader("innerbatch").queue("InnerBatchTopic", 0).units(4, 57)][:2]
+    for limit, batches in ((sum(sizes) - 1, 1), (sum(sizes), 2)):
+        result = reader("innerbatch").get("InnerBatchTopic", 0, 5, limit=limit)
+        assert (len(result.messages), result.next_offset) == (batches, 4 + sum(sizes[:batches]))
 
 
 def test_a_unit_into_a_gap_is_damage_with_rocketmq_s_status() -> None:

@@ -154,7 +154,11 @@ def test_units_that_are_missing_with_their_file_are_damage(golden_store: GoldenS
 
 
 def test_an_unknown_topic_in_the_order_of_the_queues() -> None:
-    with pytest.raises(NotFoundError, match="no topic") as caught:
-        select("clean", "queue", topic="OrderTopik")
-    assert caught.value.hint is not None
-    assert "OrderTopic" in caught.value.hint
+    for queue_id in (None, 3):
+        with pytest.raises(NotFoundError, match="no topic") as caught:
+            select("clean", "queue", topic="OrderTopik", queue_id=queue_id)
+        assert caught.value.hint is not None
+        assert "OrderTopic" in caught.value.hint
+    with pytest.raises(NotFoundError, match="topic 'OrderTopic' has no queue 77") as caught:
+        select("clean", "queue", topic="OrderTopic", queue_id=77)
+    assert caught.value.hint == "its queues are 0, 1, 2, 3, 4, 5, 6, 7"
