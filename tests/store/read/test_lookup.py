@@ -8,6 +8,7 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError, UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
+from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.read.key_query import NotIndexedError
 from rmqctl.store.read.lookup import BY_OFFSET_ID, BY_UNIQUE_KEY, lookup_offset_id
 from tests.goldens import GOLDENS, GoldenStore, base_of, truth
@@ -75,7 +76,8 @@ def test_behind_the_last_message() -> None:
     kind, text = _error("clean", end)
     assert kind is NotFoundError
     assert f"messages end at {end}" in text
-    assert "behind the commitlog" in _error("clean", 1 << 40)[1]
+    for offset in (reader("clean").files.log.max_offset, 1 << 40):
+        assert "behind the commitlog" in _error("clean", offset)[1]
     assert _error("clean", -1)[0] is NotFoundError
 
 
@@ -119,6 +121,14 @@ def test_a_damaged_message(name: str, offset: int, words: str) -> None:
 
 def test_no_log_at_all() -> None:
     assert _error("log-gone", 0)[0] is NotFoundError
+
+
+def test_the_store_time_alone_is_that_of_a_frame_s_head() -> None:
+    log, rows = reader("clean").files.log, truth("clean").messages
+    assert rows[0]["phyOffset"] == 0
+    for row in rows[:3]:
+        assert store_time_at(log, row["phyOffset"]) == row["storeTimestamp"]
+    assert (store_time_at(log, -1), store_time_at(log, 1)) == (None, None)
 
 
 def test_a_malformed_id() -> None:

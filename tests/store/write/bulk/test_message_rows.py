@@ -16,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.hosts import Host
+from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.message import Message
+from rmqctl.formats.properties import encode_properties
 from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.message_store import MessageStore
@@ -211,3 +213,24 @@ def test_nothing_but_unusual_messages(tmp_path: Path) -> None:
         store.put_many([message()] * 12_000)
         results = store.put_many([message(properties={"DELAY": "1"}, sys_flag=4)] * 100)
         assert {one.status.is_stored for one in results} == {True}
+
+
+def test_rows_with_other_names_of_as_many_properties_keep_their_own(store: Open) -> None:
+    """Plainly: rows of the same names are joined at once by the names of the first."""
+    first, second, third = {"A": "1", "B": "2"}, {"A": "3", "B": "4"}, {"A": "5", "C": "6"}
+    for given_ in ([first, second], [first, third], [first, {"A": "5"}, {"B": "6", "C": "7", "A": "8"}]):
+        rows = rows_of_messages([message(properties=one) for one in given_], store.known)
+        assert rows is not None
+        for row, wanted in enumerate(given_):
+            assert contents(rows, row)["PROPERTIES"] == encode_properties(wanted)
+
+
+def test_a_row_is_unusual_that_leaves_no_room_for_the_end_of_its_file(store: Open) -> None:
+    """Plainly; refusals are told by it before anything is put."""
+    rows = rows_of_messages([message(100)], store.known)
+    assert rows is not None
+    rows.judge(4096, 1 << 20)
+    needed = int(rows.columns[Frame.SIZE, 0]) + BLANK_FRAME.size
+    for file_size, is_usual in ((needed, True), (needed - 1, False)):
+        rows.judge(4096, file_size)
+        assert rows.usual.tolist() == [is_usual]
