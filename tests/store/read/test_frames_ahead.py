@@ -145,6 +145,8 @@ def test_any_bit_is_looked_at_where_tags_are_wanted(tmp_path: Path, monkeypatch:
         assert usual_matches(queue, files.log, 0, 800, 1, 1 << 20, tags) == (whole.frames[:1], 1)
         assert usual_matches(queue, files.log, 0, 2, 32, 1 << 20, tags) == (whole.frames[:1], 2)
         assert usual_matches(queue, files.log, 0, 800, 32, len(whole.frames[0]), tags) == (whole.frames[:1], 1)
+        # the second message, which is passed over, has the size of the others
+        assert usual_matches(queue, files.log, 0, 800, 32, 2 * len(whole.frames[0]), tags) == (whole.frames[:2], 3)
         assert usual_matches(queue, files.log, 1, 1, 32, 1 << 20, tags) == ([], 2)
         (log,) = (tmp_path / "s" / "commitlog").iterdir()
         (units,) = (tmp_path / "s" / "consumequeue" / "TopicA" / "0").iterdir()

@@ -23,7 +23,7 @@ UNIQUE = "UNIQ_KEY"
 def test_every_message_is_found_by_its_offset_id(name: str) -> None:
     for row in truth(name).messages[::5]:
         message = reader(name).find(row["msgId"])
-        assert (message.how, message.topics) == (BY_OFFSET_ID, 0)
+        assert (message.how, message.topics, message.scanned) == (BY_OFFSET_ID, 0, False)
         assert message.messages[0].physical_offset == row["phyOffset"]
         assert parse_offset_message_id(row["msgId"])[1] == row["phyOffset"]
 
