@@ -10,7 +10,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError,
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.read.key_query import NotIndexedError
-from rmqctl.store.read.lookup import BY_OFFSET_ID, BY_UNIQUE_KEY, lookup_offset_id
+from rmqctl.store.read.lookup import BY_OFFSET_ID, BY_UNIQUE_KEY, lookup_offset_id, may_be_offset_id
 from tests.goldens import GOLDENS, GoldenStore, base_of, truth
 from tests.opened import reader, store_path
 from tests.processes import run
@@ -129,6 +129,9 @@ def test_the_store_time_alone_is_that_of_a_frame_s_head() -> None:
     for row in rows[:3]:
         assert store_time_at(log, row["phyOffset"]) == row["storeTimestamp"]
     assert (store_time_at(log, -1), store_time_at(log, 1)) == (None, None)
+    first = next(row for row in rows if row["queueOffset"] == 0)
+    place = (first["topic"], first["queueId"])
+    assert [reader("clean").store_time(*place, offset) for offset in (0, -1)] == [first["storeTimestamp"], -1]
 
 
 def test_a_malformed_id() -> None:
@@ -145,6 +148,11 @@ def test_an_id_of_another_broker_is_not_of_this_store() -> None:
     own = truth("noindex").messages[0]["msgId"]
     with pytest.raises(NotFoundError, match=r"of broker 10\.0\.0\.1:10911"):
         reader("noindex").find("0A000001" + own[8:])
+
+
+@pytest.mark.parametrize(("port", "may_be"), [(0, False), (1, True), (65535, True), (65536, False)])
+def test_an_id_whose_port_there_is_may_be_an_offset_id(port: int, may_be: bool) -> None:
+    assert may_be_offset_id(reader("clean").files, f"0A000001{port:08X}{0:016X}") == may_be
 
 
 def test_an_offset_id_of_a_damaged_message_is_damage() -> None:

@@ -15,14 +15,13 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
 from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.files import io
-from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import writer
 from rmqctl.store.write.result import PutResult
 from tests.quick import examples
 from tests.store.same_files import MESSAGES, by_put, files_after, one_by_one
-from tests.store.write.writing import FILE_SIZE, SMALL, lines_of, message, records, run_python, small, stored_messages
+from tests.store.write.writing import SMALL, lines_of, message, records, run_python, small, stored_messages
 
 pa = pytest.importorskip("pyarrow")
 # a store for every smaller example would take minutes
@@ -83,16 +82,6 @@ def test_many_ordinary_messages_fill_many_files(tmp_path: Path) -> None:
     assert len(list((tmp_path / "bulk" / "commitlog").iterdir())) > 10
     assert {kind for kind, _ in records(tmp_path / "bulk")} == {"StoredMessage", "Blank", "Empty"}
     MessageStore.open(tmp_path / "bulk", "rw", SMALL, full_check=True).close()
-
-
-def test_the_next_file_is_asked_for_once_half_of_one_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(Allocator, "ask", lambda _, start_offset: asked.append(start_offset))
-    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
-        in_bulk(store, [message(FILE_SIZE // 3)])
-        assert asked == []
-        in_bulk(store, [message(FILE_SIZE // 3)])
-        assert asked == [FILE_SIZE]
 
 
 def test_results_are_a_sequence(tmp_path: Path) -> None:

@@ -21,15 +21,20 @@ from rmqctl.formats.message import Message
 from rmqctl.formats.properties import encode_properties
 from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.columns.frames import Held
+from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.status import PutStatus
+from rmqctl.store.write import writer
 from rmqctl.store.write.bulk import bulk_kernels, message_rows
 from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
+from rmqctl.store.write.bulk.bulk_result import ColumnsResult
 from rmqctl.store.write.bulk.bulk_rows import BulkRows, rows_of_messages
 from rmqctl.store.write.bulk.message_rows import compiled_rows_of_messages
 from rmqctl.store.write.fast.extension import FastPath
 from rmqctl.store.write.fast.known import Known
+from rmqctl.store.write.result import PutResult
 from tests.store.same_files import MESSAGES, fast_of
-from tests.store.write.writing import SMALL, message
+from tests.store.write.writing import FILE_SIZE, SMALL, message
 
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
@@ -234,3 +239,23 @@ def test_a_row_is_unusual_that_leaves_no_room_for_the_end_of_its_file(store: Ope
     for file_size, is_usual in ((needed, True), (needed - 1, False)):
         rows.judge(4096, file_size)
         assert rows.usual.tolist() == [is_usual]
+
+
+def test_the_first_place_is_that_of_the_first_row_that_is_stored() -> None:
+    result = ColumnsResult.of(3)
+    assert result.first_physical_offset is None
+    for row, place in ((2, 70), (1, 0)):
+        result.note(row, PutResult(PutStatus.PUT_OK, 0, place))
+        assert result.first_physical_offset == place
+
+
+def test_the_next_file_is_asked_for_once_half_of_one_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(writer, "_BULK_FROM", 1)
+    monkeypatch.setattr(writer, "_BULK_AFTER", 0)
+    monkeypatch.setattr(Allocator, "ask", lambda _, start_offset: asked.append(start_offset))
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        store.put_many([message(FILE_SIZE // 3)])
+        assert asked == []
+        store.put_many([message(FILE_SIZE // 3)])
+        assert asked == [FILE_SIZE]
