@@ -16,7 +16,6 @@ from rmqctl.store.check.check import check
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.journal.frame import PlannedChange, Terms, changing
 from rmqctl.store.journal.plan import Agree, MoveAway
-from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from rmqctl.store.recover.bridge.bridge import plan_bridges
 from rmqctl.store.recover.recovery import Recovery
 from rmqctl.store.recover.report import ALL_PARTS, Bridges, Goal, Part, RecoverReport
@@ -204,8 +203,6 @@ class _Repair:
         parts = frozenset(RECOVERY[mend] for mend in mends if mend in RECOVERY)
         if not parts:
             return
-        if has_rocksdb_queues(self.files.layout):
-            raise rocksdb_error(self.files.layout)
         self._forget(gone)
         bridges: Bridges | None = None
         if any("--bridge" in (finding.fix or "") for finding in chosen):
@@ -218,7 +215,7 @@ class _Repair:
         self.operations.add_all(recovery.operations)
 
     def _forget(self, gone: list[Path]) -> None:
-        """What is moved away is nothing to refuse any more."""
+        """What is moved away is nothing to refuse any more. UnsupportedError for queues in a RocksDB."""
         log = self.files.log
         log.problems = [problem for problem in log.problems if problem.path not in gone]
         for queue in self.files.queues.all():

@@ -28,6 +28,7 @@ FOLDERS = (
     "tests/rmqctl/change",
     "tests/rmqctl/look",
     "tests/rmqctl/all_verbs/test_ownership.py",
+    "tests/rmqctl/messages/test_identified.py",
     "tests/pipeline/test_splits.py",
     "tests/proof/test_crash.py",
     "tests/proof/test_disk_errors.py",

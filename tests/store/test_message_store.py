@@ -101,6 +101,19 @@ def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
     store.close()
 
 
+def test_no_thread_of_a_closed_store_goes_on(tmp_path: Path) -> None:
+    """It would write to a checkpoint that is somebody else's by then."""
+    before = set(threading.enumerate())
+
+    def begun() -> set[str]:
+        return {one.name for one in set(threading.enumerate()) - before if one.name.startswith("rmqctl-")}
+
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        store.put(message())
+        assert begun() >= {"rmqctl-flush", "rmqctl-flush-queues", "rmqctl-reput"}
+    assert begun() == set()
+
+
 def test_wrong_calls(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
         with pytest.raises(UsageError):

@@ -138,3 +138,6 @@ def test_what_makes_no_queue_asks_for_no_size(golden_store: GoldenStore, capsys:
     shutil.rmtree(store / "consumequeue")
     for command in (("rebuild", "--index"), ("repair", "--only", "RMQ-CFG-001"), ("repair", "--only", "RMQ-IDX-001")):
         assert run(capsys, command[0], "-s", store, *command[1:], "--dry-run")[0] in (0, 1), command
+    # what lies in the log decides what the queues have to hold
+    for code in ("RMQ-CQ-001", "RMQ-LOG-005"):
+        assert run(capsys, "repair", "-s", store, "--only", code, "--dry-run")[0] == 5, code

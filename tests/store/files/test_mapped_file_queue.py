@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rmqctl.formats.errors import RemovedError, UnreadableError
 from rmqctl.store.files.allocate import Allocator
+from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from tests.goldens import GoldenStore, tree_state, truth
@@ -175,6 +178,11 @@ def test_files_that_go(tmp_path: Path) -> None:
     queue.forget({first.path})
     assert [file.start_offset for file in queue.files] == [100, 200]
     assert len(along) == 3  # who reads along the old list is not disturbed
+    # nothing is opened again once nobody holds it, also before it is removed
+    second = along[1]
+    assert second.reference.shutdown(0)
+    with pytest.raises(RemovedError):
+        second.read(0, 5)
 
 
 def test_a_single_read_keeps_its_file_and_does_not_begin_where_that_is_on_its_way_out(tmp_path: Path) -> None:
@@ -209,6 +217,9 @@ def test_truncation_sets_positions(tmp_path: Path) -> None:
     queue.truncate(130)
     assert (queue.max_offset, queue.read(120, 50)) == (130, b"\1" * 10)
     assert queue.read(90, 50) == b"\0" * 10
+    # where a file begins nothing of it is left
+    queue.truncate(100)
+    assert (queue.max_offset, queue.read(100, 50)) == (100, b"")
 
 
 def test_loading_changes_nothing(golden_store: GoldenStore) -> None:
@@ -273,3 +284,30 @@ def test_files_are_made_ahead_one_at_a_time(tmp_path: Path) -> None:
     allocator.close()
     allocator.ask(400)
     assert sorted(int(path.name) for path in tmp_path.iterdir()) == [0, 100, 300]
+
+
+def test_who_needs_the_file_that_is_just_being_made_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, 0)
+    allocator = Allocator(_load(tmp_path), is_ahead=True)
+    create, wait_for = allocator._create, allocator._condition.wait_for
+    taker, is_waiting = threading.current_thread(), threading.Event()
+    makers: list[str] = []
+
+    def creating(start_offset: int) -> MappedFile:
+        makers.append(threading.current_thread().name)
+        assert is_waiting.wait(600)
+        return create(start_offset)
+
+    def waiting(predicate: Callable[[], bool]) -> bool:
+        if threading.current_thread() is taker:
+            is_waiting.set()
+        return wait_for(predicate)
+
+    monkeypatch.setattr(allocator, "_create", creating)
+    monkeypatch.setattr(allocator._condition, "wait_for", waiting)
+    allocator.ask(100)
+    assert allocator.take(100).start_offset == 100
+    assert makers == ["rmqctl-allocate"]
+    allocator.close()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from rmqctl.formats.errors import RefusedError
+from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.ownership import refuse_other_user
+from rmqctl.store.files.ownership import Ownership, inherited, refuse_other_user
 from tests.store.journal.failing import failing
 
 
@@ -60,3 +62,35 @@ def test_whose_it_is_cannot_be_known(layout: StoreLayout, monkeypatch: pytest.Mo
     for at in range(1, disk.count + 1):
         with failing(layout.commitlog[0], "look", at):
             refuse_other_user(layout)
+
+
+def test_who_can_give_files_away_gives_them_to_the_owner_of_the_log(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only root can. In the store, in the journal beside it, and nowhere else."""
+    os.chmod(layout.commitlog[0], 0o750)
+    status = layout.commitlog[0].stat()
+    wanted = Ownership(status.st_uid, status.st_gid, 0o640, 0o750)
+    inside = (layout.root / "index" / "file", layout.root.with_name("store.rmqctl") / "change" / "journal.json")
+    outside = layout.root.with_name("elsewhere") / "file"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert [inherited(path) for path in (*inside, outside)] == [wanted, wanted, None]
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    assert [inherited(path) for path in (*inside, outside)] == [None] * 3
+
+
+def test_whoever_is_not_root_gives_permissions_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a copy of somebody else's file: to give it to him would fail."""
+    path, given = tmp_path / "file", []
+    path.touch()
+    status = path.stat()
+    owner = Ownership(status.st_uid + 1, status.st_gid, 0o640, 0o750)
+    monkeypatch.setattr(os, "fchown", lambda _, user, group: given.append((user, group)))
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    io.give_to(path, owner)
+    assert (given, stat.S_IMODE(path.stat().st_mode)) == ([], 0o640)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    io.give_to(path, owner)
+    assert given == [(owner.user, owner.group)]
+    io.give_to(path, owner._replace(user=status.st_uid))  # whose it is already
+    assert len(given) == 1

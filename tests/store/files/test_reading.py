@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import RemovedError, UnreadableError
-from rmqctl.store.files.presence import exists, is_directory, is_file, is_link, is_there
+from rmqctl.store.files.presence import (
+    exists,
+    is_directory,
+    is_file,
+    is_link,
+    is_real_directory,
+    is_real_file,
+    is_there,
+)
 from rmqctl.store.files.reading import Descriptors, read_small_file
 from rmqctl.store.files.zeros import data_extents, end_of_nonzero, first_nonzero
 from tests.quick import examples
@@ -314,3 +322,15 @@ def test_a_small_file_that_the_disk_does_not_give() -> None:
 def test_a_name_that_no_file_can_have_is_not_there() -> None:
     for ask in (is_there, exists, is_file, is_directory, is_link):
         assert not ask("a\0b")
+
+
+def test_a_link_is_what_it_leads_to_but_nothing_of_that_itself(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "to-file").symlink_to("file")
+    (tmp_path / "to-folder").symlink_to(".")
+    assert is_file(tmp_path / "to-file")
+    assert is_directory(tmp_path / "to-folder")
+    assert not is_real_file(tmp_path / "to-file")
+    assert not is_real_directory(tmp_path / "to-folder")
+    assert is_real_file(tmp_path / "file")
+    assert is_real_directory(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -53,6 +54,14 @@ def test_shared_blocks_are_cut_to_length(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(io, "share_blocks", shares)
     assert copy_sparsely(tmp_path / "source", tmp_path / "copy", 10_000_003, Sharing.ALWAYS)
     assert (tmp_path / "copy").read_bytes() == content[:10_000_003]
+
+
+def test_the_kernel_is_asked_to_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As linux/fs.h has it: FICLONE is _IOW(0x94, 9, int). Few file systems can, so nothing else shows the number."""
+    asked: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(fcntl, "ioctl", lambda *question: asked.append(question))
+    io.share_blocks(5, 7, tmp_path)
+    assert asked == [(7, 1 << 30 | 4 << 16 | 0x94 << 8 | 9, 5)]
 
 
 def test_other_failures_are_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.properties import parse_properties
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.read import get
 from rmqctl.store.read import usual_frames as usual_module
 from rmqctl.store.read.frames import frame_at, frames_ahead
@@ -23,6 +24,7 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.usual_frames import usual_frames, usual_matches
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore
+from tests.opened import reader
 from tests.quick import goldens_of
 from tests.store.write.writing import SMALL, message
 
@@ -85,6 +87,17 @@ def test_any_bit_of_a_frame_and_of_its_unit_is_looked_at(tmp_path: Path, monkeyp
         assert changed == places[2] - places[1] + 12
 
 
+@pytest.mark.parametrize("name", ["longtopic", "innerbatch"])
+def test_queues_that_are_not_usual_are_left_to_who_looks_at_each_message(name: str) -> None:
+    """Of a topic whose length takes two bytes, and of batches."""
+    log = reader(name).files.log
+    queues = [queue for queue in reader(name).queues() if len(queue.topic) > 127 or not isinstance(queue, ConsumeQueue)]
+    assert queues
+    for queue in queues:
+        assert usual_frames(queue, log, 0, 32, 1 << 20) is None
+        assert usual_matches(queue, log, 0, 800, 32, 1 << 20, TagFilter("t")) is None
+
+
 @contextlib.contextmanager
 def _flipped(path: Path, position: int, bits: int) -> Iterator[None]:
     """With these bits of a byte the other way round."""
@@ -132,6 +145,8 @@ def test_any_bit_is_looked_at_where_tags_are_wanted(tmp_path: Path, monkeypatch:
         assert usual_matches(queue, files.log, 0, 800, 1, 1 << 20, tags) == (whole.frames[:1], 1)
         assert usual_matches(queue, files.log, 0, 2, 32, 1 << 20, tags) == (whole.frames[:1], 2)
         assert usual_matches(queue, files.log, 0, 800, 32, len(whole.frames[0]), tags) == (whole.frames[:1], 1)
+        # the second message, which is passed over, has the size of the others
+        assert usual_matches(queue, files.log, 0, 800, 32, 2 * len(whole.frames[0]), tags) == (whole.frames[:2], 3)
         assert usual_matches(queue, files.log, 1, 1, 32, 1 << 20, tags) == ([], 2)
         (log,) = (tmp_path / "s" / "commitlog").iterdir()
         (units,) = (tmp_path / "s" / "consumequeue" / "TopicA" / "0").iterdir()

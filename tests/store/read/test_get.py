@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import UnsupportedError, UsageError
+from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
 from rmqctl.formats.hashing import java_hash
 from rmqctl.store.read.get import GetResult
-from rmqctl.store.read.message_filter import TagFilter
+from rmqctl.store.read.message_filter import Criteria, TagFilter
 from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.selection import Selection
 from rmqctl.store.status import GetStatus
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, Row, truth
@@ -131,6 +132,11 @@ def test_asking_inside_a_batch_gives_the_whole_batch() -> None:
     assert result.messages[0].queue_offset == 4
     assert result.next_offset == 9
     assert result.max_offset == 57
+    # the next batch has to wait where not all of it is asked for
+    sizes = [unit.batch_size for unit in reader("innerbatch").queue("InnerBatchTopic", 0).units(4, 57)][:2]
+    for limit, batches in ((sum(sizes) - 1, 1), (sum(sizes), 2)):
+        result = reader("innerbatch").get("InnerBatchTopic", 0, 5, limit=limit)
+        assert (len(result.messages), result.next_offset) == (batches, 4 + sum(sizes[:batches]))
 
 
 def test_a_unit_into_a_gap_is_damage_with_rocketmq_s_status() -> None:
@@ -176,6 +182,13 @@ def test_a_hole_and_a_placeholder(golden_store: GoldenStore) -> None:
     assert [message.queue_offset for message in result.messages] == [2, 5]
     assert ["never written" in str(unit.error) for unit in result.damaged] == [True, False]
     assert result.next_offset == 6
+    # whoever reads the whole queue is not told of a placeholder, which stands there on purpose
+    damage: list[CorruptError] = []
+    with StoreFiles(store) as files:
+        chosen = Selection(Criteria(topic="OrderTopic", queue_id=1))
+        found = [one.queue_offset for one in StoreReader(files).messages(chosen, "queue", on_damage=damage.append)]
+    assert found[:4] == [0, 1, 2, 5]
+    assert ["never written" in str(error) for error in damage] == [True]
 
 
 def test_a_missing_file_in_the_middle(golden_store: GoldenStore) -> None:

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqctl.formats.hosts import LOCAL_HOST
-from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, FRAME_HEAD_44, SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
 from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 from rmqctl.store.compiled.extensions import load_extension
 from rmqctl.store.read import good_frames as frames
@@ -182,3 +182,14 @@ def test_a_form_that_is_wrong_is_noticed(compiled: ModuleType) -> None:
 def test_without_it_the_plain_form_is_taken(chosen_anew: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RMQCTL_NO_EXTENSION", "1")
     assert frame_checks() is PLAIN
+
+
+@pytest.mark.parametrize("flag", [SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6])
+def test_a_frame_that_says_it_has_a_longer_host_is_not_usual(flag: int) -> None:
+    """Nothing else of it is another: no checksum covers the flags."""
+    window, wanted = _log([{"KEYS": "k"}], [b"body"])
+    place = wanted[0][0] - BEGIN + FRAME_HEAD_44.offset("sys_flag")
+    changed = window[:place] + flag.to_bytes(4, "big") + window[place + 4 :]
+    for checks in (PLAIN, frame_checks()):
+        assert len(checks.good_frames(window, BEGIN, wanted, 0, 3, TOPIC)) == 1
+        assert checks.good_frames(changed, BEGIN, wanted, 0, 3, TOPIC) == []

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rmqctl.store.queues.dispatch import index_keys
-from rmqctl.store.read.key_query import END_OF_TIME, NotIndexedError
+from rmqctl.store.read.key_query import END_OF_TIME, NotIndexedError, query_scan
+from rmqctl.store.read.message_filter import Criteria
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, Row, base_of, truth
@@ -122,6 +124,16 @@ def test_a_scan_finds_all_whatever_the_index_lacks(name: str) -> None:
         assert [message.physical_offset for message in result.messages] == [
             row["phyOffset"] for row in keys[(topic, key)]
         ][:32]
+
+
+def test_a_scan_goes_past_damage_and_tells_whoever_listens() -> None:
+    hot = [row["phyOffset"] for row in keys_of(list(known_messages("crc-flip-third").values()))[("OrderTopic", "hot")]]
+    log, criteria = reader("crc-flip-third").files.log, Criteria("OrderTopic", key="hot")
+    damage: list[CorruptError] = []
+    for on_damage in (None, damage.append):
+        found = query_scan(log, criteria, 1000, on_damage=on_damage)
+        assert [message.physical_offset for message in found] == [one for one in hot if one != 1695806]
+    assert [error.physical_offset for error in damage] == [1695806]
 
 
 def test_the_limit_keeps_the_newest() -> None:

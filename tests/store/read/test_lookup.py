@@ -8,8 +8,9 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError, UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
+from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.read.key_query import NotIndexedError
-from rmqctl.store.read.lookup import BY_OFFSET_ID, BY_UNIQUE_KEY, lookup_offset_id
+from rmqctl.store.read.lookup import BY_OFFSET_ID, BY_UNIQUE_KEY, lookup_offset_id, may_be_offset_id
 from tests.goldens import GOLDENS, GoldenStore, base_of, truth
 from tests.opened import reader, store_path
 from tests.processes import run
@@ -22,7 +23,7 @@ UNIQUE = "UNIQ_KEY"
 def test_every_message_is_found_by_its_offset_id(name: str) -> None:
     for row in truth(name).messages[::5]:
         message = reader(name).find(row["msgId"])
-        assert message.how == BY_OFFSET_ID
+        assert (message.how, message.topics, message.scanned) == (BY_OFFSET_ID, 0, False)
         assert message.messages[0].physical_offset == row["phyOffset"]
         assert parse_offset_message_id(row["msgId"])[1] == row["phyOffset"]
 
@@ -75,7 +76,8 @@ def test_behind_the_last_message() -> None:
     kind, text = _error("clean", end)
     assert kind is NotFoundError
     assert f"messages end at {end}" in text
-    assert "behind the commitlog" in _error("clean", 1 << 40)[1]
+    for offset in (reader("clean").files.log.max_offset, 1 << 40):
+        assert "behind the commitlog" in _error("clean", offset)[1]
     assert _error("clean", -1)[0] is NotFoundError
 
 
@@ -92,7 +94,9 @@ def test_in_a_gap() -> None:
 
 
 def test_in_a_file_that_is_cut_short() -> None:
-    assert _error("short-middle", 524288 + 200000)[0] is CorruptError
+    kind, text = _error("short-middle", 524288 + 200000)
+    assert kind is CorruptError
+    assert "cut short" in text
     lost = max(row["phyOffset"] for row in truth("clean").messages if row["phyOffset"] < 524288 + 150000)
     assert _error("short-middle", lost)[0] is CorruptError
 
@@ -119,6 +123,17 @@ def test_no_log_at_all() -> None:
     assert _error("log-gone", 0)[0] is NotFoundError
 
 
+def test_the_store_time_alone_is_that_of_a_frame_s_head() -> None:
+    log, rows = reader("clean").files.log, truth("clean").messages
+    assert rows[0]["phyOffset"] == 0
+    for row in rows[:3]:
+        assert store_time_at(log, row["phyOffset"]) == row["storeTimestamp"]
+    assert (store_time_at(log, -1), store_time_at(log, 1)) == (None, None)
+    first = next(row for row in rows if row["queueOffset"] == 0)
+    place = (first["topic"], first["queueId"])
+    assert [reader("clean").store_time(*place, offset) for offset in (0, -1)] == [first["storeTimestamp"], -1]
+
+
 def test_a_malformed_id() -> None:
     with pytest.raises(UsageError, match="malformed"):
         lookup_offset_id(reader("clean").files, "7F00")
@@ -129,6 +144,15 @@ def test_an_id_of_another_broker_is_not_of_this_store() -> None:
     other = "0A000001" + own[8:]
     with pytest.raises(NotFoundError, match=r"of broker 10\.0\.0\.1:10911"):
         reader("clean").find(other)
+    # that there is no index either says less
+    own = truth("noindex").messages[0]["msgId"]
+    with pytest.raises(NotFoundError, match=r"of broker 10\.0\.0\.1:10911"):
+        reader("noindex").find("0A000001" + own[8:])
+
+
+@pytest.mark.parametrize(("port", "may_be"), [(0, False), (1, True), (65535, True), (65536, False)])
+def test_an_id_whose_port_there_is_may_be_an_offset_id(port: int, may_be: bool) -> None:
+    assert may_be_offset_id(reader("clean").files, f"0A000001{port:08X}{0:016X}") == may_be
 
 
 def test_an_offset_id_of_a_damaged_message_is_damage() -> None:

@@ -8,8 +8,10 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.store.read.message_filter import Criteria
+from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import Order, Selection
-from tests.goldens import GOLDENS, Row, is_broken, truth
+from rmqctl.store.store_files import StoreFiles
+from tests.goldens import GOLDENS, GoldenStore, Row, is_broken, truth
 from tests.opened import reader
 from tests.quick import goldens_of
 
@@ -135,8 +137,28 @@ def test_units_that_a_lost_file_held_are_damage() -> None:
     assert (len(found), damage) == (300, [])
 
 
+def test_units_that_are_missing_with_their_file_are_damage(golden_store: GoldenStore) -> None:
+    """A cleaner takes files from the beginning: what is gone from the middle is damage, told once, and passed."""
+    store = golden_store("clean")
+    units = [row["phyOffset"] for row in rows("clean", topic="topic-with-dash")]
+    folder = store / "consumequeue" / "topic-with-dash" / "0"
+    sorted(folder.iterdir())[1].unlink()
+    damage: list[CorruptError] = []
+    with StoreFiles(store) as files:
+        selection = Selection(Criteria(topic="topic-with-dash"))
+        found = StoreReader(files).messages(selection, "queue", on_damage=damage.append)
+        assert [message.physical_offset for message in found] == units[:100] + units[200:]
+    [told] = damage
+    assert "units 100 to 199 of 'topic-with-dash' queue 0 are missing with their file" in str(told)
+    assert told.file == str(folder)
+
+
 def test_an_unknown_topic_in_the_order_of_the_queues() -> None:
-    with pytest.raises(NotFoundError, match="no topic") as caught:
-        select("clean", "queue", topic="OrderTopik")
-    assert caught.value.hint is not None
-    assert "OrderTopic" in caught.value.hint
+    for queue_id in (None, 3):
+        with pytest.raises(NotFoundError, match="no topic") as caught:
+            select("clean", "queue", topic="OrderTopik", queue_id=queue_id)
+        assert caught.value.hint is not None
+        assert "OrderTopic" in caught.value.hint
+    with pytest.raises(NotFoundError, match="topic 'OrderTopic' has no queue 77") as caught:
+        select("clean", "queue", topic="OrderTopic", queue_id=77)
+    assert caught.value.hint == "its queues are 0, 1, 2, 3, 4, 5, 6, 7"

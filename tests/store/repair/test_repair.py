@@ -16,6 +16,7 @@ from rmqctl.store.files import io, lock
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.repair.mends import mend_checksum
 from rmqctl.store.repair.repair import Mend, RepairReport, mend_of, repair
@@ -174,16 +175,16 @@ def test_without_a_log_only_what_needs_none_is_mended(golden_store: GoldenStore)
 
 
 def test_offsets_that_are_none_become_the_first_of_their_queue(golden_store: GoldenStore) -> None:
-    """Of a queue that the store has not got, too."""
+    """Of a queue that the store has not got, too. 0 is one, wherever the queue begins."""
     store = golden_store("first-gone")
-    path = config(store, "consumerOffset.json", '{"offsetTable":{"TopicTest@G":{0:-1,1:"x"},"Elsewhere@G":{0:-1}}}')
+    path = config(store, "consumerOffset.json", '{"offsetTable":{"TopicTest@G":{0:-1,1:"x",2:0},"Elsewhere@G":{0:-1}}}')
     assert run(store, "first-gone", "RMQ-OFF-007").mended["RMQ-OFF-007"] >= 1
     with files_of(store, "first-gone") as files:
         found = [files.queues.find("TopicTest", number) for number in (0, 1)]
         first, second = (queue.min_offset(files.log.min_offset) for queue in found if queue is not None)
     assert first > 0
     text = "".join(path.read_text().split())
-    assert text == f'{{"offsetTable":{{"TopicTest@G":{{0:{first},1:{second}}},"Elsewhere@G":{{0:0}}}}}}'
+    assert text == f'{{"offsetTable":{{"TopicTest@G":{{0:{first},1:{second},2:0}},"Elsewhere@G":{{0:0}}}}}}'
 
 
 def test_a_checkpoint_that_makes_no_sense_is_written_anew(golden_store: GoldenStore) -> None:
@@ -255,6 +256,38 @@ def test_offsets_are_left_where_only_others_are_named(golden_store: GoldenStore)
     text = "".join(path.read_text().split())
     assert "0:-5" in text
     assert "99999" not in text
+
+
+@pytest.mark.parametrize(
+    ("damaged", "text", "code", "end"),
+    [
+        ("consumerOffset.json", '{"offsetTable":{"TopicTest@G":{0:99999}}}', "RMQ-OFF-001", 90),
+        # a level without a queue has no message yet
+        ("delayOffset.json", '{"offsetTable":{3:99999}}', "RMQ-OFF-003", 0),
+    ],
+)
+def test_offsets_that_are_right_are_not_written_again(
+    golden_store: GoldenStore, damaged: str, text: str, code: str, end: int
+) -> None:
+    """The other file with offsets stays as it is."""
+    store = golden_store("clean")
+    for name, right in (("consumerOffset.json", '{"TopicTest@G":{0:5}}'), ("delayOffset.json", "{3:0}")):
+        config(store, name, text if name == damaged else f'{{"offsetTable":{right}}}')
+    report = run(store, "clean", code)
+    assert report.mended == {code: 1}
+    assert {row["path"] for row in report.operations} == {f"config/{damaged}"}
+    assert "".join((store / "config" / damaged).read_text().split()) == text.replace("99999", str(end))
+
+
+def test_an_offset_of_a_delay_level_ends_where_its_queue_does(golden_store: GoldenStore) -> None:
+    """Level 14 has queue 13."""
+    store = golden_store("broker-real")
+    path = config(store, "delayOffset.json", '{"offsetTable":{14:99999}}')
+    assert run(store, "broker-real", "RMQ-OFF-003").mended == {"RMQ-OFF-003": 1}
+    with files_of(store, "broker-real") as files:
+        queue = files.queues.find(SCHEDULE_TOPIC, 13)
+        assert queue is not None
+        assert "".join(path.read_text().split()) == f'{{"offsetTable":{{14:{queue.max_offset or None}}}}}'
 
 
 def test_a_frame_that_is_none_any_more(golden_store: GoldenStore) -> None:

@@ -16,18 +16,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.hosts import Host
+from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.message import Message
+from rmqctl.formats.properties import encode_properties
 from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.columns.frames import Held
+from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.status import PutStatus
+from rmqctl.store.write import writer
 from rmqctl.store.write.bulk import bulk_kernels, message_rows
 from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
+from rmqctl.store.write.bulk.bulk_result import ColumnsResult
 from rmqctl.store.write.bulk.bulk_rows import BulkRows, rows_of_messages
 from rmqctl.store.write.bulk.message_rows import compiled_rows_of_messages
 from rmqctl.store.write.fast.extension import FastPath
 from rmqctl.store.write.fast.known import Known
+from rmqctl.store.write.result import PutResult
 from tests.store.same_files import MESSAGES, fast_of
-from tests.store.write.writing import SMALL, message
+from tests.store.write.writing import FILE_SIZE, SMALL, message
 
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
@@ -211,3 +218,44 @@ def test_nothing_but_unusual_messages(tmp_path: Path) -> None:
         store.put_many([message()] * 12_000)
         results = store.put_many([message(properties={"DELAY": "1"}, sys_flag=4)] * 100)
         assert {one.status.is_stored for one in results} == {True}
+
+
+def test_rows_with_other_names_of_as_many_properties_keep_their_own(store: Open) -> None:
+    """Plainly: rows of the same names are joined at once by the names of the first."""
+    first, second, third = {"A": "1", "B": "2"}, {"A": "3", "B": "4"}, {"A": "5", "C": "6"}
+    for given_ in ([first, second], [first, third], [first, {"A": "5"}, {"B": "6", "C": "7", "A": "8"}]):
+        rows = rows_of_messages([message(properties=one) for one in given_], store.known)
+        assert rows is not None
+        for row, wanted in enumerate(given_):
+            assert contents(rows, row)["PROPERTIES"] == encode_properties(wanted)
+
+
+def test_a_row_is_unusual_that_leaves_no_room_for_the_end_of_its_file(store: Open) -> None:
+    """Plainly; refusals are told by it before anything is put."""
+    rows = rows_of_messages([message(100)], store.known)
+    assert rows is not None
+    rows.judge(4096, 1 << 20)
+    needed = int(rows.columns[Frame.SIZE, 0]) + BLANK_FRAME.size
+    for file_size, is_usual in ((needed, True), (needed - 1, False)):
+        rows.judge(4096, file_size)
+        assert rows.usual.tolist() == [is_usual]
+
+
+def test_the_first_place_is_that_of_the_first_row_that_is_stored() -> None:
+    result = ColumnsResult.of(3)
+    assert result.first_physical_offset is None
+    for row, place in ((2, 70), (1, 0)):
+        result.note(row, PutResult(PutStatus.PUT_OK, 0, place))
+        assert result.first_physical_offset == place
+
+
+def test_the_next_file_is_asked_for_once_half_of_one_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(writer, "_BULK_FROM", 1)
+    monkeypatch.setattr(writer, "_BULK_AFTER", 0)
+    monkeypatch.setattr(Allocator, "ask", lambda _, start_offset: asked.append(start_offset))
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        store.put_many([message(FILE_SIZE // 3)])
+        assert asked == []
+        store.put_many([message(FILE_SIZE // 3)])
+        assert asked == [FILE_SIZE]

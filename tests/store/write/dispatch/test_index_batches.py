@@ -193,3 +193,14 @@ def test_few_entries_again_and_again_are_many(tmp_path: Path, monkeypatch: pytes
     batches.close()
     # files of 19 entries: the third call, and the fourth for the next file, the first with one entry
     assert opened == [False] * 2 + [True] * 7 + [False] * 3 + [True]
+
+
+def test_the_slots_of_a_full_file_are_let_go_of(tmp_path: Path) -> None:
+    """A cleaner that removes the file would free nothing of the disk as long as somebody has it mapped."""
+    service = service_at(tmp_path / "index")
+    batches = IndexBatches(service)
+    batches.put(columns([(number, 1000 * number, 1_700_000_000_000) for number in range(18)]))
+    assert batches._open is not None
+    batches.put(columns([(18, 18_000, 1_700_000_000_000)]))
+    assert service.files[-1].is_full
+    assert batches._open is None

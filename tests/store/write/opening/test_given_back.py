@@ -30,6 +30,11 @@ def _require_free(root: Path) -> None:
         store.put(message()).raise_failure()
 
 
+def _open_files() -> list[Path]:
+    folder = Path("/proc/self/fd")
+    return [(folder / name).readlink() for name in os.listdir(folder) if (folder / name).is_symlink()]
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.EINTR])
 def test_when_its_services_cannot_be_started(root: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock was kept, and `abort` stood there: no other open until the process ended, then a recovery."""
@@ -50,9 +55,11 @@ def test_when_its_mark_does_not_reach_the_disk(root: Path, monkeypatch: pytest.M
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(io, "observer", fail)
-    with pytest.raises(WriteFailedError, match="fsync failed"):
+    # as long as the error is at hand its frames are, and what they have
+    with pytest.raises(WriteFailedError, match="fsync failed") as _error:
         MessageStore.open(root, "rw", SMALL)
     monkeypatch.undo()
+    assert not [path for path in _open_files() if path.is_relative_to(root)]
     _require_free(root)
 
 
