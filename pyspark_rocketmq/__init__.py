@@ -11,7 +11,8 @@ import sys
 
 from rmqctl.pipeline.engine.hadoop import session_options as storage_options
 from rmqctl.pipeline.sink.datasource import RocketMQStore as DefaultSource
+from rmqctl.pipeline.sql.findings import findings
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-__all__ = ["DefaultSource", "storage_options"]
+__all__ = ["DefaultSource", "findings", "storage_options"]

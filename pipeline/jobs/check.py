@@ -35,6 +35,7 @@ from rmqctl.store.check.walker import WalkOrder
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
+from rmqctl.store.remote.address import is_address
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Run, RunRecord
 
@@ -101,7 +102,10 @@ class _ByTasks:
     def walk(self, files: StoreFiles, begin: int, end: int, order: WalkOrder) -> Iterator[Walked]:
         """The log file by file, in order. UnreadableError where a file begins that cannot be read."""
         with_queues = not has_rocksdb_queues(files.layout)
-        task = partial(check_splits, CheckOrder(order.is_full, with_queues, self._survey, order.doubtful_from))
+        # the driver has listed them before; files on a server are listed once by each process, names and sizes alike
+        queues = files.queues.listed() if with_queues and not is_address(files.place) else None
+        ordered = CheckOrder(order.is_full, with_queues, queues, self._survey, order.doubtful_from)
+        task = partial(check_splits, ordered)
         split_size = self._split_size and max(self._split_size, (end - begin) // _MOST_TASKS)
         for first, stop in _waves(files.log, begin, end, max(split_size, 1) * _WAVE):
             try:

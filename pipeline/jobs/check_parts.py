@@ -26,6 +26,7 @@ from rmqctl.store.check.queues.queues import QueueCheck
 from rmqctl.store.columns.batch import Flags, Int64s
 from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Blank
+from rmqctl.store.queues.listed_queues import ListedQueues
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, RunRecord
 
@@ -35,10 +36,12 @@ _TOGETHER = 16 << 20
 
 class CheckOrder(NamedTuple):
     """What all tasks of a check know. Picklable. `survey`: the index files by themselves, None without an index.
-    `doubtful_from`: see `store/check/walker.py`."""
+    `doubtful_from`: see `store/check/walker.py`. `queues`: as the driver listed them, None for tasks to look for them;
+    `with_queues`: whether they are compared."""
 
     is_full: bool
     with_queues: bool
+    queues: ListedQueues | None
     survey: IndexSurvey | None
     doubtful_from: int
 
@@ -61,6 +64,8 @@ def check_splits(order: CheckOrder, files: StoreFiles, splits: Sequence[Split]) 
     """
     survey = None if order.survey is None else survey_here(order.survey, files)
     order = order._replace(survey=survey)
+    if order.queues is not None:
+        files.queues.take(order.queues)
     digest = Digest(files.config.delay_levels(), queues=order.with_queues, keys=survey is not None)
     made: list[Checked] = []
     held: _SoundFiles | None = None

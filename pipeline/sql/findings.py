@@ -3,19 +3,16 @@ can."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from rmqctl.pipeline.engine.engine import SparkEngine
-from rmqctl.pipeline.jobs.check import check_with
 from rmqctl.pipeline.source.fitting import fitted, labelled
 from rmqctl.pipeline.source.options import parse_options
 from rmqctl.pipeline.source.readers import finding_rows, row_columns
 from rmqctl.pipeline.source.spark_types import view_schema
 from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.pipeline.stores.attaching import absolute
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -24,12 +21,25 @@ if TYPE_CHECKING:
 VIEW = "findings"
 
 
+def findings(session: SparkSession, path: str | Sequence[str], **options: str) -> DataFrame:
+    """What `rmqctl check` finds in a store, in several or in those of a pattern: the view `findings`, computed at once
+    on the executors of a session.
+
+    `options`: of the data source, such as `config` and `storage_options`. Errors as those of `check_with`.
+    """
+    return findings_by_tasks(session, {**options, "path": absolute(path)})
+
+
 def findings_by_tasks(session: SparkSession, given: Mapping[str, str]) -> DataFrame:
     """The view, all of its columns, computed at once by a check on the session's executors, store by store.
 
     `given`: options of the data source. Errors as those of `check_with`.
     """
+    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
+
+    from rmqctl.pipeline.engine.engine import SparkEngine
+    from rmqctl.pipeline.jobs.check import check_with
 
     options = parse_options({**given, "view": VIEW})
     schema = view_schema(VIEW, options.all_columns)

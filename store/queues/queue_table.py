@@ -20,6 +20,7 @@ from rmqctl.store.files.reading import Descriptors, named
 from rmqctl.store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.listed_queues import ListedQueues, PlainFiles
 
 _SAMPLED_QUEUES = 64
 
@@ -96,6 +97,8 @@ class QueueTable:
         self._listed = False
         self._is_settled = False
         self._file_size: int | None = None
+        self._taken: ListedQueues | None = None
+        self._not_loaded: dict[tuple[str, int], PlainFiles] = {}
         # readers and the follower that appends must agree on one object per queue
         self._lock = threading.RLock()
 
@@ -117,6 +120,15 @@ class QueueTable:
                     if not is_safe_topic(topic):
                         topic_directory(root, topic)  # says why
                     self._queues[topic, queue_id] = self._load(topic, queue_id, directory, is_batch)
+
+    def listed(self) -> ListedQueues:
+        """What a table of another process can `take`. UnsupportedError for RocksDB queues."""
+        return ListedQueues.of(self.all(), self.consumequeue_file_size())
+
+    def take(self, listed: ListedQueues) -> None:
+        """Have these queues as they were listed, without a look at the disk. Others are looked for as ever."""
+        self._taken, self._not_loaded = listed, listed.by_key()
+        self._file_size = listed.file_size
 
     def settle(self) -> None:
         """From now on a queue that this table does not have is absent, without a look at the disk each time: nobody
@@ -143,6 +155,8 @@ class QueueTable:
         if self._is_settled and is_safe_topic(topic):
             return None
         with self._lock:
+            if key in self._not_loaded:
+                self._queues[key] = self._load_taken(key)
             if key not in self._queues:
                 # a table that has a queue was asked before, and of some ten thousand each look counts
                 if not self._queues and has_rocksdb_queues(self.layout):
@@ -153,6 +167,13 @@ class QueueTable:
                         self._queues[key] = self._load(topic, queue_id, directory, is_batch)
                         break
             return self._queues.get(key)
+
+    def _load_taken(self, key: tuple[str, int]) -> ConsumeQueue:
+        assert self._taken is not None
+        directory = topic_directory(self.layout.consumequeue, key[0]) / str(key[1])
+        queue = ConsumeQueue(*key, directory, self._taken.file_size, self.descriptors)
+        queue.files.take(self._taken.paths(directory, self._not_loaded.pop(key)))
+        return queue
 
     def find_or_create(self, topic: str, queue_id: int, is_batch: bool = False) -> AnyConsumeQueue:
         """The queue; its directory is created with its first unit."""
@@ -208,6 +229,7 @@ class QueueTable:
         """Take in queues, files and units that another process added, and forget what it removed."""
         with self._lock:
             self._listed = self._is_settled = False
+            self._not_loaded.clear()
             for queue in self._queues.values():
                 queue.look_again()
 

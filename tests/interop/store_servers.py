@@ -56,8 +56,9 @@ def s3_server(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def hdfs(folder: Path, *copied: tuple[Path, str]) -> Iterator[int]:
-    """A name node and a data node that hold copies of folders; the port of WebHDFS. Skips where they cannot be run."""
+def hdfs(folder: Path, *copied: tuple[Path, str]) -> Iterator[tuple[int, int, Toolchain]]:
+    """A name node and a data node that hold copies of folders: the port of WebHDFS, that of Hadoop's own protocol, and
+    what runs them. Skips where they cannot be run."""
     tools = _tools("hdfs")
     # Hadoop looks for its web pages on the class path, and does not start without
     for name in ("hdfs", "datanode"):
@@ -68,10 +69,11 @@ def hdfs(folder: Path, *copied: tuple[Path, str]) -> Iterator[int]:
     with _running(command, folder / "hdfs.log", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
-        while line and not line.startswith("PORT "):
+        while line and not line.startswith("PORTS "):
             line = process.stdout.readline()
         assert line, (folder / "hdfs.log").read_text()
-        yield int(line.split()[1])
+        web, own = map(int, line.split()[1:])
+        yield web, own, tools
 
 
 @contextlib.contextmanager

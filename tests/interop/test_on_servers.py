@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import itertools
 import json
 import os
 import sys
@@ -17,6 +19,7 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.remote import address, shadow
 from rmqctl.store.remote.file_system import FsspecFiles
 from tests.interop.store_servers import BUCKET, CREDENTIAL, IDENTITY, hdfs, s3_server
+from tests.interop.toolchain import REPOSITORY, Unavailable, hadoop_library
 from tests.opened import store_path
 from tests.processes import run as run_process
 from tests.rmqctl.looking import run
@@ -55,7 +58,7 @@ def s3(tmp_path: Path) -> Iterator[Any]:
 def webhdfs(tmp_path: Path) -> Iterator[str]:
     """The address of the stores in HDFS."""
     copied = [(store_path(name), f"/stores/{name}") for name in NAMES]
-    with hdfs(tmp_path / "hdfs", *copied) as port:
+    with hdfs(tmp_path / "hdfs", *copied) as (port, _, _):
         yield f"webhdfs://127.0.0.1:{port}/stores"
         _forget()
 
@@ -67,11 +70,14 @@ def _forget() -> None:
 
 def _assert_same(store: Path, place: str, command: list[object]) -> None:
     here, there = run(command[0], "-s", store, *command[1:]), run(command[0], "-s", place, *command[1:])
-    # a file that was copied to a server was modified then
-    told = [line for line in there.out.splitlines() if "RMQ-TIME-001" not in line]
-    expected = [line.replace(str(store), place) for line in here.out.splitlines() if "RMQ-TIME-001" not in line]
     assert there.code == here.code, (command, there.err)
-    assert told == expected, command
+    assert _without_times(there.out) == _without_times(here.out, store, place), command
+
+
+def _without_times(told: str, store: Path | None = None, place: str = "") -> list[str]:
+    """What is told, with another place for the store. A file that was copied to a server was modified then."""
+    lines = [line for line in told.splitlines() if "RMQ-TIME-001" not in line]
+    return lines if store is None else [line.replace(str(store), place) for line in lines]
 
 
 def test_s3(s3: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -89,6 +95,44 @@ def test_hdfs(webhdfs: str, tmp_path: Path) -> None:
         _assert_same(store_path(name), f"{webhdfs}/{name}", command)
     _assert_pattern(webhdfs)
     _assert_exported(f"{webhdfs}/out", tmp_path)
+
+
+_LOOKS_THERE = """
+import json, sys
+from tests.rmqctl.looking import run
+for command in json.loads(sys.argv[2]):
+    done = run(command[0], "-s", sys.argv[1], *command[1:])
+    print(json.dumps([done.code, done.out, done.err]))
+"""
+
+
+def test_hdfs_by_its_own_protocol(tmp_path: Path) -> None:
+    """In a process of its own: with Hadoop's library comes a JVM."""
+    try:
+        library = hadoop_library()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with hdfs(tmp_path / "hdfs", (store_path("crash"), "/stores/crash")) as (_, port, tools):
+        parts = tools.classpath.split(os.pathsep)
+        jars = [glob.glob(f"{part}.jar") if part.endswith("*") else [part] for part in parts]
+        environment = {
+            **os.environ,
+            "ARROW_LIBHDFS_DIR": str(library),
+            "JAVA_HOME": str(tools.java.parents[1]),
+            "CLASSPATH": os.pathsep.join(itertools.chain.from_iterable(jars)),
+            "HADOOP_USER_NAME": "root",
+        }
+        place = f"hdfs://127.0.0.1:{port}/stores/crash"
+        command = [sys.executable, "-c", _LOOKS_THERE, place, json.dumps(LOOKS)]
+        done = run_process(command, cwd=REPOSITORY, env=environment)
+    assert done.returncode == 0, done.stderr
+    for look, line in zip(LOOKS, done.stdout.splitlines(), strict=True):
+        code, told, errors = json.loads(line)
+        here = run(look[0], "-s", store_path("crash"), *look[1:])
+        assert (code, _without_times(told)) == (here.code, _without_times(here.out, store_path("crash"), place)), (
+            look,
+            errors,
+        )
 
 
 def _count(name: str) -> int:
@@ -143,13 +187,8 @@ def _assert_refusals_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 _JOB = """
 import sys
-from pyspark_rocketmq import storage_options
-from rmqctl.pipeline.jobs.check import check_with
-from rmqctl.pipeline.engine.engine import SparkEngine
+from pyspark_rocketmq import findings, storage_options
 from rmqctl.pipeline.spark.session import spark_session
-from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.remote.file_system import use_storage_options
-from rmqctl.pipeline.engine.hadoop import session_storage_options
 settings = dict(pair.split("=", 1) for pair in sys.argv[2:])
 with spark_session("local[1]", settings) as session:
     read = session.read.format("rocketmq").option("storage_options", storage_options(session))
@@ -159,9 +198,8 @@ with spark_session("local[1]", settings) as session:
     query = stream.select("store").writeStream.format("memory").queryName("rows").trigger(availableNow=True).start()
     query.awaitTermination()
     print([tuple(row) for row in session.sql("select store, count(*) from rows group by 1 order by 1").collect()])
-    use_storage_options(session_storage_options(session))
-    found = list(check_with(SparkEngine(session), StoreFiles(sys.argv[1])))
-    print(sorted({one.row()["file"] for one in found if one.file and one.code == "RMQ-CQ-002"}))
+    found = findings(session, sys.argv[1], storage_options=storage_options(session))
+    print(sorted({row.file for row in found.where("code = 'RMQ-CQ-002'").collect()}))
 """
 
 

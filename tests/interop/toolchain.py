@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,10 @@ LINE_OF = {"5.3.3": "v5", "4.9.8": "v4"}
 
 BROKERS = ("5.3.3", "4.9.7")
 """The RocketMQ versions whose brokers are run: of 4.9.8 there is no broker among the published artifacts."""
+
+LIBHDFS_CRATE = ("hdfs-sys", "0.3.1")
+LIBHDFS_SHA256 = "18138c3dacdf0e95f834369f996b21d2b6fa99e71787ef45e2ece09b37bd1dd1"
+"""A package that has the sources of Hadoop's client in C."""
 
 OLDEST_JAVA = 11
 FETCH_SECONDS = 900
@@ -102,6 +107,61 @@ def store_server(kind: str) -> Toolchain:
         sources = list((SOURCES / kind).rglob("*.java"))
         classes = _compiled(f"classes-{kind}", sources, cache, jars, java) if sources else jars
     return Toolchain(kind, java, f"{classes}{os.pathsep}{jars}/*")
+
+
+def hadoop_library() -> Path:
+    """A folder with libhdfs.so, Hadoop's client in C, and the home of the Java that it is made for. No registry of
+    packages has it made; a crate has its sources, which are one call of a compiler."""
+    home = _java().parents[1]
+    compiler, cargo = shutil.which("cc"), shutil.which("cargo")
+    if compiler is None or cargo is None or not (home / "include" / "jni.h").exists():
+        raise Unavailable(f"no cc or no cargo on PATH, or {home} is no JDK")
+    with _locked(cache_folder()) as cache:
+        made = cache / f"libhdfs-{LIBHDFS_SHA256[:16]}-{hashlib.sha256(str(home).encode()).hexdigest()[:8]}"
+        if not made.exists():
+            unfinished = cache / f"{made.name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            _compile_library(_libhdfs_sources(unfinished, cargo), unfinished / "libhdfs.so", compiler, home)
+            unfinished.rename(made)
+    return made
+
+
+def _libhdfs_sources(folder: Path, cargo: str) -> Path:
+    """From wherever cargo has its packages."""
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "lib.rs").touch()
+    name, version = LIBHDFS_CRATE
+    manifest = f'[package]\nname = "libhdfs"\nversion = "0.0.0"\n[dependencies]\n{name} = "={version}"\n'
+    (folder / "Cargo.toml").write_text(manifest, encoding="ascii")
+    done = run([cargo, "vendor", "--manifest-path", folder / "Cargo.toml", folder / "vendor"], FETCH_SECONDS)
+    if done.returncode != 0:
+        raise Unavailable(f"cargo cannot fetch {name}: {_tail(done.stderr)}")
+    crate = folder / "vendor" / name
+    checksum = json.loads((crate / ".cargo-checksum.json").read_text(encoding="utf-8"))["package"]
+    if checksum != LIBHDFS_SHA256:
+        raise HarnessError(f"{name} {version} is not what it was")
+    return crate / "libhdfs"
+
+
+def _compile_library(sources: Path, library: Path, compiler: str, home: Path) -> None:
+    newest = sources / "hdfs_3_3"
+    includes = [sources, newest, newest / "include", newest / "os", newest / "os" / "posix"]
+    includes += [home / "include", home / "include" / "linux"]
+    files = [*newest.glob("*.c"), *(newest / "os" / "posix").glob("*.c")]
+    jvm = home / "lib" / "server"
+    command: list[str | Path] = [
+        compiler,
+        "-O2",
+        "-w",
+        "-fPIC",
+        "-shared",
+        "-fcommon",
+        *(f"-I{one}" for one in includes),
+        *files,
+    ]
+    done = run([*command, "-o", library, f"-L{jvm}", "-ljvm", f"-Wl,-rpath,{jvm}", "-lpthread"], COMPILE_SECONDS)
+    if done.returncode != 0:
+        raise HarnessError(f"libhdfs does not compile: {_tail(done.stderr)}")
 
 
 def cache_folder() -> Path:

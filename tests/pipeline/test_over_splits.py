@@ -95,7 +95,7 @@ def test_sound_small_files_are_told_as_one() -> None:
     with StoreFiles(store_path("clean")) as files:
         splits = plan_splits(files)
         doubtful = files.log.files[-1].start_offset
-        order = CheckOrder(is_full=False, with_queues=True, survey=None, doubtful_from=doubtful)
+        order = CheckOrder(is_full=False, with_queues=True, queues=None, survey=None, doubtful_from=doubtful)
         several, last = check_splits(order, files, splits)
         apart = [one for split in splits for one in check_splits(order, files, [split])]
     assert len(apart) == len(splits) > 5

@@ -49,6 +49,20 @@ def test_findings_are_checked_for_by_tasks(
     assert StoreSql(spark, str(whole)).answer("select count(*) n from findings").to_pylist() == [{"n": 0}]
 
 
+def test_findings_of_several_stores_in_a_session(spark: SparkSession, golden_store: GoldenStore) -> None:
+    """By tasks, each row with its store; what is asked of them further on is Spark's."""
+    import pyspark_rocketmq
+
+    stores = [golden_store("cq-truncated"), golden_store("clean"), golden_store("crc-flip-old")]
+    frame = pyspark_rocketmq.findings(spark, [str(store) for store in stores], split_size="100k")
+    wanted = [(str(store), one.row()["code"]) for store in stores for one in check(StoreFiles(store))]
+    assert sorted((row.store, row.code) for row in frame.collect()) == sorted(wanted)
+    errors = frame.where("severity = 'error'").groupBy("store").count().collect()
+    assert {row.store for row in errors} <= {str(stores[0]), str(stores[2])}
+    alone = pyspark_rocketmq.findings(spark, str(stores[1]))
+    assert (alone.count(), "store" in alone.columns) == (0, False)
+
+
 def test_a_limit_is_taken_task_by_task(spark: SparkSession) -> None:
     """The store has nine files; before, each of them was read for the first rows of one. Two tasks more make the table
     of rows that are there."""

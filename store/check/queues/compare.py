@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import numpy as np
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_EXT_UNIT_HEAD
@@ -10,19 +13,21 @@ from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, SlotState, 
 from rmqctl.store.columns.batch import Int64s
 from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
-from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.consumequeue import UNIT_SIZE
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueKey, QueueUnit, ext_offset
 from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import QueueRun, Run, consecutive, route
+from rmqctl.store.survey.log_runs import QueueRun, Run, route
 from rmqctl.store.survey.run_units import UNIT, Units, joined_units, read_units
 
 # bytes of units that wait to be compared; what a unit takes, and what a run of a queue does besides
 _WAITING = 32 << 20
 _UNIT_BYTES, _RUN_BYTES = 28, 400
+# stretches that are made objects of at a time
+_AT_ONCE = 4096
 # offsets of messages in batches are not bound to places in the log; this only keeps arithmetic within 64 bits
 _HIGHEST_BASE = 1 << 62
 
@@ -88,44 +93,50 @@ class QueuesComparison:
     def compare(self) -> None:
         """Compare what waits until now. UnreadableError leaves the rest of it out."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
-        for key, runs in waiting.items():
-            self._compare_runs(key, runs)
+        self._compare_waiting(waiting)
 
     def _compare_queue(self, key: QueueKey) -> None:
         """Compare what waits of one queue."""
         runs = self._waiting.pop(key, [])
-        if runs:
-            self._waiting_bytes -= sum(map(_bytes_of, runs))
-            self._compare_runs(key, runs)
+        self._waiting_bytes -= sum(map(_bytes_of, runs))
+        self._compare_waiting({key: runs} if runs else {})
 
-    def _compare_runs(self, key: QueueKey, runs: list[QueueRun]) -> None:
+    def _compare_waiting(self, waiting: dict[QueueKey, list[QueueRun]]) -> None:
+        """What can be said of units is worked out for those of all queues at once: most have few."""
+        if not waiting:
+            return
+        keys = list(waiting)
+        runs = list(itertools.chain.from_iterable(waiting.values()))
+        slots, units = np.concatenate([run.slots for run in runs]), joined_units([run.units for run in runs])
+        numbers = np.repeat(np.arange(len(keys)), [sum(len(run.slots) for run in waiting[key]) for key in keys])
+        highest = highest_plausible(units["physical_offset"].astype(np.int64), self._per_file)
+        possible = (slots >= 0) & (slots <= highest)
+        if not possible.all():
+            self._tally_implausible(keys, numbers[~possible], slots[~possible], units[~possible])
+            numbers, slots, units = numbers[possible], slots[possible], units[possible]
+        for number, begin, stretch in _stretches(numbers, slots, units):
+            end = begin + stretch.units
+            self._compare(keys[number], stretch, slots[begin:end], units[begin:end])
+
+    def _tally_implausible(self, keys: list[QueueKey], numbers: Int64s, slots: Int64s, units: Units) -> None:
+        """Units whose slots cannot be right, by queue: `numbers` of `keys`, ascending."""
+        slots = np.clip(slots, -_HIGHEST_BASE, _HIGHEST_BASE)
+        for begin, end in _runs_of(numbers):
+            tally = self._tally_of(keys[int(numbers[begin])], False)
+            tally.add_units(SlotState.IMPLAUSIBLE, slots[begin:end], units[begin:end])
+
+    def _compare(self, key: QueueKey, stretch: Stretch, slots: Int64s, units: Units) -> None:
+        """Units of consecutive slots."""
         queue = self._queue(key)
         assert not isinstance(queue, BatchConsumeQueue)
         tally = self._tally_of(key, False)
-        slots, units = runs[0].slots, runs[0].units
-        if len(runs) > 1:
-            slots, units = np.concatenate([run.slots for run in runs]), joined_units([run.units for run in runs])
-        possible = (slots >= 0) & (
-            slots <= highest_plausible(units["physical_offset"].astype(np.int64), self._per_file)
-        )
-        if not possible.all():
-            impossible = np.clip(slots[~possible], -_HIGHEST_BASE, _HIGHEST_BASE)
-            tally.add_units(SlotState.IMPLAUSIBLE, impossible, units[~possible])
-            slots, units = slots[possible], units[possible]
-        for begin, end in consecutive(slots):
-            self._compare(key, queue, tally, slots[begin:end], units[begin:end])
-
-    def _compare(
-        self, key: QueueKey, queue: ConsumeQueue | None, tally: QueueTally, slots: Int64s, units: Units
-    ) -> None:
-        """Units of consecutive slots."""
-        tally.add(SlotState.IMPLIED, _stretch(slots, units))
+        tally.add(SlotState.IMPLIED, stretch)
         if queue is None:
-            tally.add(SlotState.MISSING, _stretch(slots, units))
+            tally.add(SlotState.MISSING, stretch)
             return
-        there = read_units(queue, int(slots[0]), len(slots))
+        there = read_units(queue, stretch.slot_begin, stretch.units)
         if there.tobytes() == units.tobytes():
-            tally.add(SlotState.MATCHED, _stretch(slots, units))
+            tally.add(SlotState.MATCHED, stretch)
             return
         states = self._states(key, slots, units, there)
         for state in np.unique(states).tolist():
@@ -203,11 +214,38 @@ def _bytes_of(run: QueueRun) -> int:
     return len(run.slots) * _UNIT_BYTES + _RUN_BYTES
 
 
-def _stretch(slots: Int64s, units: Units) -> Stretch:
-    """Units of consecutive slots as one stretch."""
+def _runs_of(numbers: Int64s) -> Iterator[tuple[int, int]]:
+    """[begin, end) of the rows that have the same number."""
+    begins = np.flatnonzero(np.diff(numbers, prepend=-1))
+    return zip(begins.tolist(), [*begins[1:].tolist(), len(numbers)], strict=True)
+
+
+def _stretches(numbers: Int64s, slots: Int64s, units: Units) -> Iterator[tuple[int, int, Stretch]]:
+    """Units of consecutive slots of one queue as one stretch: the number of the queue, the place of the first unit, and
+    what they are together."""
+    if not len(slots):
+        return
+    opens = np.ones(len(slots), np.bool_)
+    opens[1:] = (numbers[1:] != numbers[:-1]) | (slots[1:] - slots[:-1] != 1)
+    begins = np.flatnonzero(opens)
+    ends = np.append(begins[1:], len(slots))
     offsets = units["physical_offset"]
-    first, last = int(offsets[0]), int(offsets[-1])
-    return Stretch(int(slots[0]), int(slots[-1]) + 1, first, last, len(slots), int(units["size"].sum(dtype=np.int64)))
+    firsts, lasts = offsets[begins].astype(np.int64), offsets[ends - 1].astype(np.int64)
+    sizes = np.add.reduceat(units["size"].astype(np.int64), begins)
+    columns = (
+        numbers[begins],
+        begins,
+        slots[begins],
+        slots[begins] + (ends - begins),
+        firsts,
+        lasts,
+        ends - begins,
+        sizes,
+    )
+    table = np.stack(columns, axis=1)
+    for at in range(0, len(table), _AT_ONCE):
+        for number, begin, *fields in table[at : at + _AT_ONCE].tolist():
+            yield number, begin, Stretch(*fields)
 
 
 def _stretch_of(unit: QueueUnit) -> Stretch:

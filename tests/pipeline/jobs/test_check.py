@@ -20,6 +20,7 @@ from rmqctl.pipeline.splits.splits import SPLIT_SIZE, WHOLE_FILES
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level
 from rmqctl.store.check.ranges import Subset
+from rmqctl.store.files.presence import is_directory
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import QueueRun
 from rmqctl.store.survey.run_units import UNIT
@@ -110,6 +111,22 @@ def test_a_large_log_is_not_cut_into_any_number_of_tasks(
     passed.clear()
     _by(LocalEngine(1), store, "clean", split_size=WHOLE_FILES, progress=passed.append)
     assert len([size for size in passed if size]) == 9
+
+
+def test_tasks_look_for_no_queue_that_the_driver_has_listed(
+    golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ten thousand queues that was a tenth of a check, once more for each task."""
+    store = golden_store("clean")
+    asked: list[str] = []
+
+    def told(path: Path) -> bool:
+        asked.append(str(path))
+        return is_directory(path)
+
+    monkeypatch.setattr("rmqctl.store.queues.queue_table.is_directory", told)
+    assert _by(LocalEngine(1), store, "clean", split_size=100_000) == _here(store, "clean")
+    assert asked == []
 
 
 def test_in_processes(golden_store: GoldenStore) -> None:

@@ -15,17 +15,18 @@ from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import CrossCheck, Level, LogSeen
 from rmqctl.store.check.index.index import IndexCheck
 from rmqctl.store.check.queues import look
-from rmqctl.store.check.queues.compare import QueuesComparison
 from rmqctl.store.check.queues.queues import QueueCheck
 from rmqctl.store.check.ranges import Subset
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Digest, QueueRun, Run
+from rmqctl.store.survey.log_runs import Digest, Run
 from rmqctl.store.survey.log_survey import new_survey
 from rmqctl.store.survey.run_survey import survey_runs
+from rmqctl.store.survey.run_units import Units, read_units
 from tests.goldens import GOLDENS, GoldenStore, is_broken
 from tests.quick import goldens_of
 from tests.store.check.breaking import checked, config_of, messages
@@ -240,15 +241,14 @@ def test_a_queue_that_comes_while_others_are_compared(tmp_path: Path, monkeypatc
     (store / "consumequeue" / "New").rename(tmp_path / "New")
     whole = unit(store, "Old", 0, 0)
     put_unit(store, "Old", 0, 0, EMPTY)
-    compare_runs = QueuesComparison._compare_runs
 
-    def slowly(comparison: QueuesComparison, key: tuple[str, int], runs: list[QueueRun]) -> None:
-        compare_runs(comparison, key, runs)
-        if key[0] == "New":
+    def slowly(queue: ConsumeQueue, begin: int, count: int) -> Units:
+        if queue.topic == "Old":
             (tmp_path / "New").rename(store / "consumequeue" / "New")
             put_unit(store, "Old", 0, 0, whole)
+        return read_units(queue, begin, count)
 
-    monkeypatch.setattr(QueuesComparison, "_compare_runs", slowly)
+    monkeypatch.setattr("rmqctl.store.check.queues.compare.read_units", slowly)
     assert not _of_cross(_of_live(store, lambda: None))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.queues.listed_queues import ListedQueues
 from rmqctl.store.queues.queue_table import QueueTable
 from rmqctl.store.queues.unit import QueueUnit
 
@@ -81,6 +83,42 @@ def test_queues_of_wanted_topics_alone(tmp_path: Path) -> None:
     assert again.of_topics(lambda topic: False) == []
     assert [queue.topic for queue in again.all()] == ["A", "B", "B", "C"]
     assert again.topics() == ["A", "B", "C"]
+
+
+def test_queues_that_were_listed_elsewhere_are_not_looked_for(tmp_path: Path) -> None:
+    """A table of another process has them as they were: what is not plain, and what came since, it looks for."""
+    table = a_table(tmp_path)
+    for slot in range(25):
+        put(table, "A", 3, slot)
+    put(table, "B", 0, 0, is_batch=True)
+    put(table, "C", 0, 0)
+    (tmp_path / "consumequeue" / "C" / "0" / "stray").touch()
+    (tmp_path / "consumequeue" / "D" / "0").mkdir(parents=True)
+    listed: ListedQueues = pickle.loads(pickle.dumps(a_table(tmp_path).listed()))
+    assert listed.by_key() == {("A", 3): (0, 3)}
+    other = a_table(tmp_path, StoreConfig())
+    other.take(listed)
+    (tmp_path / "consumequeue").rename(tmp_path / "aside")
+    found = other.find("A", 3)
+    assert found is not None
+    assert found.directory == tmp_path / "consumequeue" / "A" / "3"
+    assert [(file.path.parent, file.start_offset, file.size) for file in found.files.files] == [
+        (found.directory, start, 200) for start in (0, 200, 400)
+    ]
+    assert other.find("C", 0) is None
+    (tmp_path / "aside").rename(tmp_path / "consumequeue")
+    put(table, "D", 0, 0)
+    assert [other.find(*key) is not None for key in (("B", 0), ("C", 0), ("D", 0))] == [True] * 3
+    assert ends(other) == {"A/3": 25, "B/0": 1, "C/0": 1, "D/0": 1}
+
+
+def test_what_was_listed_elsewhere_is_forgotten_by_a_new_look(tmp_path: Path) -> None:
+    put(a_table(tmp_path), "A", 0, 0)
+    other = a_table(tmp_path)
+    other.take(a_table(tmp_path).listed())
+    (tmp_path / "consumequeue" / "A").rename(tmp_path / "A")
+    other.look_again()
+    assert other.find("A", 0) is None
 
 
 def test_a_folder_that_can_be_no_topic_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 
 /**
  * HDFS in one process: a name node and a data node, with WebHDFS. Arguments: a folder for their data, then pairs of a
- * local folder and the path that it is copied to. Prints "PORT port-of-webhdfs" and runs until standard input ends.
+ * local folder and the path that it is copied to. Prints "PORTS webhdfs its-own" and runs until standard input ends.
  */
 public final class Hdfs {
     private Hdfs() {
@@ -41,7 +41,7 @@ public final class Hdfs {
                 files.copyFromLocalFile(new Path(arguments[at]), new Path(arguments[at + 1]));
             }
         }
-        System.out.println("PORT " + names.getHttpAddress().getPort());
+        System.out.println("PORTS " + names.getHttpAddress().getPort() + " " + names.getNameNodeAddress().getPort());
         System.out.flush();
         while (System.in.read() >= 0) {
             continue;
