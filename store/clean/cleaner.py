@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from rmqctl.formats.errors import RefusedError, WriteFailedError
+from rmqctl.formats.errors import RefusedError, UnreadableError, WriteFailedError
 from rmqctl.store.clean.decision import Because, FileDecision
 from rmqctl.store.clean.followers import ext_of, judge_ext, judge_index, judge_queue
 from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, options_from_config
@@ -290,5 +290,5 @@ def _note(files: StoreFiles, head: dict[str, Any], report: CleanReport) -> None:
     """A line in the history: from here on no earlier change can be undone."""
     try:
         note_permanent(files.layout, {**head, "paths": len(report.removed), "bytes": report.bytes_freed})
-    except WriteFailedError as error:  # the work itself is done
+    except (UnreadableError, WriteFailedError) as error:  # the work itself is done
         report.notes.append(f"`rmqctl log` will not show this cleaning: {error}")

@@ -37,9 +37,15 @@ observer: Observer | None = None
 
 @contextlib.contextmanager
 def _changing(operation: str, path: str | os.PathLike[str], offset: int = 0, length: int = 0) -> Iterator[None]:
-    try:
+    with _failing(operation, path):
         if observer is not None:
             observer(operation, os.fspath(path), offset, length)
+        yield
+
+
+@contextlib.contextmanager
+def _failing(operation: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
         yield
     except OSError as error:
         message = f"{operation} failed: {error.strerror or error}"
@@ -104,8 +110,18 @@ def open_for_writing(path: str | os.PathLike[str], create: bool = False, owner: 
     with _changing("open", path):
         owner = (owner or inherited(Path(path))) if create and not exists(path) else None
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
-        _give(descriptor, owner)
+        try:
+            _give(descriptor, owner)
+        except OSError:
+            os.close(descriptor)
+            raise
         return descriptor
+
+
+def open_made(path: Path) -> int:
+    """A descriptor of a file or directory that we have just made, to hold it by; the caller closes it."""
+    with _failing("open", path):
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 def open_stream(path: Path) -> int:
@@ -165,7 +181,8 @@ def write_whole(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.rmqctl-{os.getpid()}")
     if is_there(temporary):  # of a process with the same id that was killed, perhaps longer than ours
         remove(temporary)
-    replaced = of_one(path.stat()) if is_file(path) else None
+    with _failing("look at what is replaced", path):
+        replaced = of_one(path.stat()) if is_file(path) else None
     descriptor = open_for_writing(temporary, create=True, owner=replaced)
     try:
         write_at(descriptor, temporary, 0, data)

@@ -30,7 +30,7 @@ def staging_of(path: Path) -> Path:
 def in_work(staging: Path) -> Iterator[None]:
     """Let others see, by a lock, that the file or directory `staging` is being worked on: what its name says of the
     process means nothing in another container or on another machine."""
-    descriptor = os.open(staging, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = io.open_made(staging)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: then the name has to do
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,6 +23,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import exists, is_file, is_there
 from rmqctl.store.files.trees import remove_any
+from rmqctl.store.journal.begun import joined_hints
 from rmqctl.store.journal.kept.elsewhere import is_pointer, pointed, target_of
 from rmqctl.store.journal.kept.entry import Entry, TreeItem, file_sha256, from_json
 from rmqctl.store.journal.kept.reach import reach_of, remembered_layout
@@ -153,13 +154,20 @@ def read_journal(layout: StoreLayout, folder: Path) -> Journalled:
     return Journalled(folder, layout, head, entries, {layout.root / name: time_ns for name, time_ns in times.items()})
 
 
+_UNTOUCHED = "nothing was changed now; `rmqctl undo` or `rmqctl resume` ends an unfinished change when the disk is well"
+
+
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """While this process ends or forgets a change, no other one does. StoreInUseError if one is about to.
 
     The store's own lock is not for this: a broker that runs has it, and what is kept may be removed all the same.
     """
-    descriptor = io.open_for_writing(folder / JOURNAL)  # nothing is written, but over NFS only so it can be locked
+    try:
+        descriptor = io.open_for_writing(folder / JOURNAL)  # nothing is written, but over NFS only so it can be locked
+    except WriteFailedError as error:
+        error.hint = joined_hints(error.hint, _UNTOUCHED)
+        raise
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
