@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import RefusedError, StoreInUseError, WriteFailedError
-from rmqctl.store.clean import CleanOptions, clean, forecast_clean, unread_before
+from rmqctl.formats.errors import RefusedError, StoreInUseError, UnreadableError, WriteFailedError
+from rmqctl.store.clean import CleanOptions, clean, cleaner, forecast_clean, unread_before
 from rmqctl.store.clean.options import DiskUsage
 from rmqctl.store.clean.plan import measure_usage, messages_before, plan_clean
 from rmqctl.store.config.config import StoreConfig
@@ -213,6 +213,20 @@ def test_a_cleaning_that_the_log_of_changes_cannot_have_is_done_all_the_same(
     [note] = [note for note in report.notes if "rmqctl log" in note]
     assert note.startswith("`rmqctl log` will not show this cleaning: ")
     assert "Read-only file system" in note
+
+
+def test_a_cleaning_is_done_where_the_disk_says_nothing_of_the_store_any_more(
+    golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise UnreadableError("cannot be looked at: Input/output error", file="commitlog")
+
+    store = golden_store("clean")
+    age_all(store)
+    monkeypatch.setattr(cleaner, "note_permanent", fail)
+    report = run(store)
+    assert report.removed
+    assert [note for note in report.notes if "rmqctl log" in note and "Input/output error" in note]
 
 
 def test_a_store_without_a_log_loses_nothing(golden_store: GoldenStore) -> None:

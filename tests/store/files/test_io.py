@@ -321,3 +321,30 @@ def test_who_is_not_root_gives_nothing_away(tmp_path: Path, elsewhere: Path, mon
     move(source, elsewhere / "tree")
     assert tree_state(elsewhere / "tree") == before
     assert inherited(elsewhere / "tree" / "new") is None
+
+
+def test_a_disk_that_says_nothing_of_what_is_replaced_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unread(status: object) -> object:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "file").write_bytes(b"old")
+    monkeypatch.setattr(io, "of_one", unread)
+    with pytest.raises(WriteFailedError, match="look at what is replaced failed: Input/output error"):
+        io.write_whole(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_that_cannot_be_given_to_its_owner_is_not_kept_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[int] = []
+
+    def refuse(descriptor: int, owner: object) -> None:
+        refused.append(descriptor)
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(io, "_give", refuse)
+    with pytest.raises(WriteFailedError, match="open failed: Operation not permitted"):
+        io.open_for_writing(tmp_path / "file", create=True)
+    assert not os.path.exists(f"/proc/self/fd/{refused[0]}")

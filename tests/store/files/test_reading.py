@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -29,8 +30,13 @@ from tests.store.journal.failing import failing
 PAGE = 4096
 
 
-def _open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def _open_descriptors(folder: Path) -> int:
+    """How many files below `folder` are open. Others come and go by themselves: threads end, garbage is collected."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(f"/proc/self/fd/{number}").startswith(str(folder))
+    return found
 
 
 def test_reads_stop_at_the_end_of_the_file(tmp_path: Path) -> None:
@@ -57,12 +63,12 @@ def test_interrupted_reads_are_continued(tmp_path: Path, monkeypatch: pytest.Mon
 def test_nothing_stays_open_of_what_nobody_closed(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
-    before = _open_descriptors()
+    before = _open_descriptors(tmp_path)
     descriptors = Descriptors()
     descriptors.read(path, 0, 1)
-    assert _open_descriptors() == before + 1
+    assert _open_descriptors(tmp_path) == before + 1
     del descriptors
-    assert _open_descriptors() == before
+    assert _open_descriptors(tmp_path) == before
 
 
 def test_a_file_is_known_by_every_object_that_names_it_until_it_is_forgotten(tmp_path: Path) -> None:
@@ -92,14 +98,14 @@ def test_descriptors_are_bounded_and_reused(tmp_path: Path) -> None:
     paths = [tmp_path / str(number) for number in range(20)]
     for path in paths:
         path.write_text(path.name)
-    before = _open_descriptors()
+    before = _open_descriptors(tmp_path)
     descriptors = Descriptors(maximum_open=4)
     for _ in range(3):
         for path in paths:
             assert descriptors.read(path, 0, 10) == path.name.encode()
-            assert _open_descriptors() <= before + 4
+            assert _open_descriptors(tmp_path) <= before + 4
     descriptors.close()
-    assert _open_descriptors() == before
+    assert _open_descriptors(tmp_path) == before
 
 
 def test_the_most_recently_used_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,10 +280,10 @@ def test_what_is_held_stays_open_however_much_else_is_read(tmp_path: Path) -> No
     paths = [tmp_path / str(number) for number in range(3)]
     for path in paths:
         path.write_text(path.name)
-    before = _open_descriptors()
+    before = _open_descriptors(tmp_path)
     descriptors = Descriptors(maximum_open=2)
     assert [descriptors.pin(path) for path in paths] == [True] * 3
-    assert _open_descriptors() == before + 3
+    assert _open_descriptors(tmp_path) == before + 3
     for path in paths:
         path.unlink()
         descriptors.forget_unless_pinned(path)
@@ -288,7 +294,7 @@ def test_what_is_held_stays_open_however_much_else_is_read(tmp_path: Path) -> No
         with pytest.raises(RemovedError):
             descriptors.read(path, 0, 10)
     descriptors.close()
-    assert _open_descriptors() == before
+    assert _open_descriptors(tmp_path) == before
 
 
 def test_a_disk_that_does_not_let_a_file_be_opened(tmp_path: Path) -> None:

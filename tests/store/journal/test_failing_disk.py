@@ -14,6 +14,7 @@ from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError, Unrea
 from rmqctl.store.clean import CleanOptions, clean
 from rmqctl.store.files import io
 from rmqctl.store.journal.give_up import give_up
+from rmqctl.store.journal.kept.folder import held
 from rmqctl.store.journal.log import changes, unfinished_change
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.message_store import MessageStore
@@ -311,3 +312,14 @@ def test_what_cannot_be_read_any_more_comes_back_all_the_same(fresh: Callable[[]
     assert bad_files
     undo(layout)
     assert content(root) == before
+
+
+def test_a_journal_that_cannot_be_opened_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> int:
+        raise WriteFailedError("open failed: Input/output error", file=path)
+
+    monkeypatch.setattr(io, "open_for_writing", fail)
+    with pytest.raises(WriteFailedError) as caught, held(tmp_path):
+        pass
+    assert caught.value.hint is not None
+    assert "`rmqctl undo` or `rmqctl resume`" in caught.value.hint

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.errors import DiskFullError
 from rmqctl.store.files import io
 from rmqctl.store.outputs import staging
 from rmqctl.store.outputs.staging import clear_left_behind, in_work, left_behind, staged_directory, staging_of
@@ -154,3 +155,15 @@ def test_what_has_its_name_already_stays_whatever_fails_then(tmp_path: Path) -> 
     with pytest.raises(ValueError, match="afterwards"):
         fails_late()
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["new", "new/whole"]
+
+
+def test_what_cannot_be_opened_to_be_held_is_an_error_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    (tmp_path / "made").touch()
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(DiskFullError, match="made: open failed: Disk quota exceeded"), in_work(tmp_path / "made"):
+        pass
