@@ -47,6 +47,11 @@ def format_time(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds") + "Z"
 
 
+def joined_hints(*hints: str | None) -> str:
+    """Several hints as one."""
+    return "; ".join(hint for hint in hints if hint)
+
+
 _addresses: dict[str, str] = {}
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rmqctl.formats.errors import UnreadableError, WriteFailedError
+from rmqctl.formats.wording import joined_hints
 
 
 @contextmanager
@@ -27,8 +28,3 @@ def begun(hint: str, root: Path, has_begun: Callable[[], bool] = lambda: True) -
 
 def _named(error: OSError, root: Path) -> UnreadableError:
     return UnreadableError(f"I/O error: {error.strerror or error}", file=error.filename or root)
-
-
-def joined_hints(*hints: str | None) -> str:
-    """Several hints as one."""
-    return "; ".join(hint for hint in hints if hint)

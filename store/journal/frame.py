@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import DiskFullError
+from rmqctl.formats.wording import joined_hints
 from rmqctl.store.files.presence import is_file
 from rmqctl.store.files.reading import named
-from rmqctl.store.journal.begun import begun, joined_hints
+from rmqctl.store.journal.begun import begun
 from rmqctl.store.journal.blob import Spilled, only_counted
 from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
 from rmqctl.store.journal.journal import Journal

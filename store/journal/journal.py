@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rmqctl.formats.errors import RmqctlError
+from rmqctl.formats.wording import joined_hints
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import is_directory, is_file, is_link
 from rmqctl.store.files.reading import named
 from rmqctl.store.files.trees import flush_tree
-from rmqctl.store.journal.begun import begun, joined_hints
+from rmqctl.store.journal.begun import begun
 from rmqctl.store.journal.blob import Blob, Spilled
 from rmqctl.store.journal.carry_out import carry_out
 from rmqctl.store.journal.interrupted_sizes import SIZES

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
+from rmqctl.formats.wording import joined_hints
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import exists, is_real_directory
 from rmqctl.store.files.trees import tree_on_disk_bytes
 from rmqctl.store.installed import version
-from rmqctl.store.journal.begun import joined_hints
 from rmqctl.store.journal.kept.elsewhere import folder_of, is_known_complete, is_pointer
 from rmqctl.store.journal.kept.folder import (
     ABANDONED,

@@ -81,8 +81,8 @@ class ConsumerGroup:
         return set(self.subscriptions) != known
 
 
-class Consumer(NamedTuple):
-    """What a client says of one consumer group that it is in (ConsumerData)."""
+class ConsumerData(NamedTuple):
+    """What a client says of one consumer group that it is in ."""
 
     group: str
     consume_type: str
@@ -96,7 +96,7 @@ class Heartbeat(NamedTuple):
 
     client_id: str
     producers: tuple[str, ...]
-    consumers: tuple[Consumer, ...]
+    consumers: tuple[ConsumerData, ...]
     # the groups of a client that left its subscriptions out, because they are as they were
     is_without_subscriptions: bool
 
@@ -121,9 +121,9 @@ def _heartbeat(body: bytes) -> Heartbeat:
 _usual_heartbeat = lru_cache(_MOST_UNDERSTOOD)(_heartbeat)
 
 
-def _consumer_from_bean(content: dict[str, Any]) -> Consumer:
+def _consumer_from_bean(content: dict[str, Any]) -> ConsumerData:
     wanted = objects(content.get("subscriptionDataSet"))[:_MOST_SUBSCRIPTIONS]
-    return Consumer(
+    return ConsumerData(
         text_of(content, "groupName"),
         text_of(content, "consumeType"),
         text_of(content, "messageModel"),

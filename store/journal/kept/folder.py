@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError, RefusedError, StoreInUseError, UnreadableError, WriteFailedError
+from rmqctl.formats.wording import joined_hints
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import exists, is_file, is_there
 from rmqctl.store.files.trees import remove_any
-from rmqctl.store.journal.begun import joined_hints
 from rmqctl.store.journal.kept.elsewhere import is_pointer, pointed, target_of
 from rmqctl.store.journal.kept.entry import Entry, TreeItem, file_sha256, from_json
 from rmqctl.store.journal.kept.reach import reach_of, remembered_layout
