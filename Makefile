@@ -65,11 +65,12 @@ test: install
 test-all: install
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not interop" $(ARGS)
 
+# many threads that begin at once meet in the tracer, which then leaves one of them out; the table comes, whatever failed
 coverage: install
 	rm -rf .coverage
-	$(BIN)/coverage run -m pytest -n $(WORKERS) --maxprocesses 4 --max-worker-restart 0 --timeout 1800 --dist loadfile --no-loadscope-reorder \
-		-m "not interop" $(ARGS)
-	$(BIN)/python -m tests.proof.covered
+	$(BIN)/coverage run -m pytest -n $(WORKERS) --maxprocesses 4 --max-worker-restart 0 --timeout 3600 --dist loadfile \
+		--no-loadscope-reorder -W ignore::pytest.PytestUnraisableExceptionWarning -m "not interop" $(ARGS); \
+		status=$$?; $(BIN)/python -m tests.proof.covered; covered=$$?; test $$status -eq 0 -a $$covered -eq 0
 
 lint: install
 	$(BIN)/ruff check .

@@ -25,6 +25,7 @@ IN_USE = 4
 REFUSED = 5
 WRITE_FAILED = 6
 BUG = 70
+HUNG_UP = 129
 INTERRUPTED = 130
 TERMINATED = 143
 
@@ -37,6 +38,7 @@ MEANINGS: dict[int, str] = {
     REFUSED: "refused: it needs a flag, a decision or something that is not here; or the format is not supported",
     WRITE_FAILED: "an I/O error while writing",
     BUG: "a bug of rmqctl",
+    HUNG_UP: "ended because its terminal was closed (SIGHUP)",
     INTERRUPTED: "interrupted by Ctrl-C",
     TERMINATED: "ended by SIGTERM",
 }

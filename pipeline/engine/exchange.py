@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rmqctl.pipeline.engine.engine import Engine, OnDone, SparkEngine
 from rmqctl.pipeline.engine.scratch import attempt, remove_for_good
 from rmqctl.pipeline.engine.shuffle import ShuffleReader, ShuffleWriter
-from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.outputs.temporary import make_temporary
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -46,7 +46,7 @@ def exchange(
     """
     if isinstance(engine, SparkEngine):
         return _on_spark(engine, name, task, items, partitions, reduce, on_done)
-    folder = io.make_temporary_directory("rmqctl-exchange-")
+    folder = make_temporary("rmqctl-exchange-")
     try:
         mapped = engine.run(name, functools.partial(_written, task, folder, partitions), items, on_done)
         files = [path for _, path in mapped]

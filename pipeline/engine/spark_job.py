@@ -110,13 +110,13 @@ def unanswered() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until this is done, and so does SIGTERM where it is handled: the JVM is asked something (starting a
-    thread does: it copies properties)."""
+    """Ctrl-C waits until this is done, and so do SIGTERM and SIGHUP where they are handled: the JVM is asked something
+    (starting a thread does: it copies properties)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     interrupts: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     handled = {number: handler for number, handler in before.items() if callable(handler)}
     for number in handled:
         signal.signal(number, lambda number, _: interrupts.append(number))
@@ -125,8 +125,9 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in handled.items():
             signal.signal(number, handler)
-    if signal.SIGTERM in interrupts:
-        os.kill(os.getpid(), signal.SIGTERM)  # whose handler was kept from it
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if number in interrupts:
+            os.kill(os.getpid(), number)  # whose handler was kept from it
     if interrupts:
         raise KeyboardInterrupt
 

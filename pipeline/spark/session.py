@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from rmqctl.pipeline.engine.spark_job import unanswered, uninterrupted
 from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
 from rmqctl.store.files import io
 from rmqctl.store.installed import SPARK
+from rmqctl.store.outputs.staging import in_work
+from rmqctl.store.outputs.temporary import make_temporary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,14 +82,15 @@ def spark_session(
     if active is not None:
         yield active
         return
-    folder = io.make_temporary_directory("rmqctl-spark-")
+    folder = make_temporary("rmqctl-spark-")
     logging.getLogger().addFilter(_is_not_of_py4j)
     try:
-        session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder, only_jobs=only_jobs)
-        try:
-            yield session
-        finally:
-            stop_session(session)
+        with in_work(folder):
+            session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder, only_jobs=only_jobs)
+            try:
+                yield session
+            finally:
+                stop_session(session)
     finally:
         logging.getLogger().removeFilter(_is_not_of_py4j)
         remove_for_good(folder)
@@ -146,7 +150,8 @@ def start_session(master: str, conf: Mapping[str, str], folder: Path, *, only_jo
         gateway: Any = None
         try:
             launch: Any = launch_gateway
-            gateway = launch(spark_conf, {"stdout": descriptor, "stderr": descriptor})
+            with _temporary_files_in(folder):
+                gateway = launch(spark_conf, {"stdout": descriptor, "stderr": descriptor})
             with _own_interrupts():
                 context = SparkContext(conf=spark_conf, gateway=gateway)
                 return SparkSession(context)
@@ -174,6 +179,16 @@ def environment(chosen: Mapping[str, str], folder: Path) -> dict[str, str]:
     if _is_on_this_machine(chosen["spark.master"]) and "SPARK_LOCAL_IP" not in os.environ:
         added["SPARK_LOCAL_IP"] = "127.0.0.1"
     return added
+
+
+@contextlib.contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    """What Spark's launcher waits for stands in a folder of its own, which it would leave where it is killed."""
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def stop_session(session: SparkSession) -> None:

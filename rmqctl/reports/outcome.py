@@ -18,11 +18,16 @@ from rmqctl.store.installed import how_to_add, version
 
 PROGRAM = "rmqctl"
 DEBUG_VARIABLE = "RMQCTL_DEBUG"
-_STOPPED = {exit_codes.INTERRUPTED: "interrupted", exit_codes.TERMINATED: "terminated"}
+_STOPPED = {
+    exit_codes.INTERRUPTED: "interrupted",
+    exit_codes.TERMINATED: "terminated",
+    exit_codes.HUNG_UP: "its terminal was closed",
+}
+_ENDING = {signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.HUNG_UP}
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: for everybody but a prompt, which Ctrl-C does not end, the same as Ctrl-C."""
+    """SIGTERM or SIGHUP: for everybody but a prompt, which Ctrl-C does not end, the same as Ctrl-C."""
 
 
 _REFUSALS = {
@@ -45,8 +50,9 @@ def concluded(command: Callable[[], int]) -> int:
             stream.reconfigure(errors="backslashreplace")
     with _terminable() as signals:
         code = _concluded(command)
-    if signals and code == exit_codes.INTERRUPTED:
-        code = exit_codes.TERMINATED
+    # who says something to a terminal that is gone gets an error for it, which nobody can foresee
+    if signals and (code == exit_codes.INTERRUPTED or (signal.SIGHUP in signals and code == exit_codes.BUG)):
+        code = _ENDING[signals[0]]
     if code in _STOPPED:
         talk(f"{PROGRAM}: {_STOPPED[code]}")
     _give_up_full_stderr()
@@ -54,24 +60,25 @@ def concluded(command: Callable[[], int]) -> int:
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[list[int]]:
-    """SIGTERM ends a command as Ctrl-C does: what it began is tidied up, and it says how far it came. Yields where such
-    a signal is noted."""
-    noted: list[int] = []
+def _terminable() -> Iterator[list[signal.Signals]]:
+    """SIGTERM, and SIGHUP of a closed terminal, end a command as Ctrl-C does: what it began is tidied up, and it says
+    how far it came. Yields where such a signal is noted. One that somebody handles already, or ignores as nohup does,
+    stays as it is."""
+    noted: list[signal.Signals] = []
 
     def stop(number: int, _frame: object) -> None:
-        noted.append(number)
+        noted.append(signal.Signals(number))
         raise Terminated
 
     is_ours = threading.current_thread() is threading.main_thread()
-    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield noted
-        return
-    signal.signal(signal.SIGTERM, stop)
+    ours = [number for number in _ENDING if is_ours and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, stop)
     try:
         yield noted
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _concluded(command: Callable[[], int]) -> int:

@@ -88,7 +88,7 @@ def _is_left_behind(path: Path) -> bool:
         changed = path.lstat().st_ctime
     except OSError:  # gone by now
         return False
-    return not is_at_work(int(found["process"]), changed) and not _is_locked(path)
+    return not is_at_work(int(found["process"]), changed) and not is_locked(path)
 
 
 def is_at_work(process: int, changed: float) -> bool:
@@ -116,7 +116,8 @@ def _started(process: int) -> float | None:
         return None
 
 
-def _is_locked(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
+    """Whether a process has a file or directory `in_work`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -23,10 +23,10 @@ from rmqctl.formats.wording import forget_place, stand_for
 from rmqctl.store.files import io, presence, reading
 from rmqctl.store.files.layout import KEPT, is_safe_topic
 from rmqctl.store.files.presence import exists
+from rmqctl.store.outputs.temporary import make_temporary, remove_forgotten
 from rmqctl.store.remote.blocks import Blocks
 from rmqctl.store.remote.emptiness import digest_of, end_of_data
 from rmqctl.store.remote.file_system import FsspecFiles, Listed, RemoteFiles
-from rmqctl.store.remote.forgotten import PREFIX, remove_forgotten
 from rmqctl.store.remote.names import refuse_names
 
 LOG = "commitlog"
@@ -35,6 +35,9 @@ LOG = "commitlog"
 _PIECE = 4 * 1024 * 1024
 _shadows: dict[str, Shadow] = {}
 _by_address: dict[str, Shadow] = {}
+PREFIX = reading.STAND_IN[1:]
+"""Of the names of shadows, below the system's folder for temporary files; then comes the process whose they are."""
+
 _lock = threading.RLock()
 _state = threading.local()
 
@@ -52,7 +55,7 @@ def shadow_of(files: RemoteFiles) -> Shadow:
         if not _shadows:
             _set_up()
         shadow = Shadow(files)
-        remove_forgotten(shadow.top.parent)
+        remove_forgotten(PREFIX, shadow.top.parent)
         _shadows[str(shadow.top)] = shadow
         _by_address[files.address] = shadow
         return shadow
@@ -136,7 +139,7 @@ class Shadow:
         self._whole: set[str] = set()
         if folder is None:
             name = files.address.rpartition("/")[2]
-            top = Path(os.path.realpath(io.make_temporary_directory(f"{PREFIX}{os.getpid()}-")))
+            top = Path(os.path.realpath(make_temporary(PREFIX)))
             folder = top / (name if is_safe_topic(name) else "store")
         self.top, self.folder = folder.parent, folder
         self.kept: Shadow | None = None
@@ -342,4 +345,4 @@ def _close_all() -> None:
             continue
     for folder in beside:
         # those of processes that this one started, and ended
-        remove_forgotten(folder)
+        remove_forgotten(PREFIX, folder)

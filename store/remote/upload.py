@@ -10,6 +10,7 @@ from typing import Any
 from rmqctl.formats.errors import RefusedError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.presence import is_file
+from rmqctl.store.outputs.temporary import make_temporary
 from rmqctl.store.remote.file_system import opened, retried
 
 
@@ -30,7 +31,7 @@ def uploaded(address: str) -> Iterator[Path]:
         raise _failed(error, address) from error
     else:
         raise RefusedError("is there already", file=address, hint="name another place, or remove it first")
-    folder = io.make_temporary_directory("rmqctl-upload-")
+    folder = make_temporary("rmqctl-upload-")
     try:
         path = folder / address.rpartition("/")[2]
         yield path

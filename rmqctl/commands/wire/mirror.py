@@ -103,7 +103,7 @@ def _bar(label: str, total: int | None) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C or SIGTERM has come; the second one ends the command as ever."""
+    """Whether Ctrl-C, SIGTERM or SIGHUP has come; the second one ends the command as ever."""
     over = threading.Event()
     before: dict[signal.Signals, Any] = {}
 
@@ -112,7 +112,8 @@ def _ended_by_signals() -> Iterator[Callable[[], bool]]:
         for one, handler in before.items():
             signal.signal(one, handler)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    hangs_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    for number in (signal.SIGINT, signal.SIGTERM, *hangs_up):
         before[number] = signal.signal(number, end)
     try:
         yield over.is_set

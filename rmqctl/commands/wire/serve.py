@@ -255,7 +255,9 @@ def _run(broker: Broker, places: _Places, output: Output, tell: _Teller) -> None
 
     async def run() -> None:
         end = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        # nohup has SIGHUP ignored, and means it
+        hangs_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+        for number in (signal.SIGTERM, signal.SIGINT, *hangs_up):
             asyncio.get_running_loop().add_signal_handler(number, end.set)
         watched = _watcher(tell)
         # kept: a task that nobody holds may be collected
