@@ -8,6 +8,8 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
 from rmqctl.formats.hashing import java_hash
+from rmqctl.store.queues.batch_consumequeue import pack_batch_unit
+from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.read.get import GetResult
 from rmqctl.store.read.message_filter import Criteria, TagFilter
 from rmqctl.store.read.reader import StoreReader
@@ -137,6 +139,23 @@ def test_asking_inside_a_batch_gives_the_whole_batch() -> None:
     for limit, batches in ((sum(sizes) - 1, 1), (sum(sizes), 2)):
         result = reader("innerbatch").get("InnerBatchTopic", 0, 5, limit=limit)
         assert (len(result.messages), result.next_offset) == (batches, 4 + sum(sizes[:batches]))
+
+
+def test_batches_are_looked_through_up_to_the_limit_and_not_beyond(golden_store: GoldenStore) -> None:
+    store = golden_store("innerbatch")
+    path, *others = sorted((store / "batchconsumequeue/InnerBatchTopic/0").iterdir())
+    for other in others:
+        other.unlink()
+    size = path.stat().st_size
+    # so many batches are below what is looked through at least; their offsets may leave gaps
+    limit = 400
+    for base, looked_at in ((limit - 1, True), (limit, False)):
+        units = [QueueUnit(one, 0, 100, 0, batch_size=2) for one in (0, base)]
+        path.write_bytes(b"".join(map(pack_batch_unit, units)).ljust(size, b"\0"))
+        with StoreFiles(store) as files:
+            result = StoreReader(files).get("InnerBatchTopic", 0, 0, limit, tags="nobody")
+        assert (result.status, result.max_offset) == (GetStatus.NO_MATCHED_MESSAGE, base + 2)
+        assert result.next_offset == (base + 2 if looked_at else 2)
 
 
 def test_a_unit_into_a_gap_is_damage_with_rocketmq_s_status() -> None:

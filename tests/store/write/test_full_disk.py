@@ -57,6 +57,19 @@ def test_ordinary_messages_are_counted_together_where_there_is_plenty(
         assert not headroom.admit_ordinary(1)
 
 
+def test_room_is_counted_when_it_comes_into_the_window_and_then_no_more(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        assert store.put(message()).physical_offset == 0
+        writer = store._writing
+        file = writer._appender.last_file
+        assert file is not None
+        writer._puts.close_window()
+        limit = min(file.writable_map.reserved, file.size - 8)
+        assert writer._puts.room_of(file) == limit - file.wrote_position > 0
+        writer._puts.open_window(file)
+        assert writer._puts.room_of(file) == 0
+
+
 def test_a_disk_without_headroom_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = (1 << 20) + 91 + 6 + 100 + 2 * UNIT_COST
     monkeypatch.setattr(io, "free_bytes", lambda _path: free)

@@ -230,6 +230,22 @@ def test_rows_with_other_names_of_as_many_properties_keep_their_own(store: Open)
             assert contents(rows, row)["PROPERTIES"] == encode_properties(wanted)
 
 
+def test_rows_keep_their_own_numbers(store: Open) -> None:
+    """Plainly: a number that all rows have is written down once, and no other."""
+    changes: list[dict[str, Any]] = [
+        {}, {"queue_id": 3}, {"flag": 4}, {"sys_flag": 1}, {"reconsume_times": 5}, {"prepared_transaction_offset": 6},
+        {"topic": "Other"}, {"born_timestamp": 7}, {"born_host": Host(b"\x0a\0\0\x09", 8)},
+    ]  # fmt: skip
+    for change in changes:
+        given_ = [message(), message(**change), message()]
+        together = rows_of_messages(given_, store.known)
+        assert together is not None
+        for row, one in enumerate(given_):
+            alone = rows_of_messages([one], store.known)
+            assert alone is not None
+            assert contents(together, row) == contents(alone, 0), change
+
+
 def test_a_row_is_unusual_that_leaves_no_room_for_the_end_of_its_file(store: Open) -> None:
     """Plainly; refusals are told by it before anything is put."""
     rows = rows_of_messages([message(100)], store.known)

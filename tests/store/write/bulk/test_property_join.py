@@ -76,6 +76,18 @@ def test_the_kernel_is_used_and_leaves_what_is_not_uniform(monkeypatch: pytest.M
     for rows in (same, [*same, [("KEYS", "b"), ("TAGS", "a")]], [*same, [("TAGS", "\x02"), ("KEYS", "")]]):
         properties_of_batch(pa.record_batch({"properties": pa.array(rows, MAP)}))
     assert made == [True, False, False]
+    # all rows alike, but in names that need more than to be written down, or come twice: it is not even asked
+    for names in (["DELAY"], ["a", "a"], ["TAGS", "DELAY", "DELAY"]):
+        alike = pa.array([[(name, "3") for name in names]] * 3, MAP)
+        assert not properties_of_batch(pa.record_batch({"properties": alike})).usual.any(), names
+    assert len(made) == 3
+
+
+def test_a_missing_value_and_a_separator_too_many_do_not_make_up_for_each_other() -> None:
+    """Of all segments together there are as many separators as there should be."""
+    rows = [[("a", None)], [("a", "b\x02c")]]
+    for some, usual in ((rows, [False, False]), ([[("a", "b")], *rows], [True, False, False])):
+        assert properties_of_batch(pa.record_batch({"properties": pa.array(some, MAP)})).usual.tolist() == usual
 
 
 def test_a_kernel_that_does_something_else_is_not_taken() -> None:

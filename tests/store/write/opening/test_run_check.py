@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,14 @@ def test_damaged_queues(name: str, golden_store: GoldenStore, monkeypatch: pytes
         path.write_bytes(original)
     assert refused > 4
     assert "error" not in _both(store, monkeypatch)[1]
+
+
+def test_a_queue_that_is_gone(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = golden_store("clean")
+    shutil.rmtree(store / "consumequeue" / "OrderTopic" / "1")
+    plain, runs = _both(store, monkeypatch)
+    assert runs == plain
+    assert "queue OrderTopic/1 lacks this message in slot 0" in plain["error"]
 
 
 def test_long_logs_are_checked_by_runs(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
