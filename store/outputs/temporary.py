@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from rmqctl.store.outputs.staging import is_at_work, is_locked
 def make_temporary(prefix: str) -> Path:
     """A new directory where the system keeps temporary files, for this user only. Who makes it removes it; what killed
     processes left under the same prefix is removed now. `in_work` keeps it from processes of another container."""
-    remove_forgotten(prefix, Path(tempfile.gettempdir()))
-    return io.make_temporary_directory(f"{prefix}{os.getpid()}-")
+    made = io.make_temporary_directory(f"{prefix}{os.getpid()}-")
+    remove_forgotten(prefix, made.parent)
+    return made
 
 
 def remove_forgotten(prefix: str, beside: Path) -> None:

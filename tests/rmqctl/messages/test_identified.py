@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
@@ -80,7 +80,11 @@ def of_lines(text: bytes, plain_bytes: int) -> tuple[list[Message], bool]:
 @given(st.lists(st.one_of(json_lines(), st.sampled_from(LINES)), max_size=8))
 def test_lines_get_the_same_ids_either_way(lines: list[bytes]) -> None:
     text = b"\n".join(lines)
-    assert of_lines(text, 0)[0] == of_lines(text, len(text) + 1)[0]
+    try:
+        found = of_lines(text, 0)[0]
+    except UsageError:
+        reject()  # flags of a compression that does not exist: refused only when it is put
+    assert found == of_lines(text, len(text) + 1)[0]
 
 
 def test_every_kind_of_line() -> None:

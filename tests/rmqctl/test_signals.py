@@ -1,0 +1,55 @@
+"""Signals that end a command: one short line, a code of their own, and nothing that looks like a bug."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+
+import pytest
+
+from rmqctl.reports.outcome import concluded
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "its terminal was closed")],
+)
+def test_signals_that_end_a_command_are_one_short_line_and_their_own_codes(
+    capsys: pytest.CaptureFixture[str], number: signal.Signals, code: int, word: str
+) -> None:
+    before = signal.getsignal(number)
+
+    def ended() -> int:
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+        return 0
+
+    assert concluded(ended) == code
+    assert capsys.readouterr().err == f"rmqctl: {word}\n"
+    assert signal.getsignal(number) is before
+
+
+def test_what_is_said_to_a_closed_terminal_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    def ended() -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(60)
+        finally:
+            raise OSError(errno.EIO, "Input/output error")
+
+    assert concluded(ended) == 129
+
+
+def test_a_closed_terminal_is_nothing_to_what_nohup_has_started() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def hung_up() -> int:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return 0
+
+    try:
+        assert concluded(hung_up) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
