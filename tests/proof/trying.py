@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests import processes
 
@@ -120,6 +121,8 @@ def _child(folder: str, tests: list[str], seconds: float, output: Path) -> None:
     os.environ["PYTHONPATH"] = folder
     os.environ["TMPDIR"] = f"{folder}/tmp"
     os.mkdir(os.environ["TMPDIR"])
+    # an example that made one change fail is kept there, and would be tried on every other one
+    set_hypothesis_home_dir(f"{folder}/.hypothesis")
     sys.path[:] = [folder, *(path for path in sys.path if path not in ("", os.environ.get("PWD"), str(_root())))]
     code = 70
     try:
