@@ -6,10 +6,20 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from rmqctl.reports.outcome import concluded
+
+
+@pytest.fixture(autouse=True)
+def terminal() -> Iterator[None]:
+    """The tests themselves may have been started by nohup."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize(
