@@ -7,10 +7,12 @@ not counted here, because nothing is written and reading has no threads of its o
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.remoting.command import VERSION
+from rmqctl.store.clean.options import used_percent
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.frames import store_time_at
@@ -66,19 +68,28 @@ def _running_time(milliseconds: int) -> str:
 
 
 def _disk(broker: Broker) -> dict[str, str]:
-    """How full the disks are, as ratios of 1."""
-    table = {"commitLogDiskRatio": "-1.0", "consumeQueueDiskRatio": "-1.0", "commitLogDirCapacity": ""}
-    for directory in broker.files.layout.commitlog:
-        try:
-            disk = os.statvfs(directory)
-        except OSError:
-            continue
-        ratio = 1 - disk.f_bavail / disk.f_blocks if disk.f_blocks else 0.0
-        table[f"commitLogDiskRatio_{directory}"] = f"{ratio:.2f}"
-        table["commitLogDiskRatio"] = table["consumeQueueDiskRatio"] = f"{ratio:.2f}"
-        total, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
-        table["commitLogDirCapacity"] = f"Total : {_gibibytes(total)}, Free : {_gibibytes(free)}."
+    """How full the disks are, as ratios of 1; -1.0 where that cannot be told (DefaultMessageStore#getRuntimeInfo)."""
+    layout = broker.files.layout
+    logs = {directory: _disk_ratio(directory) for directory in layout.commitlog}
+    table = {f"commitLogDiskRatio_{directory}": str(ratio) for directory, ratio in logs.items()}
+    table["commitLogDiskRatio"] = str(min(logs.values()))
+    table["consumeQueueDiskRatio"] = str(_disk_ratio(layout.consumequeue))
+    table["commitLogDirCapacity"] = _capacity(layout.commitlog[-1])
     return table
+
+
+def _disk_ratio(path: Path) -> float:
+    percent = used_percent(path)
+    return -1.0 if percent is None else percent / 100
+
+
+def _capacity(path: Path) -> str:
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return ""
+    total, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+    return f"Total : {_gibibytes(total)}, Free : {_gibibytes(free)}."
 
 
 def _gibibytes(size: int) -> str:

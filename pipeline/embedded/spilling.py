@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqctl.pipeline.engine.scratch import remove_for_good
-from rmqctl.store.outputs.temporary import make_temporary
+from rmqctl.store.files import io
 
 # waits until the other end of its standard input is closed, which the kernel does when a process ends, however it ends
 _WATCHER = 'read -r _; exec rm -rf -- "$1"'
@@ -18,7 +18,7 @@ _PATIENCE = 10.0
 @contextlib.contextmanager
 def spill_folder() -> Iterator[Path]:
     """A new folder for temporary files. WriteFailedError where there can be none."""
-    folder = make_temporary("rmqctl-sql-")
+    folder = io.make_temporary_directory("rmqctl-sql-")
     watcher: subprocess.Popen[bytes] | None = None
     # without a shell nothing is left either, unless the process is killed
     with contextlib.suppress(OSError):

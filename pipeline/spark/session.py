@@ -22,8 +22,7 @@ from rmqctl.pipeline.engine.spark_job import unanswered, uninterrupted
 from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
 from rmqctl.store.files import io
 from rmqctl.store.installed import SPARK
-from rmqctl.store.outputs.staging import in_work
-from rmqctl.store.outputs.temporary import make_temporary
+from rmqctl.store.outputs.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,18 +81,17 @@ def spark_session(
     if active is not None:
         yield active
         return
-    folder = make_temporary("rmqctl-spark-")
-    logging.getLogger().addFilter(_is_not_of_py4j)
-    try:
-        with in_work(folder):
+    with temporary_folder("rmqctl-spark-") as folder:
+        logging.getLogger().addFilter(_is_not_of_py4j)
+        try:
             session = start_session(master or DEFAULT_MASTER, dict(conf or {}), folder, only_jobs=only_jobs)
             try:
                 yield session
             finally:
                 stop_session(session)
-    finally:
-        logging.getLogger().removeFilter(_is_not_of_py4j)
-        remove_for_good(folder)
+        finally:
+            logging.getLogger().removeFilter(_is_not_of_py4j)
+            remove_for_good(folder)
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

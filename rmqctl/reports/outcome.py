@@ -26,6 +26,12 @@ _STOPPED = {
 _ENDING = {signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.HUNG_UP}
 
 
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """What ends a command that goes on until it is told to; SIGHUP not where nohup has it ignored, and means it."""
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangs_up else []))
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM or SIGHUP: for everybody but a prompt, which Ctrl-C does not end, the same as Ctrl-C."""
 

@@ -37,22 +37,19 @@ observer: Observer | None = None
 
 @contextlib.contextmanager
 def _changing(operation: str, path: str | os.PathLike[str], offset: int = 0, length: int = 0) -> Iterator[None]:
-    with _failing(operation, path):
+    try:
         if observer is not None:
             observer(operation, os.fspath(path), offset, length)
         yield
-
-
-@contextlib.contextmanager
-def _failing(operation: str, path: str | os.PathLike[str]) -> Iterator[None]:
-    try:
-        yield
     except OSError as error:
-        message = f"{operation} failed: {error.strerror or error}"
-        if error.errno in _NO_SPACE:
-            hint = "free some space on this disk, then run the command again"
-            raise DiskFullError(message, file=path, hint=hint) from error
-        raise WriteFailedError(message, file=path) from error
+        raise _failed(operation, path, error) from error
+
+
+def _failed(operation: str, path: str | os.PathLike[str], error: OSError) -> WriteFailedError:
+    message = f"{operation} failed: {error.strerror or error}"
+    if error.errno in _NO_SPACE:
+        return DiskFullError(message, file=path, hint="free some space on this disk, then run the command again")
+    return WriteFailedError(message, file=path)
 
 
 def _tell_target(path: Path) -> None:
@@ -105,8 +102,7 @@ def create_file(path: Path, size: int) -> None:
 
 
 def open_for_writing(path: str | os.PathLike[str], create: bool = False, owner: Ownership | None = None) -> int:
-    """A descriptor for reading and writing of `path`, which the caller closes. `owner`: of a file that is created, if
-    not that of the store around it."""
+    """A descriptor of `path` for reading and writing, closed by the caller. `owner`: if not of the store around it."""
     with _changing("open", path):
         owner = (owner or inherited(Path(path))) if create and not exists(path) else None
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
@@ -120,8 +116,10 @@ def open_for_writing(path: str | os.PathLike[str], create: bool = False, owner: 
 
 def open_made(path: Path) -> int:
     """A descriptor of a file or directory that we have just made, to hold it by; the caller closes it."""
-    with _failing("open", path):
+    try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise _failed("open", path, error) from error
 
 
 def open_stream(path: Path) -> int:
@@ -181,8 +179,10 @@ def write_whole(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.rmqctl-{os.getpid()}")
     if is_there(temporary):  # of a process with the same id that was killed, perhaps longer than ours
         remove(temporary)
-    with _failing("look at what is replaced", path):
+    try:
         replaced = of_one(path.stat()) if is_file(path) else None
+    except OSError as error:
+        raise _failed("look at what is replaced", path, error) from error
     descriptor = open_for_writing(temporary, create=True, owner=replaced)
     try:
         write_at(descriptor, temporary, 0, data)

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.presence import is_real_directory
-from rmqctl.store.outputs.staging import is_at_work, is_locked
+from rmqctl.store.outputs.staging import in_work, is_at_work, is_locked
 
 
 def make_temporary(prefix: str) -> Path:
     """A new directory where the system keeps temporary files, for this user only. Who makes it removes it; what killed
-    processes left under the same prefix is removed now. `in_work` keeps it from processes of another container."""
+    processes left under the same prefix is removed now."""
     made = io.make_temporary_directory(f"{prefix}{os.getpid()}-")
     remove_forgotten(prefix, made.parent)
     return made
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """The same, held while the block runs: to a process of another container its number says nothing."""
+    made = make_temporary(prefix)
+    with in_work(made):
+        yield made
 
 
 def remove_forgotten(prefix: str, beside: Path) -> None:

@@ -33,11 +33,10 @@ LOG = "commitlog"
 """The folder of the log below a store, unless a broker.conf says otherwise."""
 
 _PIECE = 4 * 1024 * 1024
+# how their names begin, below the system's folder for temporary files
+_PREFIX = reading.STAND_IN[1:]
 _shadows: dict[str, Shadow] = {}
 _by_address: dict[str, Shadow] = {}
-PREFIX = reading.STAND_IN[1:]
-"""Of the names of shadows, below the system's folder for temporary files; then comes the process whose they are."""
-
 _lock = threading.RLock()
 _state = threading.local()
 
@@ -55,7 +54,6 @@ def shadow_of(files: RemoteFiles) -> Shadow:
         if not _shadows:
             _set_up()
         shadow = Shadow(files)
-        remove_forgotten(PREFIX, shadow.top.parent)
         _shadows[str(shadow.top)] = shadow
         _by_address[files.address] = shadow
         return shadow
@@ -139,7 +137,7 @@ class Shadow:
         self._whole: set[str] = set()
         if folder is None:
             name = files.address.rpartition("/")[2]
-            top = Path(os.path.realpath(make_temporary(PREFIX)))
+            top = Path(os.path.realpath(make_temporary(_PREFIX)))
             folder = top / (name if is_safe_topic(name) else "store")
         self.top, self.folder = folder.parent, folder
         self.kept: Shadow | None = None
@@ -345,4 +343,4 @@ def _close_all() -> None:
             continue
     for folder in beside:
         # those of processes that this one started, and ended
-        remove_forgotten(PREFIX, folder)
+        remove_forgotten(_PREFIX, folder)

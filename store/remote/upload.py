@@ -10,7 +10,7 @@ from typing import Any
 from rmqctl.formats.errors import RefusedError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.presence import is_file
-from rmqctl.store.outputs.temporary import make_temporary
+from rmqctl.store.outputs.temporary import temporary_folder
 from rmqctl.store.remote.file_system import opened, retried
 
 
@@ -31,15 +31,15 @@ def uploaded(address: str) -> Iterator[Path]:
         raise _failed(error, address) from error
     else:
         raise RefusedError("is there already", file=address, hint="name another place, or remove it first")
-    folder = make_temporary("rmqctl-upload-")
-    try:
-        path = folder / address.rpartition("/")[2]
-        yield path
-        for made in _in_order(path):
-            target = root + made.as_posix()[len(path.as_posix()) :]
-            _put(system, made, target, address)
-    finally:
-        io.remove_tree(folder)
+    with temporary_folder("rmqctl-upload-") as folder:
+        try:
+            path = folder / address.rpartition("/")[2]
+            yield path
+            for made in _in_order(path):
+                target = root + made.as_posix()[len(path.as_posix()) :]
+                _put(system, made, target, address)
+        finally:
+            io.remove_tree(folder)
 
 
 def _in_order(path: Path) -> list[Path]:

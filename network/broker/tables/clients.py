@@ -82,7 +82,7 @@ class ConsumerGroup:
 
 
 class ConsumerData(NamedTuple):
-    """What a client says of one consumer group that it is in ."""
+    """What a client says of one consumer group that it is in (ConsumerData)."""
 
     group: str
     consume_type: str

@@ -15,6 +15,7 @@ import click
 from rmqctl import exit_codes
 from rmqctl.commands.wire.serve import ADDRESS
 from rmqctl.flags.options import StoreLocation, config_option, summary_options
+from rmqctl.reports.outcome import ending_signals
 
 if TYPE_CHECKING:
     from rmqctl.network.ha.mirroring import MirrorReport
@@ -112,8 +113,7 @@ def _ended_by_signals() -> Iterator[Callable[[], bool]]:
         for one, handler in before.items():
             signal.signal(one, handler)
 
-    hangs_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
-    for number in (signal.SIGINT, signal.SIGTERM, *hangs_up):
+    for number in ending_signals():
         before[number] = signal.signal(number, end)
     try:
         yield over.is_set

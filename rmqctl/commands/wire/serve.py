@@ -14,6 +14,7 @@ import click
 from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, store_options, summary_options
 from rmqctl.flags.types import PEM
+from rmqctl.reports.outcome import ending_signals
 
 if TYPE_CHECKING:
     import socket
@@ -237,7 +238,6 @@ def _serve_writable(
 
 def _run(broker: Broker, places: _Places, output: Output, tell: _Teller) -> None:
     import asyncio
-    import signal
 
     from rmqctl.network.serving import serve as serve_until
 
@@ -255,9 +255,7 @@ def _run(broker: Broker, places: _Places, output: Output, tell: _Teller) -> None
 
     async def run() -> None:
         end = asyncio.Event()
-        # nohup has SIGHUP ignored, and means it
-        hangs_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
-        for number in (signal.SIGTERM, signal.SIGINT, *hangs_up):
+        for number in ending_signals():
             asyncio.get_running_loop().add_signal_handler(number, end.set)
         watched = _watcher(tell)
         # kept: a task that nobody holds may be collected
