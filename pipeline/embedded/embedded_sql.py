@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rmqctl.formats.errors import EngineError, UnsupportedError
 from rmqctl.pipeline.embedded.allowed import require_harmless
 from rmqctl.pipeline.embedded.query_errors import said_of
-from rmqctl.pipeline.embedded.spilling import spill_folder
 from rmqctl.pipeline.source.options import SourceOptions, parse_options
 from rmqctl.pipeline.source.tables import TABLES
 from rmqctl.pipeline.splits.splits import plan_splits
@@ -24,6 +23,7 @@ from rmqctl.pipeline.stores.attaching import MAIN, options_by_schema
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.compiled.available import little_to_do
 from rmqctl.store.installed import SQL
+from rmqctl.store.outputs.temporary import temporary_folder
 from rmqctl.store.scan.schema import require_pyarrow
 from rmqctl.store.store_files import StoreFiles
 
@@ -94,7 +94,7 @@ def embedded_sql(
         for one in parsed.stores():
             StoreFiles(Path(one.path), one.store_config()).close()
     with contextlib.ExitStack() as opened:
-        folder = opened.enter_context(spill_folder())
+        folder = opened.enter_context(temporary_folder("rmqctl-sql-"))
         settings: dict[str, Any] = {**_SETTINGS, "memory_limit": memory, "temp_directory": str(folder)}
         connection = duckdb.connect(config=settings)
         opened.callback(_close, connection)

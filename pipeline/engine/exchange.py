@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqctl.pipeline.engine.engine import Engine, OnDone, SparkEngine
-from rmqctl.pipeline.engine.scratch import attempt, remove_for_good
+from rmqctl.pipeline.engine.scratch import attempt
 from rmqctl.pipeline.engine.shuffle import ShuffleReader, ShuffleWriter
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.outputs.temporary import temporary_folder
@@ -47,12 +47,9 @@ def exchange(
     if isinstance(engine, SparkEngine):
         return _on_spark(engine, name, task, items, partitions, reduce, on_done)
     with temporary_folder("rmqctl-exchange-") as folder:
-        try:
-            mapped = engine.run(name, functools.partial(_written, task, folder, partitions), items, on_done)
-            files = [path for _, path in mapped]
-            reduced = engine.run(name, functools.partial(_reduced, reduce, files, partitions), range(partitions))
-        finally:
-            remove_for_good(folder)
+        mapped = engine.run(name, functools.partial(_written, task, folder, partitions), items, on_done)
+        files = [path for _, path in mapped]
+        reduced = engine.run(name, functools.partial(_reduced, reduce, files, partitions), range(partitions))
     return [result for result, _ in mapped], reduced
 
 

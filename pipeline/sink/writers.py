@@ -10,7 +10,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from rmqctl.formats.errors import RmqctlError, UnreadableError
-from rmqctl.pipeline.engine.scratch import remove_for_good
 from rmqctl.pipeline.sink.commit import require_target, write_staged
 from rmqctl.pipeline.sink.options import SinkOptions
 from rmqctl.pipeline.sink.record import MicroBatch
@@ -19,6 +18,7 @@ from rmqctl.pipeline.sink.staging import StagedRows, staging_folder, write_attem
 from rmqctl.pipeline.stores.telling import sentence_first
 from rmqctl.store.files.presence import is_directory
 from rmqctl.store.outputs.staging import in_work
+from rmqctl.store.outputs.temporary import remove_for_good
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.errors import EngineError, UnsupportedError, UsageError
-from rmqctl.pipeline.engine.scratch import remove_for_good
 from rmqctl.pipeline.engine.spark_job import unanswered, uninterrupted
 from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
 from rmqctl.store.files import io
@@ -91,7 +90,6 @@ def spark_session(
                 stop_session(session)
         finally:
             logging.getLogger().removeFilter(_is_not_of_py4j)
-            remove_for_good(folder)
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import RefusedError, WriteFailedError
-from rmqctl.store.files import io
 from rmqctl.store.files.presence import is_file
 from rmqctl.store.outputs.temporary import temporary_folder
 from rmqctl.store.remote.file_system import opened, retried
@@ -32,14 +31,11 @@ def uploaded(address: str) -> Iterator[Path]:
     else:
         raise RefusedError("is there already", file=address, hint="name another place, or remove it first")
     with temporary_folder("rmqctl-upload-") as folder:
-        try:
-            path = folder / address.rpartition("/")[2]
-            yield path
-            for made in _in_order(path):
-                target = root + made.as_posix()[len(path.as_posix()) :]
-                _put(system, made, target, address)
-        finally:
-            io.remove_tree(folder)
+        path = folder / address.rpartition("/")[2]
+        yield path
+        for made in _in_order(path):
+            target = root + made.as_posix()[len(path.as_posix()) :]
+            _put(system, made, target, address)
 
 
 def _in_order(path: Path) -> list[Path]:

