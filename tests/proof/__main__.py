@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.proof.proving import PROOFS, prove, table
-
-_MOST_TOLD = 50
+from tests.proof.proving import PROOFS, prove, prove_in_processes, table
 
 
 def main() -> int:
@@ -19,19 +18,32 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, help="how many cases of each")
     parser.add_argument("--only", help="the case of this name alone, with its traceback")
+    parser.add_argument("--share", type=_share, default=(0, 1), help="2/5: the second fifth of the cases of each")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, help="at the same time; as many as there are processors"
+    )
     given = parser.parse_args()
     outcomes = {}
     with tempfile.TemporaryDirectory(prefix="rmqctl-proof-") as folder:
         for name in given.names or PROOFS:
             count = given.count or PROOFS[name].in_proof
-            outcomes[name] = prove(
-                name, count, given.seed, Path(folder) / name, only=given.only, most_failures=_MOST_TOLD
-            )
+            place = Path(folder) / name
+            if given.only is not None:
+                outcomes[name] = prove(name, count, given.seed, place, only=given.only)
+            else:
+                outcomes[name] = prove_in_processes(name, count, given.seed, place, given.processes, given.share)
             for failure in outcomes[name].failures:
                 print(f"{name}: {failure}", file=sys.stderr)
             print(f"{name}: {outcomes[name].tried:,} cases", file=sys.stderr)
     print("\n".join(table(outcomes)))
     return 1 if any(outcome.failures for outcome in outcomes.values()) else 0
+
+
+def _share(text: str) -> tuple[int, int]:
+    part, _, parts = text.partition("/")
+    if not 1 <= int(part) <= int(parts):
+        raise ValueError(text)
+    return int(part) - 1, int(parts)
 
 
 if __name__ == "__main__":

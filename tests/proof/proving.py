@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import multiprocessing
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +41,7 @@ class Outcome(NamedTuple):
 
 
 _QUICK_SHARE = 100
+_MOST_TOLD = 50
 
 PROOFS: dict[str, Proof] = {
     "crash": Proof(
@@ -74,14 +78,22 @@ PROOFS: dict[str, Proof] = {
 
 
 def prove(
-    name: str, count: int, seed: int, folder: Path, *, only: str | None = None, most_failures: int = 5
+    name: str,
+    count: int,
+    seed: int,
+    folder: Path,
+    *,
+    only: str | None = None,
+    most_failures: int = 5,
+    share: tuple[int, int] = (0, 1),
 ) -> Outcome:
-    """Try the cases of a proof below `folder`, one after the other; `only` the one of this name."""
+    """Try the cases of a proof below `folder`, one after the other; `only` the one of this name. `share`: from which
+    case on, from 0, every how manieth is tried."""
     cases: Cases = importlib.import_module(PROOFS[name].module).cases
     begun = time.monotonic()
     tried = 0
     failures: list[str] = []
-    for case, work in cases(seed, count):
+    for case, work in itertools.islice(cases(seed, count), share[0], None, share[1]):
         if only is not None and case != only:
             continue
         place = folder / f"{tried}"
@@ -102,6 +114,30 @@ def prove(
         if len(failures) >= most_failures:
             break
     return Outcome(tried, time.monotonic() - begun, failures)
+
+
+def prove_in_processes(
+    name: str, count: int, seed: int, folder: Path, processes: int, share: tuple[int, int] = (0, 1)
+) -> Outcome:
+    """Like `prove`, the cases of this share dealt out to so many processes; as many failures as CI never has."""
+    first, every = share
+    begun = time.monotonic()
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        dealt = [
+            pool.submit(
+                prove,
+                name,
+                count,
+                seed,
+                folder / f"{number}",
+                most_failures=_MOST_TOLD,
+                share=(first + number * every, processes * every),
+            )
+            for number in range(processes)
+        ]
+        outcomes = [one.result() for one in dealt]
+    failures = [failure for one in outcomes for failure in one.failures]
+    return Outcome(sum(one.tried for one in outcomes), time.monotonic() - begun, failures)
 
 
 def assert_proved(name: str, folder: Path, seed: int = 1) -> None:
