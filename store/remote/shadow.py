@@ -299,9 +299,11 @@ _OPENING = ("open", "os.link", "os.rename", "shutil.copyfile", "os.truncate")
 
 def _before(event: str, arguments: tuple[Any, ...]) -> None:
     """Before something is opened or given another name: all of it is fetched, unless that is what is being done."""
-    if event in _LISTING and _shadows:
+    if not _shadows:  # or the interpreter ends, and this module has lost its names
+        return
+    if event in _LISTING:
         _complete_for(arguments[0])
-    if event not in _OPENING or not _shadows:
+    if event not in _OPENING:
         return
     name = arguments[0]
     if isinstance(name, int) or getattr(_state, "is_fetching", False):

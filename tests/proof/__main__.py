@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 from pathlib import Path
 
+from tests.processes import end_all
 from tests.proof.proving import PROOFS, prove, prove_in_processes, table
+
+_MOST_TOLD = 50
 
 
 def main() -> int:
@@ -22,19 +26,27 @@ def main() -> int:
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count() or 1, help="at the same time; as many as there are processors"
     )
+    parser.add_argument("--as-json", action="store_true", help=argparse.SUPPRESS)  # what such a process says
     given = parser.parse_args()
     outcomes = {}
     with tempfile.TemporaryDirectory(prefix="rmqctl-proof-") as folder:
         for name in given.names or PROOFS:
             count = given.count or PROOFS[name].in_proof
             place = Path(folder) / name
-            if given.only is not None:
-                outcomes[name] = prove(name, count, given.seed, place, only=given.only)
+            if given.only is not None or given.as_json or given.processes == 1:
+                outcomes[name] = prove(
+                    name, count, given.seed, place, only=given.only, most_failures=_MOST_TOLD, share=given.share
+                )
             else:
-                outcomes[name] = prove_in_processes(name, count, given.seed, place, given.processes, given.share)
+                outcomes[name] = prove_in_processes(name, count, given.seed, given.processes, given.share)
+            if given.as_json:
+                print(json.dumps(outcomes[name]._asdict()))
+                continue
             for failure in outcomes[name].failures:
                 print(f"{name}: {failure}", file=sys.stderr)
             print(f"{name}: {outcomes[name].tried:,} cases", file=sys.stderr)
+    if given.as_json:
+        return 0
     print("\n".join(table(outcomes)))
     return 1 if any(outcome.failures for outcome in outcomes.values()) else 0
 
@@ -47,4 +59,7 @@ def _share(text: str) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    finally:
+        end_all()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import multiprocessing
+import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from tests import quick
+from tests.processes import start
 
 Case = tuple[str, Callable[[Path], object]]
 """Its name, unique and the same for the same seed, and what it does below an empty folder; AssertionError if that is
@@ -41,7 +43,8 @@ class Outcome(NamedTuple):
 
 
 _QUICK_SHARE = 100
-_MOST_TOLD = 50
+# seconds after which a proof hangs
+_LONGEST = 2 * 86_400.0
 
 PROOFS: dict[str, Proof] = {
     "crash": Proof(
@@ -116,26 +119,17 @@ def prove(
     return Outcome(tried, time.monotonic() - begun, failures)
 
 
-def prove_in_processes(
-    name: str, count: int, seed: int, folder: Path, processes: int, share: tuple[int, int] = (0, 1)
-) -> Outcome:
-    """Like `prove`, the cases of this share dealt out to so many processes; as many failures as CI never has."""
+def prove_in_processes(name: str, count: int, seed: int, processes: int, share: tuple[int, int] = (0, 1)) -> Outcome:
+    """Like `prove`, the cases of this share dealt out to so many processes."""
     first, every = share
     begun = time.monotonic()
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        dealt = [
-            pool.submit(
-                prove,
-                name,
-                count,
-                seed,
-                folder / f"{number}",
-                most_failures=_MOST_TOLD,
-                share=(first + number * every, processes * every),
-            )
-            for number in range(processes)
-        ]
-        outcomes = [one.result() for one in dealt]
+    command = [sys.executable, "-m", "tests.proof", name, "--seed", f"{seed}", "--count", f"{count}", "--as-json"]
+    begins = [first + number * every for number in range(processes)]
+    dealt = [
+        start([*command, "--share", f"{begin + 1}/{processes * every}"], seconds=_LONGEST, stdout=subprocess.PIPE)
+        for begin in begins
+    ]
+    outcomes = [Outcome(**json.loads(one.communicate()[0])) for one in dealt]
     failures = [failure for one in outcomes for failure in one.failures]
     return Outcome(sum(one.tried for one in outcomes), time.monotonic() - begun, failures)
 
