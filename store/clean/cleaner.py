@@ -152,6 +152,8 @@ class Cleaner:
                 result = decision._replace(because=Because.BEHIND, detail="behind a file that a reader holds")
             elif decision.goes or decision.because is Because.HELD:
                 if any(earlier.goes for earlier in done):
+                    # a power cut may undo this removal and not the next, which leaves a gap
+                    io.flush_directory(decision.path.parent)
                     self._sleep(self.options.pause / 1000)
                 self.has_removed = True
                 if not file.destroy(forced_after, self._clock()):
