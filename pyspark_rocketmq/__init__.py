@@ -12,7 +12,8 @@ import sys
 from rmqctl.pipeline.engine.hadoop import session_options as storage_options
 from rmqctl.pipeline.sink.datasource import RocketMQStore as DefaultSource
 from rmqctl.pipeline.sql.findings import findings
+from rmqctl.pipeline.sql.sql import query
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-__all__ = ["DefaultSource", "findings", "storage_options"]
+__all__ = ["DefaultSource", "findings", "query", "storage_options"]

@@ -24,7 +24,7 @@ from rmqctl.pipeline.sql.findings import VIEW as FINDINGS
 from rmqctl.pipeline.sql.findings import findings_by_tasks
 from rmqctl.pipeline.sql.harmless import harmless_kind
 from rmqctl.pipeline.sql.plans import Leaf, leaves
-from rmqctl.pipeline.stores.attaching import MAIN, options_by_schema
+from rmqctl.pipeline.stores.attaching import MAIN, absolute, options_by_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +46,28 @@ class _View(NamedTuple):
     table: str
     options: dict[str, str]
     columns: tuple[str, ...]
+
+
+def query(
+    session: SparkSession,
+    path: str | Sequence[str],
+    question: Callable[[DataFrame], DataFrame],
+    *,
+    view: str = "messages",
+    **options: str,
+) -> DataFrame:
+    """What `question` makes of a view of a store, of several or of those of a pattern, reading only the columns that
+    it needs: it is asked about an empty frame first, whose plan says which.
+
+    `options`: of the data source; with `push_filters="true"` its conditions leave out what need not be read, if the
+    view stands in one place only: then nothing else may be asked of the answer. Errors as of `spark.read`.
+    """
+    given = {**options, "path": absolute(path)}
+    parsed = parse_options({**given, "view": view})
+    one = _View(view, given, parsed.all_columns)
+    plan = question(_stand_in(session, view, one))._jdf.queryExecution().optimizedPlan()
+    needed, places = _needs(plan).get(view, set()), _places(plan)[view]
+    return question(_real(session, view, one, needed, pushing=parsed.push_filters and places == 1))
 
 
 class StoreSql:
@@ -128,7 +150,9 @@ class StoreSql:
         `made`: views that are there already."""
         try:
             for name, columns in needs.items():
-                frame = made[name] if name in made else self._real(name, columns, pushing=name in pushing)
+                frame = made.get(name)
+                if frame is None:
+                    frame = _real(self._session, name, self._views[name], columns, pushing=name in pushing)
                 frame.createOrReplaceTempView(f"`{name}`")
             return self._session.sql(statement)
         finally:
@@ -137,21 +161,6 @@ class StoreSql:
     def _optimized(self, query: str) -> Any:
         """The plan of a query over the stand-ins."""
         return self._session.sql(query)._jdf.queryExecution().optimizedPlan()
-
-    def _real(self, name: str, needed: set[str], *, pushing: bool) -> DataFrame:
-        """The view over the store, with nulls in the columns that are not needed."""
-        from pyspark.sql import functions as spark
-
-        view = self._views[name]
-        names = [column for column in view.columns if column in needed] or [CHEAPEST[view.table]]
-        reader = self._session.read.format("rocketmq").schema(_marked(name, view.table, names))
-        frame = reader.options(**view.options, view=view.table, push_filters=str(pushing)).load()
-        return frame.select(
-            [
-                frame[field.name] if field.name in names else spark.lit(None).cast(field.dataType).alias(field.name)
-                for field in view_schema(view.table, view.columns).fields
-            ]
-        )
 
     def _show_stand_ins(self, names: Iterable[str]) -> None:
         for name in names:
@@ -223,6 +232,21 @@ def _marked(name: str, table: str, columns: Sequence[str]) -> StructType:
     for field in schema.fields:
         field.metadata = {**(field.metadata or {}), _VIEW: name}
     return schema
+
+
+def _real(session: SparkSession, name: str, view: _View, needed: set[str], *, pushing: bool) -> DataFrame:
+    """The view over the store, with nulls in the columns that are not needed."""
+    from pyspark.sql import functions as spark
+
+    names = [column for column in view.columns if column in needed] or [CHEAPEST[view.table]]
+    reader = session.read.format("rocketmq").schema(_marked(name, view.table, names))
+    frame = reader.options(**{**view.options, "view": view.table, "push_filters": str(pushing)}).load()
+    return frame.select(
+        [
+            frame[field.name] if field.name in names else spark.lit(None).cast(field.dataType).alias(field.name)
+            for field in view_schema(view.table, view.columns).fields
+        ]
+    )
 
 
 def _stand_in(session: SparkSession, name: str, view: _View) -> DataFrame:

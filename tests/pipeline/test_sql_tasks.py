@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqctl.formats.errors import UsageError
 from rmqctl.pipeline.engine.engine import SparkEngine
 from rmqctl.pipeline.engine.spark_job import completed_tasks
 from rmqctl.pipeline.sql.sql import StoreSql
 from rmqctl.store.check.check import check
 from rmqctl.store.store_files import StoreFiles
-from tests.goldens import GoldenStore
+from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def test_findings_are_checked_for_by_tasks(
@@ -61,6 +63,61 @@ def test_findings_of_several_stores_in_a_session(spark: SparkSession, golden_sto
     assert {row.store for row in errors} <= {str(stores[0]), str(stores[2])}
     alone = pyspark_rocketmq.findings(spark, str(stores[1]))
     assert (alone.count(), "store" in alone.columns) == (0, False)
+
+
+def test_a_question_about_a_frame_reads_only_its_columns(spark: SparkSession) -> None:
+    """The answer is that of the plain frame; what is asked of the answer further on is Spark's."""
+    from pyspark.sql import functions
+
+    import pyspark_rocketmq
+
+    store = str(store_path("clean"))
+
+    def by_topic(messages: DataFrame) -> DataFrame:
+        return messages.where("queue_id < 3").groupBy("topic").agg(functions.sum("size").alias("bytes"))
+
+    plain = by_topic(spark.read.format("rocketmq").load(store))
+    asked = pyspark_rocketmq.query(spark, store, by_topic)
+    assert _read(asked) == {"topic", "queue_id", "size"}
+    assert "body" in _read(plain)
+    assert asked.dtypes == plain.dtypes
+    assert sorted(asked.collect()) == sorted(plain.collect())
+    assert asked.where("topic = 'TopicTest'").count() == 1
+    assert asked.count() == plain.count()
+    # all columns of what is itself the answer, none of what is only counted, one place for each use
+    assert "body" in _read(pyspark_rocketmq.query(spark, store, lambda messages: messages))
+    assert pyspark_rocketmq.query(spark, store, lambda messages: messages.groupBy().count()).first() == (2500,)
+    twice = pyspark_rocketmq.query(
+        spark,
+        store,
+        lambda frame: frame.where("topic = 'TopicTest'").join(frame.where("queue_id = 1"), "physical_offset", "left"),
+        push_filters="true",
+    )
+    wanted = sum(row["topic"] == "TopicTest" for row in truth("clean").messages)
+    assert twice.count() == wanted > 0
+
+
+def test_a_question_about_a_view_of_several_stores(spark: SparkSession, golden_store: GoldenStore) -> None:
+    import pyspark_rocketmq
+
+    stores = [str(golden_store("clean")), str(golden_store("crash"))]
+    asked = pyspark_rocketmq.query(
+        spark,
+        stores,
+        lambda units: units.where("topic = 'TopicTest'").groupBy("store").count(),
+        view="consumequeue",
+        push_filters="true",
+    )
+    assert _read(asked) == {"topic", "store"}
+    assert sorted(row.store for row in asked.collect()) == sorted(stores)
+    with pytest.raises(UsageError, match="nothing"):
+        pyspark_rocketmq.query(spark, stores, lambda frame: frame, view="nothing")
+
+
+def _read(frame: DataFrame) -> set[str]:
+    """The columns that a frame has the source make."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return {name for scan in re.findall(r"BatchScan rocketmq\[(.*?)\]", plan) for name in re.findall(r"(\w+)#", scan)}
 
 
 def test_a_limit_is_taken_task_by_task(spark: SparkSession) -> None:
