@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.read import last
+from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.message_filter import Criteria
 from rmqctl.store.read.selection import Order, Selection
 from rmqctl.store.read.topic_filter import TopicFilter
@@ -60,3 +63,66 @@ def test_the_log_is_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened.files.descriptors, "read", counted)
     assert len(opened.last_messages(Selection(), 3, on_damage=lambda _: None)) == 3
     assert sum(read) < sum(file.size for file in opened.files.log.files) / 2
+
+
+@pytest.mark.parametrize("name", sample(GOLDENS, ["gap", "crc-flip-third", "first-gone"]))
+def test_of_a_part_they_are_those_at_its_end_with_the_damage_behind_the_first(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = reader(name)
+    places = [message.physical_offset for message in opened.messages(Selection(), on_damage=lambda _: None)]
+    if not places:
+        return
+    monkeypatch.setattr(last, "_FIRST_BYTES", 30_000)
+    middle, late = places[len(places) // 2], places[len(places) * 9 // 10]
+    parts = [(0, middle), (middle, None), (middle, late), (middle + 1, late + 1), (places[3], places[4]), (0, 1),
+             (late, late), (opened.files.log.max_offset, None), (places[-1], None), (places[-1] + 1, None)]  # fmt: skip
+    for begin, end in parts:
+        selection = Selection(begin=begin, end=end)
+        told: list[CorruptError] = []
+        every = [m.physical_offset for m in opened.messages(selection, on_damage=told.append)]
+        for count in (1, 2, 7, len(every), len(every) + 1):
+            if not count:
+                continue
+            found: list[CorruptError] = []
+            got = opened.last_messages(selection, count, on_damage=found.append)
+            assert [message.physical_offset for message in got] == every[-count:], (begin, end, count)
+            behind = every[-count] if count <= len(every) else -1
+            assert [str(one) for one in found] == [
+                str(one) for one in told if one.physical_offset is not None and one.physical_offset > behind
+            ], (begin, end, count)
+
+
+@pytest.mark.parametrize("name", ["clean", "innerbatch", "lmq"])
+def test_of_a_part_of_the_queues_they_are_those_at_its_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = reader(name)
+    monkeypatch.setattr(last, "_FIRST_UNITS", 3)
+    for begin, end in ((0, 5), (2, None), (2, 9), (4, 4), (0, 1), (1 << 40, None)):
+        selection = Selection(begin=begin, end=end)
+        every = [m.physical_offset for m in opened.messages(selection, "queue", on_damage=_fail)]
+        for count in (1, 4, len(every) + 1):
+            got = opened.last_messages(selection, count, "queue", on_damage=_fail)
+            assert [message.physical_offset for message in got] == every[-count:], (begin, end, count)
+
+
+def _fail(error: CorruptError) -> None:
+    raise error
+
+
+def test_a_queue_is_not_gone_through_for_its_last_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = reader("clean")
+    monkeypatch.setattr(last, "_FIRST_UNITS", 8)
+    queue = max(opened.queues(), key=lambda one: one.max_offset)
+    asked: list[QueueUnit] = []
+    plain = QueueView.message_of
+
+    def counted(view: QueueView, unit: QueueUnit) -> StoredMessage:
+        asked.append(unit)
+        return plain(view, unit)
+
+    monkeypatch.setattr(QueueView, "message_of", counted)
+    selection = Selection(Criteria(topic=queue.topic, queue_id=queue.queue_id))
+    for count, most in ((3, 8), (8, 8), (9, 8 + 32)):
+        asked.clear()
+        assert len(opened.last_messages(selection, count, "queue", on_damage=_fail)) == count
+        assert len(asked) <= most
