@@ -240,7 +240,9 @@ def test_batches_are_looked_through_from_where_is_asked(golden_store: GoldenStor
             result = StoreReader(files).get("InnerBatchTopic", 0, begin, limit, tags="nobody")
             assert result.status == GetStatus.NO_MATCHED_MESSAGE
             assert result.next_offset == (base + 2 if looked_at else begin + 2)
-            # offsets between batches may be nobody's
+            # offsets between batches may be nobody's, and many of them are passed at once
+            result = StoreReader(files).get("InnerBatchTopic", 0, 2)
+            assert (result.status, result.next_offset) == (GetStatus.OFFSET_FOUND_NULL, begin)
             result = StoreReader(files).get("InnerBatchTopic", 0, begin - 5, limit, tags="nobody")
             assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, begin + 2)
 

@@ -73,13 +73,13 @@ def _entry_at(number: int, field: str) -> int:
     return INDEX_HEADER.size + INDEX_SLOT.size * SLOTS + INDEX_ENTRY.size * number + INDEX_ENTRY.offset(field)
 
 
-def _asked(root: Path, key: str, **more: int) -> QueryResult:
+def _asked(root: Path, key: str, limit: int = 32) -> QueryResult:
     with _opened(root) as files:
-        return _of(files, key, **more)
+        return _of(files, key, limit)
 
 
-def _of(files: StoreFiles, key: str, **more: int) -> QueryResult:
-    return query_index(files.index, files.log, KeyQuery("TopicA", key, **more))
+def _of(files: StoreFiles, key: str, limit: int = 32) -> QueryResult:
+    return query_index(files.index, files.log, KeyQuery("TopicA", key, limit=limit))
 
 
 def _with_entries(root: Path, *changes: tuple[int, int, str, int]) -> Iterator[StoreFiles]:

@@ -250,9 +250,9 @@ def test_what_is_said_of_an_id_that_leads_elsewhere() -> None:
     assert caught.value.hint == f"`rmqctl query -o {place}` shows that message"
     # the same place, asked for within a message
     inside = f"{own[:16]}{place + 1:016X}"
-    for ask in (lambda: look.find(inside), lambda: look.find(inside, scan=True), lambda: look.find(inside, "OrderTopic")):
+    for topic, scan in ((None, False), (None, True), ("OrderTopic", False)):
         with pytest.raises(NotFoundError, match=f"it lies inside the message of .* that starts at {place}"):
-            ask()
+            look.find(inside, topic, scan=scan)
 
 
 def test_a_key_is_looked_for_in_the_topic_that_is_named(golden_store: GoldenStore) -> None:

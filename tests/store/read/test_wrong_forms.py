@@ -123,8 +123,12 @@ def test_reads_and_counts_that_are_wrong_by_one_are_not_taken(usual: dict[str, C
     for nudge in (-1, 1):
         for part in ("near", "ahead", "place", "end"):
             assert not _is_taken(usual | next_read(**{part: nudge})), (part, nudge)
-        assert not _is_taken(usual | {"fitting": lambda units, most, nudge=nudge: usual["fitting"](units, most + nudge)})
-        assert not _is_taken(usual | {"fitting": lambda units, most, nudge=nudge: usual["fitting"](units, most) + nudge})
+        assert not _is_taken(
+            usual | {"fitting": lambda units, most, nudge=nudge: usual["fitting"](units, most + nudge)}
+        )
+        assert not _is_taken(
+            usual | {"fitting": lambda units, most, nudge=nudge: usual["fitting"](units, most) + nudge}
+        )
     # of the first unit only, or of the second only
     for number in (0, 1):
         assert not _is_taken(
