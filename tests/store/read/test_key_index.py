@@ -11,7 +11,6 @@ import pytest
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.hashing import key_hash
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
-from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.index.index_file import IndexFile
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read.key_query import (
@@ -19,18 +18,14 @@ from rmqctl.store.read.key_query import (
     NotIndexedError,
     QueryResult,
     chain_entries,
-    damage_error,
     entries_of,
     indexed_range,
     query_index,
-    query_scan,
     uncovered_spans,
     unindexed_spans,
 )
-from rmqctl.store.read.message_filter import Criteria
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
-from tests.store.logs import changed, damages, frame, log_of
 from tests.store.write.writing import message, small
 
 REBUILD = "`rmqctl rebuild --index` makes the index anew from the commitlog; --scan does without it"
@@ -147,20 +142,6 @@ def test_an_index_of_one_entry_and_one_of_none(store: Path) -> None:
         assert unindexed_spans(files.log, files.index) == [(0, end)]
         result = query_index(files.index, files.log, KeyQuery("TopicA", "k"))
         assert (result.indexed, result.messages, result.damaged) == (None, [], [])
-
-
-def test_what_an_index_does_not_cover(tmp_path: Path) -> None:
-    log = log_of(tmp_path, *(frame(first).ljust(1000, b"\0") for first in (1000, 2000)), first=1000)
-    assert uncovered_spans(log, None) == [(1000, 3000)]
-    assert uncovered_spans(log, (1000, 2900)) == [(2900, 3000)]
-    assert uncovered_spans(log, (1500, 2900)) == [(1000, 1500), (2900, 3000)]
-    # an index of older messages, and one that says it knows what the log has not got
-    assert uncovered_spans(log, (0, 500)) == [(1000, 3000)]
-    assert uncovered_spans(log, (1000, 3000)) == []
-    assert uncovered_spans(log, (5000, 6000)) == [(1000, 3000)]
-    empty = log_of(tmp_path / "empty", file_size=1000)
-    assert uncovered_spans(empty, None) == []
-    assert uncovered_spans(empty, (0, 9)) == []
 
 
 def test_spans_that_no_index_file_covers_where_the_first_ones_are_removed(store: Path) -> None:
@@ -299,40 +280,6 @@ def test_what_is_removed_meanwhile_is_no_damage(store: Path) -> None:
         damaged: list[CorruptError] = []
         assert (list(chain_entries(index, key_hash("TopicA", "k"), damaged)), damaged) == ([], [])
     assert len(places) == 100
-
-
-def _scanned(log: MappedFileQueue, limit: int, spans: list[tuple[int, int]] | None = None) -> list[int]:
-    return [one.physical_offset for one in query_scan(log, Criteria(), limit, spans=spans)]
-
-
-def test_a_scan_keeps_to_its_spans_and_to_the_newest(tmp_path: Path) -> None:
-    starts, made = list[int](), list[bytes]()
-    for number in range(12):
-        starts.append(sum(map(len, made)))
-        made.append(frame(starts[-1], queue_offset=number))
-    log = log_of(tmp_path, b"".join(made))
-    newest = starts[::-1]
-    for limit in (1, 2, 3, 5, 6, 12, 100):
-        assert _scanned(log, limit) == newest[:limit]
-    spans = [(0, starts[2]), (starts[4], starts[5]), (starts[9] + 1, starts[11])]
-    assert _scanned(log, 100, spans) == [starts[number] for number in (10, 4, 1, 0)]
-    assert _scanned(log, 100, []) == []
-    assert _scanned(log, 100, [(starts[3], starts[3] + 1)]) == [starts[3]]
-    told: list[int] = []
-    query_scan(log, Criteria(), 1, told.append)
-    assert sum(told) == log.max_offset
-
-
-def test_damage_is_told_with_its_end_and_its_size(tmp_path: Path) -> None:
-    one = frame(0)
-    log = log_of(tmp_path, changed(one, 90, b"\xff") + frame(len(one)))
-    [damage] = damages(log)
-    error = damage_error(damage)
-    assert error.message.startswith(f"damaged up to {len(one)} ({len(one)} bytes): ")
-    assert (error.file, error.physical_offset) == (str(log.files[0].path), 0)
-    told: list[CorruptError] = []
-    assert [one.physical_offset for one in query_scan(log, Criteria(), 9, on_damage=told.append)] == [len(one)]
-    assert [str(one) for one in told] == [str(error)]
 
 
 @pytest.fixture
