@@ -193,8 +193,9 @@ def test_what_is_otherwise_than_expected_keeps_no_neighbour_from_being_read(tmp_
     path.write_bytes(changed(path.read_bytes(), starts[1] + 90, b"\xff"))
     good = frame_at(log, starts[2], size)
     for wrong in ((starts[1], size), (starts[2], size + 1), (starts[2], size - 1), (starts[2] + 1, size),
-                  (starts[2], 0), (starts[2], -5), (starts[2], 43), (starts[3] + size, 50), (-1, 0), (-200, size), (1 << 60, size),
-                  (log.max_offset, size), (log.max_offset - 8, size), (starts[2], 1 << 30)):  # fmt: skip
+                  (starts[2], 0), (starts[2], -5), (starts[2], 43), (starts[2], 1 << 30), (starts[3] + size, 50),
+                  (log.max_offset, size), (log.max_offset - 8, size), (1 << 60, size), (-1, 0),
+                  (-200, size)):  # fmt: skip
         assert list(frames_ahead(log, [wrong, (starts[2], size), wrong])) == [None, good, None], wrong
 
 
