@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import StoredMessage
+from rmqctl.store.commitlog.resync import LOOK_BACK
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.read import last
 from rmqctl.store.read.get import QueueView
+from rmqctl.store.read.last import last_in_log_order
 from rmqctl.store.read.message_filter import Criteria
 from rmqctl.store.read.selection import Order, Selection
 from rmqctl.store.read.topic_filter import TopicFilter
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import sample
+from tests.store.logs import frame, log_of
 
 CHOSEN: dict[str, dict[str, Any]] = {
     "all": {},
@@ -81,9 +85,9 @@ def test_of_a_part_they_are_those_at_its_end_with_the_damage_behind_the_first(
         selection = Selection(begin=begin, end=end)
         told: list[CorruptError] = []
         every = [m.physical_offset for m in opened.messages(selection, on_damage=told.append)]
-        for count in (1, 2, 7, len(every), len(every) + 1):
-            if not count:
-                continue
+        # the first one may be right behind damage, or right before it
+        edges = [sum(one > (error.physical_offset or 0) for one in every) for error in told]
+        for count in {1, 2, 7, len(every), len(every) + 1, *edges, *(edge + 1 for edge in edges)} - {0}:
             found: list[CorruptError] = []
             got = opened.last_messages(selection, count, on_damage=found.append)
             assert [message.physical_offset for message in got] == every[-count:], (begin, end, count)
@@ -126,3 +130,60 @@ def test_a_queue_is_not_gone_through_for_its_last_messages(monkeypatch: pytest.M
         asked.clear()
         assert len(opened.last_messages(selection, count, "queue", on_damage=_fail)) == count
         assert len(asked) <= most
+
+
+def test_what_sticks_out_into_the_next_file_is_that_file_s(tmp_path: Path) -> None:
+    size = len(frame(0))
+    data = [b"".join(frame(place, queue_offset=place // size) for place in range(first, first + 4 * size, size))
+            for first in (0, 4 * size, 8 * size)]  # fmt: skip
+    log = log_of(tmp_path, data[0] + frame(4 * size, b"else"), *data[1:], file_size=4 * size)
+    for begin in range(0, 12 * size, size):
+        for count in (1, 5, 12):
+            told: list[CorruptError] = []
+            got = last_in_log_order(log, Selection(begin=begin), count, told.append)
+            assert [message.queue_offset for message in got] == list(range(12))[begin // size :][-count:]
+            assert {message.body for message in got} == {b"body"}
+            assert told == []
+
+
+def test_nothing_is_read_of_what_lies_before_the_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(frame(0))
+    files = [frame(number * 2 * size) + frame((number * 2 + 1) * size) for number in range(3)]
+    log = log_of(tmp_path, *files)
+    read: list[Path] = []
+    plain = log.descriptors.read
+
+    def counted(path: Path, position: int, length: int) -> bytes:
+        read.append(path)
+        return plain(path, position, length)
+
+    monkeypatch.setattr(log.descriptors, "read", counted)
+    got = last_in_log_order(log, Selection(begin=2 * size), 9, _fail)
+    assert [message.physical_offset for message in got] == [number * size for number in range(2, 6)]
+    assert set(read) == {file.path for file in log.files[1:]}
+    read.clear()
+    got = last_in_log_order(log, Selection(), 2, _fail)
+    assert [message.physical_offset for message in got] == [4 * size, 5 * size]
+    assert set(read) == {log.files[2].path}
+
+
+def test_of_a_large_file_little_more_is_read_than_a_start_is_looked_for_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b"b" * 50_000
+    size, count = len(frame(0, body)), 320
+    file_size = size * count + (1 << 20)
+    data = b"".join(frame(file_size + number * size, body) for number in range(count))
+    log = log_of(tmp_path, frame(0).ljust(file_size, b"\0"), data.ljust(file_size, b"\0"))
+    read: list[int] = []
+    plain = log.descriptors.read
+
+    def counted(path: Path, position: int, length: int) -> bytes:
+        read.append(length)
+        return plain(path, position, length)
+
+    monkeypatch.setattr(log.descriptors, "read", counted)
+    [found] = last_in_log_order(log, Selection(), 1, _fail)
+    assert found.physical_offset == file_size + (count - 1) * size
+    # beside it the end of what is written is looked for, twice
+    assert sum(read) < LOOK_BACK + (6 << 20) < len(data)
