@@ -134,5 +134,9 @@ def test_reads_and_counts_that_are_wrong_by_one_are_not_taken(usual: dict[str, C
         assert not _is_taken(
             usual | {"next_read": lambda *given, number=number: usual["next_read"](*given[:-1], number)}
         )
+    # whatever order the frames are in
+    assert not _is_taken(
+        usual | {"next_read": lambda *given: usual["next_read"](*given[:2], _sorted(given[2], True), given[3])}
+    )
     assert not _is_taken(usual | {"fitting": lambda units, most: max(2, usual["fitting"](units, most))})
     assert not _is_taken(usual | {"fitting": lambda units, most: len(units) // UNIT})
