@@ -14,9 +14,11 @@ from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.batch_consumequeue import pack_batch_unit
 from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.read.frames import MessageRemovedError
 from rmqctl.store.read.get import GetResult, QueueView, get_messages, units_ahead
 from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.selection import Selection, in_queue_order
 from rmqctl.store.status import GetStatus
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
@@ -277,3 +279,27 @@ def test_a_multi_dispatch_message_is_in_each_of_its_queues_and_in_no_other() -> 
         assert view.message_of(found) == message
         with pytest.raises(CorruptError, match="points at message"):
             view.message_of(found._replace(queue_offset=found.queue_offset + 1))
+
+
+def test_messages_that_a_cleaner_takes_away_meanwhile_are_no_damage(tmp_path: Path) -> None:
+    config = SMALL._replace(mapped_file_size_commit_log=1024)
+    with MessageStore.open(tmp_path / "s", "rw", config, create=True) as store:
+        places = [store.put(message(200)).physical_offset or 0 for _ in range(6)]
+    assert places[-1] > 1024
+    left = [number for number, place in enumerate(places) if place >= 1024]
+    # each has seen the log as it was
+    views = [_opened(tmp_path / "s") for _ in range(4)]
+    assert [view.log.min_offset for view in views] == [0] * 4
+    units = list(views[0].queue.units(0))
+    views[0].log.files[0].path.unlink()
+    with pytest.raises(MessageRemovedError):
+        views[0].message_of(units[0])
+    result = get_messages(views[1], 0)
+    assert (result.status, result.next_offset, result.damaged, _offsets(result)) == (GetStatus.FOUND, 6, [], left)
+    stored = get_messages(views[2], 0, frames=True)
+    assert (stored.status, stored.next_offset, stored.damaged) == (GetStatus.FOUND, 6, [])
+    size = units[-1].size
+    assert len(b"".join(stored.frames)) == len(left) * size
+    told: list[CorruptError] = []
+    found = in_queue_order(iter([views[3]]), Selection(), told.append)
+    assert ([one.queue_offset for one in found], told) == (left, [])
