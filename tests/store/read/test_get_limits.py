@@ -242,11 +242,24 @@ def test_batches_are_looked_through_from_where_is_asked(golden_store: GoldenStor
             result = StoreReader(files).get("InnerBatchTopic", 0, begin, limit, tags="nobody")
             assert result.status == GetStatus.NO_MATCHED_MESSAGE
             assert result.next_offset == (base + 2 if looked_at else begin + 2)
-            # offsets between batches may be nobody's, and many of them are passed at once
-            result = StoreReader(files).get("InnerBatchTopic", 0, 2)
-            assert (result.status, result.next_offset) == (GetStatus.OFFSET_FOUND_NULL, begin)
+            # offsets between batches may be nobody's
             result = StoreReader(files).get("InnerBatchTopic", 0, begin - 5, limit, tags="nobody")
             assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, begin + 2)
+
+
+def test_a_long_gap_between_batches_is_passed_at_once(golden_store: GoldenStore) -> None:
+    """Whoever asked again from the same offset would come no further."""
+    store = golden_store("innerbatch")
+    path, *others = sorted((store / "batchconsumequeue/InnerBatchTopic/0").iterdir())
+    for other in others:
+        other.unlink()
+    units = [QueueUnit(one, 0, 100, 0, batch_size=2) for one in (0, 1000)]
+    path.write_bytes(b"".join(map(pack_batch_unit, units)).ljust(path.stat().st_size, b"\0"))
+    with StoreFiles(store) as files:
+        for offset in (2, 3, 500):
+            result = StoreReader(files).get("InnerBatchTopic", 0, offset)
+            assert (result.status, result.next_offset) == (GetStatus.OFFSET_FOUND_NULL, 1000)
+            assert (result.messages, result.damaged) == ([], [])
 
 
 @pytest.mark.parametrize("name", ["cqext", "v4-cqext"])
