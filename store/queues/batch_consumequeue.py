@@ -107,7 +107,8 @@ class BatchConsumeQueue:
     def units(self, begin: int, end: int | None = None) -> Iterator[QueueUnit]:
         """Units of batches that reach into [begin, end)."""
         for unit in self._all():
-            if end is not None and unit.queue_offset >= end:
+            # nothing reaches into a range without an offset
+            if end is not None and (unit.queue_offset >= end or begin >= end):
                 return
             if unit.next_queue_offset > begin:
                 yield unit

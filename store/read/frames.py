@@ -213,7 +213,7 @@ def _outside(log: MappedFileQueue, physical_offset: int) -> RmqctlError:
             f"it lies behind the commitlog, whose last file ends at {last.end_offset}", physical_offset=physical_offset
         )
     before = [file for file in log.files if file.start_offset <= physical_offset][-1]
-    if physical_offset < before.start_offset + log.file_size:
+    if before.end_offset <= physical_offset < before.start_offset + log.file_size:
         return CorruptError(
             f"the file is cut short: it has {before.size} bytes of {log.file_size}",
             file=before.path,

@@ -120,8 +120,7 @@ class QueueView(NamedTuple):
         wanted = (self.queue.topic, self.queue.queue_id, unit.queue_offset)
         if (message.topic, message.queue_id, message.queue_offset) == wanted:
             return True
-        is_batch = not isinstance(self.queue, ConsumeQueue)
-        slots = queue_slots(message, self.delay_levels, is_batch)
+        slots = queue_slots(message, self.delay_levels)
         return any((slot.topic, slot.queue_id, slot.unit.queue_offset) == wanted for slot in slots)
 
     def _file_of(self, unit: QueueUnit) -> str:
@@ -210,6 +209,8 @@ def _read(
         if first_is_missing(unit):
             break
         if (unit.queue_offset - offset) * unit_size >= reach or total >= max_bytes:
+            if result.status is GetStatus.OFFSET_FOUND_NULL:
+                result.next_offset = unit.queue_offset  # behind a long gap between batches
             break
         if found and _is_full(unit, count, total, limit, max_bytes):
             break

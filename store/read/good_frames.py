@@ -192,10 +192,25 @@ def _is_right(module: ModuleType) -> bool:
         for queue_id in (3, 4)
     ) and all(
         checks.next_read(_units(places), number) == plain_next_read(_units(places), number)
-        and all(checks.fitting(_units(places), most) == plain_fitting(_units(places), most) for most in (0, 18, 300))
-        for places in (wanted, wanted[::-1], [(0, 9, 0), (9 + NEAR, 9, 1), (19 + 2 * NEAR, 9, 2)], [(9, AHEAD, 0)] * 2)
-        for number in range(2)
+        and all(checks.fitting(_units(places), most) == plain_fitting(_units(places), most) for most in _sums(places))
+        for places in (wanted, wanted[::-1], *_at_the_limits())
+        for number in range(len(places))
     )
+
+
+def _at_the_limits() -> Iterator[list[WantedFrame]]:
+    """Frames that one read still reaches, and those that it does not reach any more."""
+    for beyond in range(2):
+        yield [(0, 9, 0), (9 + NEAR + beyond, 9, 1)]
+        yield [(9, 9, 0), (18, AHEAD - 9 + beyond, 1)]
+
+
+def _sums(places: list[WantedFrame]) -> Iterator[int]:
+    """Bytes that frames take, from the first on, and one less each."""
+    total = 0
+    for _, size, _ in places:
+        total += size
+        yield from (total - 1, total)
 
 
 def _is_same(

@@ -67,6 +67,17 @@ def test_every_offset_of_a_batch_finds_its_unit(tmp_path: Path) -> None:
         assert list(seen.units_by_file()) == [units[:4], units[4:8], units[8:]]
 
 
+def test_units_of_a_range_are_those_that_reach_into_it(tmp_path: Path) -> None:
+    units = _units(4)
+    queue = _written(tmp_path / "q", units)
+    for begin, end, first, stop in ((0, 12, 0, 4), (0, 1, 0, 1), (2, 4, 0, 2), (3, 6, 1, 2), (5, None, 1, 4),
+                                    (12, None, 4, 4)):  # fmt: skip
+        assert list(queue.units(begin, end)) == units[first:stop], (begin, end)
+    # nothing reaches into a range without an offset, in the middle of a batch either
+    for begin, end in ((4, 4), (3, 3), (5, 4), (0, 0)):
+        assert list(queue.units(begin, end)) == [], (begin, end)
+
+
 def test_offset_between_units(tmp_path: Path) -> None:
     first, second = QueueUnit(0, 0, 500, 0, 1, 2), QueueUnit(10, 1000, 500, 0, 1, 2)
     queue = _written(tmp_path / "q", [first, second])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.properties import parse_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.consumequeue import ConsumeQueue
@@ -73,6 +74,9 @@ def test_any_bit_of_a_frame_and_of_its_unit_is_looked_at(tmp_path: Path, monkeyp
         assert usual_frames(queue, files.log, 1, 2, 1 << 20) == (frames[1] + frames[2], 2)
         assert usual_frames(queue, files.log, 0, 4, len(frames[0]) + len(frames[1])) == (frames[0] + frames[1], 2)
         assert usual_frames(queue, files.log, 0, 4, 1) == (frames[0], 1)
+        # up to the end of the queue, wherever it begins
+        for begin in range(4):
+            assert usual_frames(queue, files.log, begin, 32, 1 << 20) == (b"".join(frames[begin:]), 4 - begin)
         (log,) = (tmp_path / "s" / "commitlog").iterdir()
         (units,) = (tmp_path / "s" / "consumequeue" / "TopicA" / "0").iterdir()
         changed = 0
@@ -96,6 +100,19 @@ def test_queues_that_are_not_usual_are_left_to_who_looks_at_each_message(name: s
     for queue in queues:
         assert usual_frames(queue, log, 0, 32, 1 << 20) is None
         assert usual_matches(queue, log, 0, 800, 32, 1 << 20, TagFilter("t")) is None
+
+
+def test_usual_are_the_longest_topic_of_one_byte_and_any_tag(tmp_path: Path) -> None:
+    """Also a tag whose hash is below zero."""
+    assert java_hash("delivered") < 0
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        for _ in range(3):
+            store.put(message(20, topic="T" * 127, properties={"TAGS": "delivered"}))
+    with StoreFiles(tmp_path / "s") as files:
+        (queue,) = files.queues.all()
+        frames = [frame_at(files.log, unit.physical_offset)[0] for unit in queue.units(0)]
+        assert usual_frames(queue, files.log, 0, 32, 1 << 20) == (b"".join(frames), 3)
+        assert usual_matches(queue, files.log, 0, 800, 32, 1 << 20, TagFilter("delivered")) == (frames, 3)
 
 
 @contextlib.contextmanager

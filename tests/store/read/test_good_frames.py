@@ -193,3 +193,21 @@ def test_a_frame_that_says_it_has_a_longer_host_is_not_usual(flag: int) -> None:
     for checks in (PLAIN, frame_checks()):
         assert len(checks.good_frames(window, BEGIN, wanted, 0, 3, TOPIC)) == 1
         assert checks.good_frames(changed, BEGIN, wanted, 0, 3, TOPIC) == []
+
+
+def test_frames_without_a_body_and_without_properties_are_usual() -> None:
+    window, wanted = _log([{}, {"KEYS": "k"}, {}], [b"", b"", b"body"])
+    for checks in (PLAIN, frame_checks()):
+        found = checks.good_frames(window, BEGIN, wanted, 0, 3, TOPIC)
+        assert [properties for _, properties in found] == [b"", b"KEYS\x01k\x02", b""]
+        assert b"".join(frame for frame, _ in found) == window
+
+
+def test_properties_of_less_than_no_bytes_make_no_frame_smaller() -> None:
+    """All lengths add up to the size that such a frame claims."""
+    window, [(begin, size, slot)] = _log([{}], [b"body"])
+    for less in (1, 2, 5):
+        changed = (size - less).to_bytes(4, "big") + window[4:-2] + (-less).to_bytes(2, "big", signed=True)
+        for checks in (PLAIN, frame_checks()):
+            for end in (size - less, size):
+                assert checks.good_frames(changed[:end], BEGIN, [(begin, size - less, slot)], 0, 3, TOPIC) == []

@@ -211,3 +211,70 @@ def test_a_lookup_by_physical_offset_loads_nothing_heavy() -> None:
     )
     done = run([sys.executable, "-c", program], check=True)
     assert done.stdout.split() == [truth("clean").messages[3]["topic"], "[]"]
+
+
+@pytest.mark.parametrize("ip", ["0A000001", "FE80" + "0" * 27 + "1"])
+def test_an_offset_that_is_in_the_log_may_be_that_of_an_id(ip: str) -> None:
+    files = reader("clean").files
+    end = files.log.max_offset
+    offsets = {0: True, 1: True, end - 1: True, end: False, end + 1: False, (1 << 64) - 1: False}
+    for offset, may_be in offsets.items():
+        assert may_be_offset_id(files, f"{ip}{10911:08X}{offset:016X}") == may_be, offset
+    # a port below zero is none
+    assert not may_be_offset_id(files, f"{ip}FFFFFFFF{0:016X}")
+    for other in ("", "7F00", ip, "no id at all", "G" * 32):
+        assert not may_be_offset_id(files, other)
+
+
+def test_an_id_without_a_log_may_be_that_of_its_first_message() -> None:
+    """Then what is said is that there is no commitlog, not that no message has such a key."""
+    files = reader("log-gone").files
+    ids = [f"0A000001{10911:08X}{offset:016X}" for offset in (0, 1)]
+    assert [may_be_offset_id(files, one) for one in ids] == [True, False]
+    with pytest.raises(NotFoundError, match="the store has no commitlog file"):
+        reader("log-gone").find(ids[0])
+
+
+def test_what_is_said_of_an_id_that_leads_elsewhere() -> None:
+    row = truth("clean").messages[3]
+    own, place = row["msgId"], row["phyOffset"]
+    look = reader("clean")
+    found = lookup_offset_id(look.files, own)
+    assert found.message_id == own
+    with pytest.raises(NotFoundError) as caught:
+        lookup_offset_id(look.files, "0A000001" + own[8:])
+    assert caught.value.message == (
+        f"the id is of broker 10.0.0.1:10911, the message at its offset was stored by {found.store_host}"
+    )
+    assert caught.value.physical_offset == place
+    assert caught.value.hint == f"`rmqctl query -o {place}` shows that message"
+    # the same place, asked for within a message
+    inside = f"{own[:16]}{place + 1:016X}"
+    for topic, scan in ((None, False), (None, True), ("OrderTopic", False)):
+        with pytest.raises(NotFoundError, match=f"it lies inside the message of .* that starts at {place}"):
+            look.find(inside, topic, scan=scan)
+
+
+def test_a_key_is_looked_for_in_the_topic_that_is_named(golden_store: GoldenStore) -> None:
+    look = reader("clean")
+    row = next(row for row in truth("clean").messages if row["topic"] == "OrderTopic" and UNIQUE in row["properties"])
+    key = row["properties"][UNIQUE]
+    for scan in (False, True):
+        found = look.find(key, "OrderTopic", scan=scan)
+        assert [one.physical_offset for one in found.messages] == [row["phyOffset"]]
+        assert (found.topics, found.scanned, found.damaged) == (1, False, [])
+        found = look.find(key, "TopicTest", scan=scan)
+        assert (found.messages, found.topics, found.scanned) == ([], 1, scan)
+    found = look.find(key)
+    assert ([one.physical_offset for one in found.messages], found.scanned) == ([row["phyOffset"]], False)
+    assert found.topics == len(look.files.queues.topics())
+    # one of the KEYS is no unique key, though it leads to the same message in the index
+    word = next(row for row in truth("clean").messages if row["keys"])
+    for scan in (False, True):
+        assert look.find(word["keys"].split(" ")[0], word["topic"], scan=scan).messages == []
+
+
+def test_damage_that_a_scan_meets_is_told(golden_store: GoldenStore) -> None:
+    found = reader("crc-flip-third").find("F" * 32, scan=True)
+    assert (found.messages, found.scanned) == ([], True)
+    assert [error.physical_offset for error in found.damaged] == [1695806]
