@@ -111,6 +111,9 @@ def test_what_would_not_read_back_is_refused() -> None:
         # V1, for it has no more than 127 characters, but its length byte would be negative
         ("%RETRY%" + "标" * 60, 0, PutStatus.MESSAGE_ILLEGAL),
         ("标" * 128, 0, None),
+        # characters decide which of the two it is, and 127 are not too many for the short one
+        ("T" * 126 + "标", 0, PutStatus.MESSAGE_ILLEGAL),
+        ("", 0, PutStatus.MESSAGE_ILLEGAL),
     ],
 )
 def test_what_a_frame_can_hold(topic: str, size: int, expected: PutStatus | None) -> None:
@@ -177,8 +180,11 @@ def test_batches() -> None:
         {"store_timestamp": 253_402_300_800_000},
         {"born_host": Host(b"123", 1)},
         {"store_host": Host(b"1234", 1 << 31)},
+        {"born_host": Host(bytes(15), 1)},
+        {"born_host": Host(bytes(17), 1)},
         {"topic": "half \ud800"},
         {"properties": {"a": "\udfff"}},
+        {"properties": {"\udfff": "a"}},
         {"property_bytes": b"a\x01\xff\x02"},
     ],
 )
@@ -188,4 +194,5 @@ def test_values_that_no_field_can_hold(changes: dict[str, object]) -> None:
 
 
 def test_extreme_values_that_fit() -> None:
+    check_ranges(message(born_host=Host(bytes(16), -(1 << 31)), store_host=Host(bytes(4), (1 << 31) - 1)))
     check_ranges(message(flag=-(1 << 31), reconsume_times=(1 << 31) - 1, born_timestamp=-(1 << 63), store_timestamp=0))
