@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from rmqctl.formats.errors import UsageError
@@ -10,6 +13,7 @@ from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, encode_properties
 from rmqctl.formats.sys_flag import TRANSACTION_PREPARED
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.put_checks import (
     StoreCondition,
@@ -165,6 +169,17 @@ def test_batches() -> None:
     for other in (message(queue_id=1), message(topic="Other")):
         with pytest.raises(UsageError, match="one topic and one queue"):
             check([message(), other])
+
+
+@pytest.mark.parametrize("changes", [{"properties": {"DELAY": "2"}}, {"property_bytes": b"DELAY\x012\x02"}], ids=str)
+def test_no_message_of_a_batch_may_be_delayed_however_its_properties_are_given(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """In stored form it was, and went elsewhere by itself."""
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        results = store.put_many([message(), message()._replace(**changes)], batch=True)
+        assert [one.detail for one in results] == ["a message of a batch is delayed"] * 2
+        assert store.put_many([message(property_bytes=b"DELAY\x010\x02")], batch=True)[0].queue_offset == 0
 
 
 @pytest.mark.parametrize(
