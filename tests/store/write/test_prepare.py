@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import WriteFailedError
+from rmqctl.formats.errors import UsageError, WriteFailedError
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
 from rmqctl.formats.properties import parse_properties, replace_property
 from rmqctl.store.config.config import config_from_properties
@@ -83,6 +83,60 @@ def test_a_topic_keeps_its_type(golden_store: GoldenStore) -> None:
         assert second.queue_offset == first.queue_offset + 32767
     assert stored_messages(store_path)[-2].properties()["INNER_BASE"] == str(first.queue_offset)
     MessageStore.open(store_path, "rw").close()
+
+
+@pytest.mark.parametrize("as_stored", [False, True])
+def test_a_value_that_no_field_holds_is_a_usage_error(as_stored: bool, tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        for _ in range(2):  # the second time the queue is known
+            for wrong in (message(flag=1 << 31), message(topic="half \ud800"), message(born_timestamp=1 << 63)):
+                with pytest.raises(UsageError):
+                    store.put(wrong, as_stored=as_stored)
+            store.put(message())
+    assert len(stored_messages(tmp_path / "s")) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "topic", "stored"),
+    [
+        # nothing is added to these and nothing taken away
+        (b"A\x01b\x02A\x01c\x02", "TopicA", b"A\x01b\x02A\x01c\x02"),
+        (b"A\x01b", "TopicA", b"A\x01b"),
+        (b"", "TopicA", b""),
+        (b"DELAY\x011\x02", "SCHEDULE_TOPIC_XXXX", b"DELAY\x011\x02REAL_TOPIC\x01TopicA\x02REAL_QID\x010\x02"),
+        (b"A\x01b\x02__CRC32#\x017\x02", "TopicA", b"A\x01b\x02"),
+        (b"INNER_MULTI_QUEUE_OFFSET\x017\x02A\x01b\x02", "TopicA", b"A\x01b\x02"),
+    ],
+)
+def test_properties_in_stored_form_stay_so_unless_the_store_has_its_own(
+    given: bytes, topic: str, stored: bytes, tmp_path: Path
+) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        store.put(message(property_bytes=given))
+        store.put(message(property_bytes=given))
+    assert [(one.topic, one.property_bytes) for one in stored_messages(tmp_path / "s")] == [(topic, stored)] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "is_batch"),
+    [
+        ('{"topicConfigTable":{"T":{"attributes":{"queue.type":"BatchCQ"}},"U":{}}}', True),
+        ('{"topicConfigTable":{"T":{"attributes":{"queue.type":"SimpleCQ"}}}}', False),
+    ],
+)
+def test_a_topic_without_queues_has_the_type_that_its_creation_gave_it(
+    text: str, is_batch: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "s" / "config").mkdir(parents=True)
+    (tmp_path / "s" / "commitlog").mkdir()
+    (tmp_path / "s" / "config" / "topics.json").write_text(text)
+    with StoreFiles(tmp_path / "s") as files:
+        topics = TopicTypes(files)
+    assert topics.is_batch("T") == is_batch
+    # of one that has none, the first message settles it
+    assert topics.settle("U", not is_batch)
+    assert topics.settle("T", is_batch)
+    assert not topics.settle("T", not is_batch)
 
 
 def test_next_offsets(golden_store: GoldenStore) -> None:

@@ -75,29 +75,43 @@ def in_a_thread(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-@pytest.mark.parametrize("is_failed", [False, True])
-def test_services_run_while_the_store_is_open_and_no_longer(tmp_path: Path, is_failed: bool) -> None:
-    """Nothing of it stays open either, and the file that was made ahead goes."""
-    before, root = set(threading.enumerate()), tmp_path / "s"
+def in_full_use(root: Path) -> MessageStore:
+    """A store all of whose services have something to do, and the next file is there."""
     store = MessageStore.open(root, "rw", STILL, create=True, clean_expired=True)
-    try:
-        services = {"rmqctl-reput", "rmqctl-flush", "rmqctl-flush-queues", "rmqctl-clean"}
-        assert services <= begun(before)
-        store.put(message(FILE_SIZE * 3 // 4, properties={"KEYS": "k"}))
-        store.wait_for_dispatch()
-        wait_until(lambda: len(list((root / "commitlog").iterdir())) == 2)
-        assert open_below(root)
-        if is_failed:
-            store._writing._state.fail(WriteFailedError("the disk is gone"))
-            with pytest.raises(WriteFailedError, match="the disk is gone"):
-                store.close()
-    finally:
-        if not is_failed:
-            store.close()
+    store.put(message(FILE_SIZE * 3 // 4, properties={"KEYS": "k"}))
+    store.wait_for_dispatch()
+    wait_until(lambda: len(list((root / "commitlog").iterdir())) == 2)
+    assert open_below(root)
+    return store
+
+
+def require_let_go(root: Path, before: set[threading.Thread]) -> None:
+    """Nothing runs, nothing is open, and the file that was made ahead is gone."""
     assert not {name for name in begun(before) if name.startswith("rmqctl-")}
     assert open_below(root) == []
     assert [path.name for path in (root / "commitlog").iterdir()] == [f"{0:020}"]
-    assert (root / "abort").exists() == is_failed
+
+
+def test_services_run_while_the_store_is_open_and_no_longer(tmp_path: Path) -> None:
+    before, root = set(threading.enumerate()), tmp_path / "s"
+    store = in_full_use(root)
+    services = {"rmqctl-reput", "rmqctl-flush", "rmqctl-flush-queues", "rmqctl-clean"}
+    running = begun(before)
+    store.close()
+    assert services <= running
+    require_let_go(root, before)
+    assert not (root / "abort").exists()
+    store.close()  # again, which does nothing
+
+
+def test_a_store_that_failed_lets_go_of_everything_too(tmp_path: Path) -> None:
+    before, root = set(threading.enumerate()), tmp_path / "s"
+    store = in_full_use(root)
+    store._writing._state.fail(WriteFailedError("the disk is gone"))
+    with pytest.raises(WriteFailedError, match="the disk is gone"):
+        store.close()
+    require_let_go(root, before)
+    assert (root / "abort").exists()
     store.close()  # again, which does nothing
 
 

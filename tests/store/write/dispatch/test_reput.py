@@ -119,7 +119,44 @@ def test_an_error_of_the_follower_stops_the_store_loudly(
         MessageStore.open(tmp_path / "s", "rw", small())
 
 
+def test_who_waits_is_told_when_the_store_fails(tmp_path: Path) -> None:
+    """The one that would have woken him does nothing any more."""
+    store = MessageStore.open(tmp_path / "s", "rw", small(), create=True)
+    writer = store._writing
+    writer._follower.stop()
+    store.put(message())
+    answers: list[bool] = []
+    waiting = threading.Thread(target=lambda: answers.append(writer._follower.wait_for(1)), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    writer._state.fail(WriteFailedError("the disk is gone"))
+    waiting.join(60)
+    assert answers == [False]
+    with pytest.raises(WriteFailedError, match="the disk is gone"):
+        store.close()
+
+
+def test_the_wait_for_the_dispatch_ends_after_its_time(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", small(), create=True) as store:
+        follower = store._writing._follower
+        assert follower.wait_for(0)
+        assert not follower.wait_for(1, timeout=0.01)
+        end = store.put(message()).physical_offset
+        assert end == 0
+        assert follower.wait_for(1, timeout=60)
+
+
 # ---- checkpoint
+
+
+def test_a_store_that_was_only_opened_keeps_its_checkpoint(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", small(), create=True) as store:
+        store.put_many([message(properties={"KEYS": f"a{number} b{number}"}) for number in range(250)])
+    before = (tmp_path / "s" / "checkpoint").read_bytes()
+    with MessageStore.open(tmp_path / "s", "rw", small()) as store:
+        store.flush()
+    assert (tmp_path / "s" / "checkpoint").read_bytes() == before
 
 
 def test_the_checkpoint_after_a_clean_close(tmp_path: Path) -> None:
