@@ -8,8 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from rmqctl.formats.properties import encode_properties
 from rmqctl.store.files import io
-from rmqctl.store.write.headroom import Headroom
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.status import PutStatus
+from rmqctl.store.write.headroom import UNIT_COST, Headroom
+from tests.store.write.writing import message, small
 
 _PLENTY = 256 * 1024 * 1024
 _LOOK_EVERY = 1 << 32
@@ -82,3 +86,31 @@ def test_a_disk_is_too_full_from_the_percentage_on_that_is_allowed(
         assert not headroom.is_over_ratio
         headroom.settle(0)
     assert (obeying.is_over_ratio, careless.is_over_ratio) == (is_over, False)
+
+
+@pytest.mark.parametrize(
+    ("properties", "units"),
+    [
+        ({}, 2),
+        ({"KEYS": "a"}, 3),
+        ({"KEYS": "a b c"}, 5),
+        # with the offsets of further queues beside it
+        ({"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}, 4),
+        ({"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "KEYS": "a"}, 5),
+    ],
+    ids=str,
+)
+def test_there_is_room_for_each_unit_and_key_or_the_message_is_refused(
+    properties: dict[str, str], units: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = message(properties=properties)
+    frame = 91 + len("TopicA") + 100 + len(encode_properties(properties))
+    if "INNER_MULTI_DISPATCH" in properties:
+        frame += len("INNER_MULTI_QUEUE_OFFSET\x010,0\x02")
+    free = (1 << 20) + frame + units * UNIT_COST - 1
+    monkeypatch.setattr(io, "free_bytes", lambda _path: free)
+    config = small(enable_lmq=True, enable_multi_dispatch=True)
+    with MessageStore.open(tmp_path / "s", "rw", config, create=True, allocate_ahead=False) as store:
+        assert store.put(given).status is PutStatus.DISK_FULL
+        free += 1
+        assert store.put(given).status is PutStatus.PUT_OK
