@@ -208,41 +208,6 @@ def test_wrong_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inspect.unwrap(bulk_kernels._load)() is None
 
 
-def _one_too_many(kernels: BulkKernels, place: Frame) -> Any:
-    """Judges as it should, but for a number."""
-
-    def judge(columns: Any, *others: Any) -> int:
-        kernels.judge_rows(columns, *others)
-        columns[place, 3] += 1
-        return 0
-
-    return judge
-
-
-def _reversed_queues(kernels: BulkKernels) -> Any:
-    def number(columns: Any, slots: Any, first_rows: Any, queues: Any) -> int:
-        found = kernels.number_queues(columns, slots, first_rows, queues)
-        first_rows[:found] = first_rows[:found][::-1].copy()
-        return found
-
-    return number
-
-
-def test_kernels_that_are_wrong_in_one_thing_are_noticed(kernels: BulkKernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(*_: Any) -> int:
-        return 0
-
-    assert bulk_kernels._is_right(kernels)
-    for place in (Frame.SIZE, Frame.QUEUE_ID):
-        assert not bulk_kernels._is_right(kernels._replace(judge_rows=_one_too_many(kernels, place)))
-    assert not bulk_kernels._is_right(kernels._replace(judge_rows=nothing))
-    assert not bulk_kernels._is_right(kernels._replace(number_queues=_reversed_queues(kernels)))
-    assert not bulk_kernels._is_right(kernels._replace(give_offsets=nothing))
-    # nor does it help that the plain form agrees
-    monkeypatch.setattr(BulkRows, "judge", nothing)
-    assert not bulk_kernels._is_right(kernels._replace(judge_rows=nothing))
-
-
 def test_what_only_looks_like_a_message(store: Open) -> None:
     others: list[Any] = [message(), tuple.__new__(Message, ("TopicA", b"")), (*message(),), None, "text"]
     assert compiled(others, store).usual.tolist() == [True, False, False, False, False]
