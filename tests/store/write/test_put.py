@@ -11,6 +11,7 @@ import pytest
 
 from rmqctl.formats.errors import UsageError, WriteFailedError
 from rmqctl.formats.message import Message
+from rmqctl.formats.sys_flag import TRANSACTION_PREPARED
 from rmqctl.store.commitlog import flush
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
@@ -124,6 +125,30 @@ def test_a_message_waits_unless_it_says_no() -> None:
     for text, waits in (("true", True), ("TRUE", True), ("false", False), ("", False), ("yes", False)):
         assert wants_durability({"WAIT": text}) == waits
     assert wants_durability({})
+
+
+def test_a_message_is_checked_as_one_that_stands_for_itself(tmp_path: Path) -> None:
+    """And nothing is stored by it."""
+    fine = [
+        message(),
+        message(properties={"DELAY": "1"}),
+        message(sys_flag=TRANSACTION_PREPARED),
+        message(topic="Other", queue_id=7),
+    ]
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        for one in fine:
+            assert store.check_message(one) is None
+        assert store.check_many(fine) == {}
+        refused = store.check_message(message(topic="T" * 128))
+        assert refused is not None
+        assert (refused.status, refused.detail) == (
+            PutStatus.MESSAGE_ILLEGAL,
+            "topic has 128 bytes, at most 127 are allowed",
+        )
+        assert (refused.physical_offset, refused.queue_offset, refused.message_id) == (None, None, None)
+        assert store.check_message(message(topic="T" * 128), as_stored=True) is None
+        assert store.files.log.max_offset == 0
+        assert [one.queue_offset for one in store.put_many(fine)] == [0, 0, 0, 0]
 
 
 def test_no_message_is_a_usage_error(tmp_path: Path) -> None:
