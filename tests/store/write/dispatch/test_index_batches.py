@@ -243,13 +243,20 @@ def test_what_is_written_to_slots_is_announced(tmp_path: Path, monkeypatch: pyte
     assert (service.files[-1].geometry.slot_position(0), 2 * INDEX_SLOT.size) in seen
 
 
-def test_nothing_stays_mapped_where_slots_cannot_be_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_stays_open_or_mapped_where_slots_cannot_be_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(operation: str, _path: str, _offset: int, _length: int) -> None:
         if operation == "reserve":
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(io, "observer", full)
     service = service_at(tmp_path / "index")
-    IndexBatches(service).put(columns([(number, number, 9000) for number in range(10)]))
+    batches, counts = IndexBatches(service), []
+    for number in range(5):
+        batches.put(columns([(number, number, 9000), (number, number + 1, 9000)]))
+        links = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        counts.append(links.count(service.files[0].path))
+    assert len(set(counts)) == 1
     assert str(service.files[0].path) not in Path("/proc/self/maps").read_text()
     assert service.files[0].header.index_count == 11
