@@ -221,6 +221,12 @@ class IndexFile:
             self._writer = None
         self._descriptors.forget(self.path)
 
+    def release(self) -> None:
+        """Close without flushing; for a store that failed."""
+        if self._writer is not None:
+            os.close(self._writer)
+            self._writer = None
+
     def destroy(self, interval: int, now: int | None = None) -> bool:
         """Remove the file unless a reader holds it; True when it is gone (see MappedFile.destroy)."""
         if not self.reference.shutdown(interval, now):

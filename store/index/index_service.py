@@ -164,3 +164,8 @@ class IndexService:
         """Flush and close."""
         for file in self.files:
             file.close()
+
+    def release(self) -> None:
+        """Close without flushing; for a store that failed."""
+        for file in self.files:
+            file.release()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import FrameParts, Message, frame_bytes
+from rmqctl.formats.properties import parse_properties
 from rmqctl.store.commitlog.append import FileNotCreatedError, LogAppender
 from rmqctl.store.commitlog.flush import FlushService
 from rmqctl.store.config.config import StoreConfig
@@ -190,7 +191,10 @@ class Putter:
                 return prepared
             found.append(prepared)
         if is_batch:
-            properties: list[Mapping[str, str]] = [message.properties for message in messages]
+            properties: list[Mapping[str, str]] = [
+                one.properties if one.property_bytes is None else parse_properties(one.property_bytes)
+                for one in messages
+            ]
             refusal = check_batch(list(messages), properties, [item.properties_size for item in found], services.config)
         return refusal or check_fits_file(sum(item.parts.total_size for item in found), self._file_size) or found
 

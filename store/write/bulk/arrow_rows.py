@@ -54,7 +54,7 @@ def _rows(batch: pa.RecordBatch, is_copy: bool) -> BulkRows:
         if name not in COLUMNS:
             raise UsageError(f"there is no column {name!r}", hint=f"the columns are {', '.join(COLUMNS)}")
     for name in ("topic", "body"):
-        if name not in batch.schema.names or batch.column(name).null_count:
+        if name not in batch.schema.names or _has_missing(batch.column(name)):
             raise UsageError(f"every message needs a {name}")
     count = batch.num_rows
     columns = np.zeros((len(Frame), count), np.int64)
@@ -81,6 +81,13 @@ def _rows(batch: pa.RecordBatch, is_copy: bool) -> BulkRows:
     )  # fmt: skip
 
 
+def _has_missing(array: Any) -> bool:
+    """Whether there is a null among the values, or, which Arrow does not count, one in the dictionary of them."""
+    if array.null_count or not pa.types.is_dictionary(array.type):
+        return bool(array.null_count)
+    return bool(array.dictionary.null_count and checked(array).cast(array.type.value_type).null_count)
+
+
 def _times(batch: pa.RecordBatch, name: str) -> Int64s | int:
     if name not in batch.schema.names:
         return NO_TIME
@@ -96,10 +103,13 @@ def _milliseconds(array: Any) -> Any:
 
 
 def _texts(array: Any) -> Any:
-    """An array of texts, as they are where they have numbers already."""
+    """An array of texts, as they are where each has one number already. A dictionary may hold the same one twice."""
     kind = checked(array).type
-    texts = pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type) and not array.dictionary.null_count
-    return array if texts else array.cast(pa.string())
+    if pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type):
+        texts = array.dictionary.to_pylist()
+        if None not in texts and len(set(texts)) == len(texts):
+            return array
+    return array.cast(pa.string())
 
 
 def _told_apart(array: Any) -> tuple[list[Any], Int64s]:
@@ -141,8 +151,8 @@ class _Messages:
             kind = compression_type(sys_flag)
             if kind is not None and self._value("body_error", row) is None:
                 body = compress(body, kind)
-        host = self._value("born_host", row)
-        store_host = self._value("store_host", row) if self._is_copy else None
+        host = _text(self._value("born_host", row))
+        store_host = _text(self._value("store_host", row)) if self._is_copy else None
         return Message(
             topic=self._topics[int(columns[Frame.TOPIC, row])],
             body=body,
@@ -166,9 +176,14 @@ class _Messages:
         pairs = self._value("properties", row)
         if pairs is None:
             keys, tags = self._value("keys", row), self._value("tags", row)
-            pairs = [(names.KEYS, " ".join(keys))] if keys else []
+            pairs = [(names.KEYS, " ".join(map(_text, keys)))] if keys else []
             pairs += [] if tags is None else [(names.TAGS, tags)]
-        found = dict(pairs)
+        found = {_text(name): _text(value) for name, value in pairs}
         if None in found.values():
             raise UsageError("a property without a value")
         return found
+
+
+def _text(value: Any) -> Any:
+    """Texts may come as bytes, which are known to be UTF-8 by now."""
+    return value.decode("utf-8") if isinstance(value, bytes) else value

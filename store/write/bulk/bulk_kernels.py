@@ -73,7 +73,7 @@ def _is_right(kernels: BulkKernels) -> bool:
         both.append((rows.columns.tolist(), rows.usual.tolist()))
     first_rows, queues = kernels.queues(columns)
     next_offsets, offsets = np.array([10, 20, 30, 40]), np.zeros(6, np.int64)
-    kernels.give_offsets(queues, next_offsets, offsets, 1, 6)
+    kernels.give_offsets(queues, next_offsets, offsets, 1, len(queues))
     return (
         both[0] == both[1]
         and both[0][1] == [True, False, False, True, False, False]

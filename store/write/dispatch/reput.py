@@ -204,6 +204,7 @@ class Follower:
         """Close what is open without flushing; for a store that failed."""
         self._queues.release()
         self.close_index()
+        self._files.index.release()
 
     def close_index(self) -> None:
         """Let go of the index's slots; before its files are closed."""

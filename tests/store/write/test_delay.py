@@ -47,6 +47,11 @@ def test_a_level_beyond_the_last_is_lowered() -> None:
     assert (result.queue_id, result.properties["DELAY"]) == (1, "2")
 
 
+def test_the_last_level_stays_as_it_was_written() -> None:
+    result = scheduled({"DELAY": "+18"})
+    assert (result.queue_id, result.properties["DELAY"]) == (17, "+18")
+
+
 def test_no_level_is_no_delay() -> None:
     for text in ("0", "-1"):
         assert scheduled({"DELAY": text}) == Destination("T", 3, {"DELAY": text})
@@ -86,6 +91,14 @@ def test_timers(properties: dict[str, str], deliver: int) -> None:
     result = scheduled(properties)
     assert (result.topic, result.queue_id) == ("rmq_sys_wheel_timer", 0)
     assert result.properties == properties | {"TIMER_OUT_MS": str(deliver), "REAL_TOPIC": "T", "REAL_QID": "3"}
+
+
+def test_of_several_timers_the_seconds_count_and_then_the_milliseconds() -> None:
+    """In the order in which HookUtils asks for them; nothing else is in such a message."""
+    all_of_them = {"TIMER_DELAY_SEC": "2", "TIMER_DELAY_MS": "70000", "TIMER_DELIVER_MS": str(NOW + 90_000)}
+    assert scheduled(all_of_them).properties["TIMER_OUT_MS"] == "1700000002000"
+    del all_of_them["TIMER_DELAY_SEC"]
+    assert scheduled(all_of_them).properties["TIMER_OUT_MS"] == "1700000070000"
 
 
 def test_a_timer_that_is_due_is_an_ordinary_message() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
@@ -26,6 +29,40 @@ def test_limits_of_lmq_messages(tmp_path: Path) -> None:
     assert [properties["INNER_MULTI_QUEUE_OFFSET"] for properties in found] == ["0,,0", "1,,1", "2"]
     assert not any("WAIT" in properties for properties in found)
     assert sorted(path.name for path in (tmp_path / "s" / "consumequeue").iterdir()) == ["%LMQ%a", "%LMQ%b", "TopicA"]
+
+
+LMQ = small(enable_lmq=True, enable_multi_dispatch=True)
+
+
+def test_a_further_queue_is_the_first_of_its_topic_whatever_the_message_s_own(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", LMQ, create=True) as store:
+        for number in range(2):
+            store.put(message(queue_id=3, properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}))
+            store.wait_for_dispatch()
+            assert len(store.get("%LMQ%a", 0, 0).messages) == number + 1
+    assert [path.name for path in (tmp_path / "s" / "consumequeue" / "%LMQ%a").iterdir()] == ["0"]
+    found = [stored.properties()["INNER_MULTI_QUEUE_OFFSET"] for stored in stored_messages(tmp_path / "s")]
+    assert found == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "topic"),
+    [
+        ({"topic": "%RETRY%group"}, "%RETRY%group"),
+        ({"topic": "rmq_sys_trace"}, "rmq_sys_trace"),
+        ({"properties": {"DELAY": "1"}}, "SCHEDULE_TOPIC_XXXX"),
+    ],
+    ids=str,
+)
+def test_retries_and_what_is_the_broker_s_own_are_in_one_queue(
+    changes: dict[str, Any], topic: str, tmp_path: Path
+) -> None:
+    given = message()._replace(**changes)
+    given = given._replace(properties={**given.properties, "INNER_MULTI_DISPATCH": "%LMQ%a"})
+    with MessageStore.open(tmp_path / "s", "rw", LMQ, create=True) as store:
+        assert store.put(given).status is PutStatus.PUT_OK
+    (stored,) = stored_messages(tmp_path / "s")
+    assert (stored.topic, "INNER_MULTI_QUEUE_OFFSET" in stored.properties()) == (topic, False)
 
 
 def test_multi_dispatch_offsets_are_dropped_where_there_is_no_lmq(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import WriteFailedError
+from rmqctl.formats.errors import UsageError, WriteFailedError
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
-from rmqctl.formats.properties import parse_properties, replace_property
+from rmqctl.formats.properties import encode_properties, parse_properties, replace_property
+from rmqctl.formats.sys_flag import TRANSACTION_PREPARED
 from rmqctl.store.config.config import config_from_properties
 from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.files.background import Background
@@ -19,10 +20,11 @@ from rmqctl.store.queues.offset_table import OffsetTable
 from rmqctl.store.status import PutStatus
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.dispatch.running_state import RunningState
+from rmqctl.store.write.prepare import copy_of
 from rmqctl.store.write.topic_types import TopicTypes
 from tests.goldens import GoldenStore
 from tests.store.files.crashing import CrashError
-from tests.store.write.writing import SMALL, message, stored_messages, wait_until
+from tests.store.write.writing import SMALL, message, small, stored_messages, wait_until
 
 
 @pytest.mark.parametrize(
@@ -83,6 +85,103 @@ def test_a_topic_keeps_its_type(golden_store: GoldenStore) -> None:
         assert second.queue_offset == first.queue_offset + 32767
     assert stored_messages(store_path)[-2].properties()["INNER_BASE"] == str(first.queue_offset)
     MessageStore.open(store_path, "rw").close()
+
+
+@pytest.mark.parametrize("as_stored", [False, True])
+def test_a_value_that_no_field_holds_is_a_usage_error(as_stored: bool, tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        for _ in range(2):  # the second time the queue is known
+            for wrong in (message(flag=1 << 31), message(topic="half \ud800"), message(born_timestamp=1 << 63)):
+                with pytest.raises(UsageError):
+                    store.put(wrong, as_stored=as_stored)
+            store.put(message())
+    assert len(stored_messages(tmp_path / "s")) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "topic", "stored"),
+    [
+        # nothing is added to these and nothing taken away
+        (b"A\x01b\x02A\x01c\x02", "TopicA", b"A\x01b\x02A\x01c\x02"),
+        (b"A\x01b", "TopicA", b"A\x01b"),
+        (b"", "TopicA", b""),
+        (b"DELAY\x011\x02", "SCHEDULE_TOPIC_XXXX", b"DELAY\x011\x02REAL_TOPIC\x01TopicA\x02REAL_QID\x010\x02"),
+        (b"A\x01b\x02__CRC32#\x017\x02", "TopicA", b"A\x01b\x02"),
+        (b"INNER_MULTI_QUEUE_OFFSET\x017\x02A\x01b\x02", "TopicA", b"A\x01b\x02"),
+    ],
+)
+def test_properties_in_stored_form_stay_so_unless_the_store_has_its_own(
+    given: bytes, topic: str, stored: bytes, tmp_path: Path
+) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        store.put(message(property_bytes=given))
+        store.put(message(property_bytes=given))
+    assert [(one.topic, one.property_bytes) for one in stored_messages(tmp_path / "s")] == [(topic, stored)] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "is_batch"),
+    [
+        ('{"topicConfigTable":{"T":{"attributes":{"queue.type":"BatchCQ"}},"U":{}}}', True),
+        ('{"topicConfigTable":{"T":{"attributes":{"queue.type":"SimpleCQ"}}}}', False),
+    ],
+)
+def test_a_topic_without_queues_has_the_type_that_its_creation_gave_it(
+    text: str, is_batch: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "s" / "config").mkdir(parents=True)
+    (tmp_path / "s" / "commitlog").mkdir()
+    (tmp_path / "s" / "config" / "topics.json").write_text(text)
+    with StoreFiles(tmp_path / "s") as files:
+        topics = TopicTypes(files)
+    assert topics.is_batch("T") == is_batch
+    # of one that has none, the first message settles it
+    assert topics.settle("U", not is_batch)
+    assert topics.settle("T", is_batch)
+    assert not topics.settle("T", not is_batch)
+
+
+def test_properties_count_for_the_size_of_a_batch(tmp_path: Path) -> None:
+    two = [message(properties={"a": "bbbbbbb"})] * 2  # of 22 bytes of lengths, 100 of body and 10 of properties each
+    for limit, status in ((264, PutStatus.PUT_OK), (263, PutStatus.MESSAGE_ILLEGAL)):
+        with MessageStore.open(tmp_path / str(limit), "rw", small(max_message_size=limit), create=True) as store:
+            assert {one.status for one in store.put_many(two, batch=True)} == {status}
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_long_topics_are_for_stores_that_have_them_and_for_copies(is_allowed: bool, tmp_path: Path) -> None:
+    config = small(auto_message_version_on_topic_len=is_allowed)
+    long = message(topic="%RETRY%" + "G" * 130)
+    with MessageStore.open(tmp_path / "s", "rw", config, create=True) as store:
+        assert store.put(long).status.is_stored == is_allowed
+        assert store.put(long, as_stored=True).status.is_stored
+    assert {one.topic for one in stored_messages(tmp_path / "s")} == {long.topic}
+
+
+def test_a_property_crc_is_written_once_however_often_it_is_copied(tmp_path: Path) -> None:
+    """As it was given, without one and without anything else."""
+    for number, properties in enumerate(({"A": "b"}, {})):
+        with MessageStore.open(
+            tmp_path / f"first {number}", "rw", small(enabled_append_prop_crc=True), create=True
+        ) as store:
+            store.put(message(properties=properties))
+        (first,) = stored_messages(tmp_path / f"first {number}")
+        with MessageStore.open(tmp_path / f"copy {number}", "rw", SMALL, create=True) as store:
+            store.put(copy_of(first), as_stored=True)
+            store.put(copy_of(first)._replace(property_bytes=encode_properties(properties)), as_stored=True)
+        copied, bare = stored_messages(tmp_path / f"copy {number}")
+        assert copied.property_bytes == first.property_bytes
+        assert copied.property_bytes.count(b"__CRC32#") == 1
+        assert bare.property_bytes == encode_properties(properties)
+
+
+def test_an_inner_batch_of_a_transaction_has_no_place_in_a_queue_yet(golden_store: GoldenStore) -> None:
+    store_path = golden_store("innerbatch")
+    both = SYS_FLAG_INNER_BATCH | TRANSACTION_PREPARED
+    with MessageStore.open(store_path, "rw") as store:
+        half = store.put(message(topic="InnerBatchTopic", sys_flag=both, properties={"INNER_NUM": "2"}))
+        assert half.queue_offset == 0
+    assert stored_messages(store_path)[-1].properties() == {"INNER_NUM": "2"}
 
 
 def test_next_offsets(golden_store: GoldenStore) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from rmqctl.formats.errors import UsageError
@@ -10,6 +13,7 @@ from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, encode_properties
 from rmqctl.formats.sys_flag import TRANSACTION_PREPARED
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.put_checks import (
     StoreCondition,
@@ -111,6 +115,9 @@ def test_what_would_not_read_back_is_refused() -> None:
         # V1, for it has no more than 127 characters, but its length byte would be negative
         ("%RETRY%" + "标" * 60, 0, PutStatus.MESSAGE_ILLEGAL),
         ("标" * 128, 0, None),
+        # characters decide which of the two it is, and 127 are not too many for the short one
+        ("T" * 126 + "标", 0, PutStatus.MESSAGE_ILLEGAL),
+        ("", 0, PutStatus.MESSAGE_ILLEGAL),
     ],
 )
 def test_what_a_frame_can_hold(topic: str, size: int, expected: PutStatus | None) -> None:
@@ -164,6 +171,17 @@ def test_batches() -> None:
             check([message(), other])
 
 
+@pytest.mark.parametrize("changes", [{"properties": {"DELAY": "2"}}, {"property_bytes": b"DELAY\x012\x02"}], ids=str)
+def test_no_message_of_a_batch_may_be_delayed_however_its_properties_are_given(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """In stored form it was, and went elsewhere by itself."""
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
+        results = store.put_many([message(), message()._replace(**changes)], batch=True)
+        assert [one.detail for one in results] == ["a message of a batch is delayed"] * 2
+        assert store.put_many([message(property_bytes=b"DELAY\x010\x02")], batch=True)[0].queue_offset == 0
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -177,8 +195,11 @@ def test_batches() -> None:
         {"store_timestamp": 253_402_300_800_000},
         {"born_host": Host(b"123", 1)},
         {"store_host": Host(b"1234", 1 << 31)},
+        {"born_host": Host(bytes(15), 1)},
+        {"born_host": Host(bytes(17), 1)},
         {"topic": "half \ud800"},
         {"properties": {"a": "\udfff"}},
+        {"properties": {"\udfff": "a"}},
         {"property_bytes": b"a\x01\xff\x02"},
     ],
 )
@@ -188,4 +209,5 @@ def test_values_that_no_field_can_hold(changes: dict[str, object]) -> None:
 
 
 def test_extreme_values_that_fit() -> None:
+    check_ranges(message(born_host=Host(bytes(16), -(1 << 31)), store_host=Host(bytes(4), (1 << 31) - 1)))
     check_ranges(message(flag=-(1 << 31), reconsume_times=(1 << 31) - 1, born_timestamp=-(1 << 63), store_timestamp=0))

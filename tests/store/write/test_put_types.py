@@ -66,6 +66,19 @@ def test_a_field_of_another_type_is_illegal(changes: dict[str, Any], store: Mess
     assert store.files.log.max_offset == end
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"topic": None}, "topic is missing"),
+        ({"topic": b"Topic"}, "topic is of type bytes"),
+        ({"properties": {"KEYS": None}}, "property 'KEYS' is missing, where names and values are texts"),
+        ({"properties": {1: "k"}}, "property 1 is of type str, where names and values are texts"),
+    ],
+)
+def test_it_is_told_what_there_is_instead(changes: dict[str, Any], said: str, store: MessageStore) -> None:
+    assert store.put(message()._replace(**changes)).detail == said
+
+
 def test_what_is_no_message_at_all_is_illegal(store: MessageStore) -> None:
     for wrong in (None, "text", ("Topic", b"body")):
         assert store.put(wrong).status is PutStatus.MESSAGE_ILLEGAL  # type: ignore[arg-type]

@@ -94,6 +94,8 @@ def test_results_are_a_sequence(tmp_path: Path) -> None:
         assert results[-1].queue_offset == 2
         assert store.lookup(str(results[3].message_id)).queue_offset == 2
         assert results == list(results)
+        assert results != results[:3]
+        assert not results.__eq__(4)
         with pytest.raises(IndexError):
             results[4]
 

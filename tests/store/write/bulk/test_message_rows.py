@@ -164,6 +164,7 @@ def test_more_rows_than_are_taken_at_once(store: Open, monkeypatch: pytest.Monke
     ]
     rows = compiled(messages, store)
     assert rows.usual.all()
+    assert not rows.is_copy
     for row in range(0, 300, 41):
         plain = rows_of_messages([messages[row]], store.known)
         assert plain is not None

@@ -98,3 +98,33 @@ def test_a_kernel_that_does_something_else_is_not_taken() -> None:
         return len(places)
 
     assert not property_join._is_right(wrong)
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_kernel_that_joins_what_it_should_leave_is_not_taken(call: int) -> None:
+    """Or leaves what it should join: each of the three trials counts."""
+    pytest.importorskip("numba")
+    join = property_join.join_kernel()
+    assert join is not None
+    assert property_join._is_right(join)
+    calls: list[int] = []
+
+    def wrong(*arguments: Any) -> int:
+        calls.append(join(*arguments))
+        return (calls[-1] if len(calls) != call else 0) if call > 1 else -1
+
+    assert not property_join._is_right(wrong)
+
+
+def test_a_kernel_that_misses_where_rows_end_is_not_taken() -> None:
+    pytest.importorskip("numba")
+    join = property_join.join_kernel()
+    assert join is not None
+    for row in range(3):
+
+        def wrong(*arguments: Any, row: int = row) -> int:
+            length = join(*arguments)
+            arguments[-1][row] += 1
+            return length
+
+        assert not property_join._is_right(wrong)

@@ -12,12 +12,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import Message
 from rmqctl.store.compiled.available import NO_NUMBA
+from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.dispatch import index_batches, reput
 from rmqctl.store.write.dispatch.column_dispatch import ColumnDispatch
 from tests.goldens import GoldenStore
-from tests.store.same_files import MESSAGES, by_put, files_after
-from tests.store.write.writing import SMALL, copy_store, files_below, golden_config, message, stored_messages
+from tests.store.same_files import MESSAGES, NOW, by_put, files_after, ticking
+from tests.store.write.writing import SMALL, copy_store, files_below, golden_config, message, small, stored_messages
 
 ARE_LOADED = reput.are_loaded
 GOLDENS = ["clean", "features", "v4-features", "lmq", "innerbatch", "propcrc", "longtopic", "broker-real"]
@@ -183,3 +184,48 @@ def test_what_reads_back_damaged_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(CorruptError):
         store.close()
     assert len(stored_messages(tmp_path / "s")) == 1
+
+
+def test_what_columns_leave_over_several_files_is_what_messages_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queues, index and checkpoint: also where a file of the log ends behind an index file that became full."""
+    for name in ("plain", "columns"):
+        if name == "columns":
+            as_columns(monkeypatch)
+        clock = ticking()
+        with MessageStore.open(tmp_path / name, "rw", SMALL, create=True, clock=clock) as store:
+            follower = store._writing._follower
+            follower.stop()
+            for number in range(230):
+                properties = {"KEYS": f"a{number} b{number}"}
+                one = message(500, queue_id=number % 3, properties=properties, born_timestamp=NOW)
+                store.put(one._replace(store_timestamp=NOW + number), as_stored=True)
+            while follower.dispatch_all():
+                pass
+    found = derived(tmp_path / "columns")
+    assert found == derived(tmp_path / "plain")
+    assert len([name for name in found if name.startswith("index/")]) == 2
+
+
+def test_queues_that_columns_wrote_to_are_flushed_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_columns(monkeypatch)
+    synced: set[str] = set()
+
+    def look(operation: str, path: str, _offset: int, _length: int) -> None:
+        if operation == "fsync":
+            synced.add(path)
+
+    config = small(flush_interval_consume_queue=10**8, flush_interval_commit_log=10**8)
+    told: list[set[tuple[str, int]]] = []
+    with MessageStore.open(tmp_path / "s", "rw", config, create=True) as store:
+        store.tell_arrivals(lambda queues: told.append(set(queues)))
+        for queue_id in (0, 1):
+            store.put(message(queue_id=queue_id))
+        store.wait_for_dispatch()
+        assert set().union(*told) == {("TopicA", 0), ("TopicA", 1)}
+        monkeypatch.setattr(io, "observer", look)
+        store.flush()
+        monkeypatch.setattr(io, "observer", None)
+    queues = {f"{tmp_path}/s/consumequeue/TopicA/{queue_id}/{0:020}" for queue_id in (0, 1)}
+    assert queues <= synced

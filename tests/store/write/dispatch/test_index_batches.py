@@ -195,12 +195,68 @@ def test_few_entries_again_and_again_are_many(tmp_path: Path, monkeypatch: pytes
     assert opened == [False] * 2 + [True] * 7 + [False] * 3 + [True]
 
 
-def test_the_slots_of_a_full_file_are_let_go_of(tmp_path: Path) -> None:
-    """A cleaner that removes the file would free nothing of the disk as long as somebody has it mapped."""
+def test_the_slots_of_a_full_file_are_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cleaner that removes the file would free nothing of the disk as long as somebody has it mapped. And the file
+    is on disk then: the checkpoint may tell its time."""
+    synced: list[str] = []
+
+    def look(operation: str, path: str, _offset: int, _length: int) -> None:
+        if operation == "fsync":
+            synced.append(path)
+
+    monkeypatch.setattr(io, "observer", look)
     service = service_at(tmp_path / "index")
     batches = IndexBatches(service)
     batches.put(columns([(number, 1000 * number, 1_700_000_000_000) for number in range(18)]))
     assert batches._open is not None
+    assert str(service.files[-1].path) not in synced
     batches.put(columns([(18, 18_000, 1_700_000_000_000)]))
     assert service.files[-1].is_full
+    assert str(service.files[-1].path) in synced
     assert batches._open is None
+
+
+def test_the_number_of_an_entry_yet_to_come_leads_nowhere(tmp_path: Path) -> None:
+    """A slot that holds one is damaged: the new entry is the first of its chain."""
+    service = service_at(tmp_path / "index")
+    batches = IndexBatches(service)
+    batches.put(columns([(3, 100, 9000)]))
+    batches.close()
+    file = service.files[-1]
+    for value in (2, 3, -1):
+        io.write_range(file.path, file.geometry.slot_position(5), INDEX_SLOT.struct.pack(value))
+        number = file.header.index_count
+        batches.put(columns([(5, 200, 9000)]))
+        batches.close()
+        assert [entry.number for entry in file.chain(5)] == ([number] if value >= number or value < 0 else [number, 2])
+
+
+def test_what_is_written_to_slots_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = service_at(tmp_path / "index")
+    batches = IndexBatches(service)
+    batches.put(columns([(1, 100, 9000)]))
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr(io, "observer", lambda _operation, _path, offset, length: seen.append((offset, length)))
+    batches.put(columns([(0, 200, 9000), (6, 300, 9000)]))
+    monkeypatch.undo()
+    batches.close()
+    assert (service.files[-1].geometry.slot_position(0), 2 * INDEX_SLOT.size) in seen
+
+
+def test_nothing_stays_open_or_mapped_where_slots_cannot_be_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(operation: str, _path: str, _offset: int, _length: int) -> None:
+        if operation == "reserve":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(io, "observer", full)
+    service = service_at(tmp_path / "index")
+    batches, counts = IndexBatches(service), []
+    for number in range(5):
+        batches.put(columns([(number, number, 9000), (number, number + 1, 9000)]))
+        links = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        counts.append(links.count(service.files[0].path))
+    assert len(set(counts)) == 1
+    assert str(service.files[0].path) not in Path("/proc/self/maps").read_text()
+    assert service.files[0].header.index_count == 11

@@ -19,7 +19,16 @@ from rmqctl.store.status import PutStatus
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
 from tests.goldens import GoldenStore
-from tests.store.write.writing import copy_store, golden_config, message, small, stored_messages, wait_until
+from tests.store.write.writing import (
+    FILE_SIZE,
+    body_that_leaves,
+    copy_store,
+    golden_config,
+    message,
+    small,
+    stored_messages,
+    wait_until,
+)
 
 
 def index_entries(root: Path) -> list[tuple[int, int]]:
@@ -48,6 +57,67 @@ def test_messages_are_dispatched_in_order_while_they_are_put(tmp_path: Path) -> 
             assert queue.max_offset == 200
         (found,) = store.query("TopicA", "k333").messages
         assert len(found.body) == 333
+
+
+def test_messages_larger_than_what_is_read_at_once_are_dispatched_like_others(tmp_path: Path) -> None:
+    sizes = [10, 300_000, 262_144 - 97, 20, 600_000, 30]
+    with MessageStore.open(tmp_path / "s", "rw", small(mapped_file_size_commit_log=1 << 20), create=True) as store:
+        follower = store._writing._follower
+        follower.stop()
+        for size in sizes:
+            assert store.put(message(size)).status is PutStatus.PUT_OK
+        assert follower.dispatch_all()
+        assert not follower.dispatch_all()
+        assert follower.position == store.files.log.max_offset
+        assert (follower.last_offset, follower.last_timestamp) == (
+            stored_messages(tmp_path / "s")[-1].physical_offset,
+            stored_messages(tmp_path / "s")[-1].store_timestamp,
+        )
+        found = [store.get("TopicA", 0, number, 1).messages[0] for number in range(len(sizes))]
+    assert [len(one.body) for one in found] == sizes
+
+
+@pytest.mark.parametrize("left", [8, 9, 1000])
+def test_the_dispatch_goes_on_behind_the_end_of_a_file(left: int, tmp_path: Path) -> None:
+    """However little of it is left."""
+    with MessageStore.open(tmp_path / "s", "rw", small(), create=True) as store:
+        follower = store._writing._follower
+        follower.stop()
+        store.put(message(body_that_leaves(left, 0)))
+        assert follower.dispatch_all()
+        assert follower.position == FILE_SIZE - left
+        store.put(message(1000))
+        assert follower.dispatch_all()
+        assert follower.position == store.files.log.max_offset > FILE_SIZE
+        assert len(store.get("TopicA", 0, 1).messages) == 1
+
+
+def test_arrivals_are_told_once_they_can_be_read(tmp_path: Path) -> None:
+    told: list[tuple[set[tuple[str, int]], int]] = []
+    with MessageStore.open(tmp_path / "s", "rw", small(), create=True) as store:
+        follower = store._writing._follower
+        follower.stop()
+        store.tell_arrivals(lambda queues: told.append((set(queues), len(store.get("TopicA", 0, 0, 99).messages))))
+        for queue_ids in ([0, 1, 0], [0]):
+            store.put_many([message(queue_id=queue_id) for queue_id in queue_ids])
+            follower.dispatch_all()
+        follower.dispatch_all()
+    assert told == [({("TopicA", 0), ("TopicA", 1)}, 2), ({("TopicA", 0)}, 3)]
+
+
+def test_a_message_whose_queue_is_of_another_kind_stops_the_store(tmp_path: Path) -> None:
+    """As it was made meanwhile by somebody else."""
+    store = MessageStore.open(tmp_path / "s", "rw", small(), create=True)
+    follower = store._writing._follower
+    follower.stop()
+    store.put(message())
+    store.files.queues.find_or_create("TopicA", 0, True)
+    with pytest.raises(WriteFailedError, match="a message for a simple queue, but the queue is BatchCQ") as caught:
+        follower.dispatch_all()
+    assert (caught.value.physical_offset, "TopicA/0" in (caught.value.file or "")) == (0, True)
+    store._writing._state.fail(caught.value)
+    with pytest.raises(WriteFailedError, match="the queue is BatchCQ"):
+        store.close()
 
 
 def test_without_an_index_there_is_none(tmp_path: Path) -> None:
@@ -119,7 +189,44 @@ def test_an_error_of_the_follower_stops_the_store_loudly(
         MessageStore.open(tmp_path / "s", "rw", small())
 
 
+def test_who_waits_is_told_when_the_store_fails(tmp_path: Path) -> None:
+    """The one that would have woken him does nothing any more."""
+    store = MessageStore.open(tmp_path / "s", "rw", small(), create=True)
+    writer = store._writing
+    writer._follower.stop()
+    store.put(message())
+    answers: list[bool] = []
+    waiting = threading.Thread(target=lambda: answers.append(writer._follower.wait_for(1)), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    writer._state.fail(WriteFailedError("the disk is gone"))
+    waiting.join(60)
+    assert answers == [False]
+    with pytest.raises(WriteFailedError, match="the disk is gone"):
+        store.close()
+
+
+def test_the_wait_for_the_dispatch_ends_after_its_time(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", small(), create=True) as store:
+        follower = store._writing._follower
+        assert follower.wait_for(0)
+        assert not follower.wait_for(1, timeout=0.01)
+        end = store.put(message()).physical_offset
+        assert end == 0
+        assert follower.wait_for(1, timeout=60)
+
+
 # ---- checkpoint
+
+
+def test_a_store_that_was_only_opened_keeps_its_checkpoint(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", small(), create=True) as store:
+        store.put_many([message(properties={"KEYS": f"a{number} b{number}"}) for number in range(250)])
+    before = (tmp_path / "s" / "checkpoint").read_bytes()
+    with MessageStore.open(tmp_path / "s", "rw", small()) as store:
+        store.flush()
+    assert (tmp_path / "s" / "checkpoint").read_bytes() == before
 
 
 def test_the_checkpoint_after_a_clean_close(tmp_path: Path) -> None:

@@ -86,3 +86,99 @@ def test_one_that_is_wrong_is_noticed() -> None:
             return made(parts, b"\x01" + others[0][1:], *others[1:])
 
     assert not extension._is_right(cast(ModuleType, Wrong))
+
+
+def _takes_all(parts: Any, answer: Any) -> Any:
+    return answer or 5
+
+
+def _writes_what_it_leaves(parts: Any, answer: Any) -> Any:
+    if answer is None and parts[0].window is not None:
+        parts[0].window.mapped[3] = 1
+    return answer
+
+
+def _writes_behind(parts: Any, answer: Any) -> Any:
+    if answer is not None:
+        parts[0].window.mapped[-1] = 1
+    return answer
+
+
+def _miscounts(parts: Any, answer: Any) -> Any:
+    if answer is not None:
+        for topic in parts[2].values():
+            topic.queues[3].value += 1
+    return answer
+
+
+def _forgets_the_time(parts: Any, answer: Any) -> Any:
+    if answer is not None:
+        parts[0].last_timestamp -= 1
+    return answer
+
+
+def _forgets(name: str) -> Callable[[Any, Any], Any]:
+    def wrong(parts: Any, answer: Any) -> Any:
+        if answer is not None:
+            setattr(parts[0].window.file, name, 5)
+        return answer
+
+    return wrong
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _takes_all,
+        _writes_what_it_leaves,
+        _writes_behind,
+        _miscounts,
+        _forgets_the_time,
+        _forgets("wrote_position"),
+        _forgets("committed_position"),
+        _forgets("store_timestamp"),
+        lambda _, answer: answer and answer._replace(queue_offset=9),
+        lambda _, answer: answer and (*answer,),
+        lambda _, answer: None,
+    ],
+)
+def test_one_that_is_wrong_in_one_thing_is_noticed(change: Callable[[Any, Any], Any]) -> None:
+    module = extension._load()[0]
+    assert module is not None
+    made = module.FastPath
+
+    class Wrong:
+        """Does what it should, and one thing more."""
+
+        class FastPath:
+            def __init__(self, parts: tuple[Any, ...], *others: Any) -> None:
+                self._parts, self._path = parts, made(parts, *others)
+
+            def put(self, one: Any, as_stored: bool) -> Any:
+                return change(self._parts, self._path.put(one, as_stored))
+
+    assert not extension._is_right(cast(ModuleType, Wrong))
+
+
+@pytest.mark.parametrize("number", range(len(extension._REFUSED) + 5))
+def test_each_message_that_is_to_be_left_is_tried(number: int) -> None:
+    """Whichever of them it takes."""
+    module = extension._load()[0]
+    assert module is not None
+    made, puts = module.FastPath, 0
+
+    class Wrong:
+        """Takes one message too many."""
+
+        class FastPath:
+            def __init__(self, *parts: Any) -> None:
+                self._path = made(*parts)
+
+            def put(self, one: Any, as_stored: bool) -> Any:
+                nonlocal puts
+                puts += 1
+                answer = self._path.put(one, as_stored)
+                return 5 if puts == number + 1 else answer
+
+    assert not extension._is_right(cast(ModuleType, Wrong))
+    assert puts == len(extension._REFUSED) + 5

@@ -150,6 +150,32 @@ def test_queue_files_of_zeros(tmp_path: Path) -> None:
     assert "has only zeros" in refused(store)
 
 
+def test_a_file_of_zeros_right_behind_a_full_one(tmp_path: Path) -> None:
+    store = new_store(tmp_path, 100)
+    (store / "consumequeue" / "TopicA" / "0" / f"{2000:020}").write_bytes(bytes(2000))
+    assert "ends with a file of zeros" in refused(store)
+
+
+def test_a_refusal_names_the_part_that_is_wrong(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    queue = store / "consumequeue" / "TopicA" / "0"
+    (queue / f"{2000:020}").write_bytes(bytes(2000))
+    with pytest.raises(RefusedError) as caught:
+        MessageStore.open(store, "rw", SMALL)
+    assert (caught.value.file, caught.value.physical_offset) == (str(queue), None)
+    (queue / f"{2000:020}").unlink()
+    write(queue / f"{0:020}", 20 + 8, (9999).to_bytes(4, "big"))
+    with pytest.raises(RefusedError) as caught:
+        MessageStore.open(store, "rw", SMALL)
+    second = stored_messages(store, SMALL)[1].physical_offset
+    assert (caught.value.file, caught.value.physical_offset) == (str(store), second)
+    assert caught.value.hint == f"run `rmqctl recover -s {store}` first"
+    (store / "abort").write_text("1")
+    with pytest.raises(RefusedError) as caught:
+        MessageStore.open(store, "rw", SMALL)
+    assert caught.value.file == str(store / "abort")
+
+
 def test_a_queue_of_messages_that_the_log_never_had(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     ghost = store / "consumequeue" / "Ghost" / "0"
