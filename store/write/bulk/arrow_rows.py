@@ -106,8 +106,8 @@ def _texts(array: Any) -> Any:
     """An array of texts, as they are where each has one number already. A dictionary may hold the same one twice."""
     kind = checked(array).type
     if pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type):
-        texts = array.dictionary.to_pylist()
-        if None not in texts and len(set(texts)) == len(texts):
+        texts = array.dictionary
+        if not texts.null_count and len(texts.unique()) == len(texts):
             return array
     return array.cast(pa.string())
 
