@@ -25,9 +25,10 @@ def tell_left_behind(output: Output, *directories: Path) -> None:
 
 
 def _size(path: Path) -> int:
+    from rmqctl.formats.errors import UnreadableError
     from rmqctl.store.files.trees import tree_on_disk_bytes
 
     try:
         return tree_on_disk_bytes(path)
-    except OSError:  # it is just being removed
+    except (FileNotFoundError, UnreadableError):  # it is just being removed, or another user's
         return 0

@@ -38,6 +38,7 @@ class Terminated(KeyboardInterrupt):
 
 _REFUSALS = {
     errno.EIO,
+    errno.EINTR,
     errno.ENXIO,
     errno.ENODEV,
     errno.ESTALE,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmqctl.store.files import io
 from rmqctl.store.files.ownership import Ownership
-from rmqctl.store.files.presence import is_directory, is_link, is_real_directory
+from rmqctl.store.files.presence import is_directory, is_link, is_real_directory, no_answer
 from rmqctl.store.files.reading import file_elsewhere
 
 
@@ -38,9 +38,15 @@ def on_disk_bytes(status: os.stat_result, path: Path | None = None) -> int:
 
 
 def tree_on_disk_bytes(path: Path) -> int:
-    """The same of all files below a folder, or of a file. What folders take is left out: each file system differs."""
+    """The same of all files below a folder, or of a file. What folders take is left out: each file system differs.
+    FileNotFoundError where something goes meanwhile; UnreadableError."""
     every = path.rglob("*") if is_real_directory(path) else [path]
-    return sum(on_disk_bytes(found) for found in (one.lstat() for one in every) if not stat.S_ISDIR(found.st_mode))
+    try:
+        return sum(on_disk_bytes(found) for found in (one.lstat() for one in every) if not stat.S_ISDIR(found.st_mode))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise no_answer(error, error.filename or path) from error
 
 
 def remove_any(path: Path) -> None:

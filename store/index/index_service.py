@@ -13,7 +13,7 @@ from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
 from rmqctl.formats.hashing import key_hash
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
-from rmqctl.store.files.presence import is_file
+from rmqctl.store.files.presence import is_file, status_of
 from rmqctl.store.files.reading import Descriptors, removed_error
 from rmqctl.store.index.geometry import fits, infer_geometry
 from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
@@ -88,10 +88,10 @@ class IndexService:
                 self.problems.append((path, error.message))
 
     def _geometry_of(self, path: Path) -> Geometry | None:
-        try:
-            size = path.stat().st_size
-        except FileNotFoundError as error:
-            raise removed_error(path) from error
+        status = status_of(path)
+        if status is None:
+            raise removed_error(path)
+        size = status.st_size
         configured = self.configured_geometry
         if configured is not None and configured.file_size == size and fits(path, configured, self._descriptors):
             return configured

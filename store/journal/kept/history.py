@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import is_file
+from rmqctl.store.files.presence import is_file, no_answer
 
 HISTORY = "history.jsonl"
 PERMANENT, FORGOTTEN = "permanent", "forgotten"
@@ -42,12 +43,19 @@ def note(layout: StoreLayout, row: dict[str, Any]) -> None:
     line = "\n" + json.dumps({name: row.get(name) for name in _KEPT_FIELDS}) + "\n"
     descriptor = io.open_for_writing(path, create=True)
     try:
-        io.write_at(descriptor, path, os.fstat(descriptor).st_size, line.encode("ascii"))
+        io.write_at(descriptor, path, _size_of(descriptor, path), line.encode("ascii"))
         io.flush_descriptor(descriptor, path)
     finally:
         os.close(descriptor)
     for directory in (path.parent, path.parent.parent):
         io.flush_directory(directory)
+
+
+def _size_of(descriptor: int, path: Path) -> int:
+    try:
+        return os.fstat(descriptor).st_size
+    except OSError as error:
+        raise no_answer(error, path) from error
 
 
 def note_permanent(layout: StoreLayout, head: dict[str, Any]) -> None:

@@ -60,12 +60,13 @@ def _refuse_marks(journal: Journalled, marks: Marks, *, is_all: bool) -> None:
         found.pop(lock, None)
     for name in sorted(found.keys() | marks.keys()):
         path = journal.layout.root / name
-        if found.get(name) == marks.get(name):
+        now, before = found.get(name), marks.get(name)
+        # of what could not be read at that time, size and time have to do
+        if now == before or (now is not None and before is not None and before == now[: len(before)]):
             continue
         if is_all or not any(path.is_relative_to(top) for top in changed):
             if not is_all and is_leftover(path):
                 continue
-            now, before = found.get(name), marks.get(name)
             if now is not None and before is not None and now == before[: len(now)]:
                 # nobody is known to have written to it: what it ends with cannot be told
                 raise UnreadableError("cannot be read", file=path, hint="check the disk (dmesg), then try again")

@@ -232,6 +232,26 @@ def test_a_cleaning_is_done_where_the_disk_says_nothing_of_the_store_any_more(
     assert [note for note in report.notes if "rmqctl log" in note and "Input/output error" in note]
 
 
+def test_a_cleaning_is_done_where_the_disk_says_nothing_of_the_history(
+    golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden_store("clean")
+    age_all(store)
+    looks: list[str] = []
+    whole = os.fstat
+
+    def fail(descriptor: int) -> os.stat_result:
+        looks.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if looks[-1].endswith("history.jsonl") and looks.count(looks[-1]) > 1:  # not when it is made
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return whole(descriptor)
+
+    monkeypatch.setattr(os, "fstat", fail)
+    report = run(store)
+    assert report.removed
+    assert [note for note in report.notes if "rmqctl log" in note and "history.jsonl: cannot be looked at" in note]
+
+
 def test_a_store_without_a_log_loses_nothing(golden_store: GoldenStore) -> None:
     store = golden_store("log-gone")
     before = tree_state(store)

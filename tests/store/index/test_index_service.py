@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import struct
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry
-from rmqctl.store.index.index_service import index_file_name
+from rmqctl.store.index.index_service import IndexService, index_file_name
 from tests.goldens import properties, tree_state, truth
 from tests.opened import reader
 from tests.store.index.offsets import filled_service, offsets_of, service_of
@@ -130,6 +133,29 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
         service_of(tmp_path / "index")
     assert service_of(tmp_path / "none").files == []
     assert not (tmp_path / "none").exists()
+
+
+def test_a_file_of_which_the_disk_says_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For whoever mends the index it is one more file that is no good."""
+    filled_service(tmp_path, 30)
+    first = min(tmp_path.iterdir())
+    whole, asked = os.stat, []
+
+    def fail(path: object, *arguments: Any, **options: Any) -> os.stat_result:
+        asked.append(str(path))
+        if asked.count(str(first)) > 1 and asked[-1] == str(first):  # behind the look at what it is
+            raise InterruptedError(errno.EINTR, "Interrupted system call", str(path))
+        return whole(path, *arguments, **options)  # type: ignore[arg-type]
+
+    service = IndexService(tmp_path, StoreConfig(), Descriptors())
+    monkeypatch.setattr(os, "stat", fail)
+    with pytest.raises(UnreadableError, match="cannot be looked at") as raised:
+        service.load()
+    assert str(first) in str(raised.value)
+    asked.clear()
+    service = IndexService(tmp_path, StoreConfig(), Descriptors())
+    service.load(is_to_be_mended=True)
+    assert [path for path, _ in service.problems] == [first]
 
 
 @pytest.mark.parametrize("entry", [8, 15, 100])

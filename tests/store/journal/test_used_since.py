@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import NotFoundError, RefusedError, WriteFailedError
+from rmqctl.formats.errors import NotFoundError, RefusedError, UnreadableError, WriteFailedError
 from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.forget import forget
@@ -22,6 +22,7 @@ from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished, unfinished_change
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, Resize
 from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.journal.use import marks
 from tests.goldens import TreeState, tree_state
 from tests.store.files.crashing import Observed, crashed, recorded
 from tests.store.journal.changing import MOMENT, copied, start
@@ -144,6 +145,32 @@ def test_used_after_a_change_was_killed(tmp_path: Path) -> None:
         _refused_with_a_way_out(layout, folder)
         between += 1
     assert between > 5
+
+
+def test_what_could_not_be_read_is_held_against_its_size_and_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a disk that fails while a change begins, and is well again afterwards."""
+
+    def fail(*_: object) -> int:
+        raise UnreadableError("cannot be read: Input/output error", file="commitlog/0")
+
+    layout, work = start(tmp_path / "all")
+    before = tree_state(layout.root)
+    steps = _points(recorded(work))
+    for place, use in enumerate((None, _new_file_of_the_log, _broker_started)):
+        layout, work = start(tmp_path / f"{place}")
+        with monkeypatch.context() as patch:
+            patch.setattr(marks, "end_of_nonzero", fail)
+            assert crashed(work, steps[-3])
+        assert unfinished_change(layout) is not None
+        lock._held.clear()
+        if use is not None:
+            use(layout)
+            _refused_with_a_way_out(layout, tmp_path / f"{place}")
+        else:
+            undo(layout)
+            assert tree_state(layout.root) == before
 
 
 def test_used_after_an_undo_was_killed(tmp_path: Path) -> None:
