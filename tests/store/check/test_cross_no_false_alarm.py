@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -271,7 +272,8 @@ def test_an_index_header_that_is_half_written(
         if len(waited) == pauses:
             path.write_bytes(whole)
 
-    monkeypatch.setattr("rmqctl.store.check.index.findings.time.sleep", pause)
+    # of this module alone: threads of other tests sleep, too
+    monkeypatch.setattr("rmqctl.store.check.index.findings.time", SimpleNamespace(sleep=pause))
     found = {one.code for one in _of_live(store, lambda: None)}
     assert found & {"RMQ-IDX-013"} == codes
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from rmqctl.formats.errors import RemovedError, UnreadableError, UnsupportedErro
 from rmqctl.store.files.reading import STAND_IN, Descriptors, read_small_file
 from rmqctl.store.files.zeros import data_extents
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.remote import file_system
 from rmqctl.store.remote.address import address_of, is_address, reachable_loose, without_scheme
 from rmqctl.store.remote.blocks import BLOCK, KEPT_BLOCKS
 from rmqctl.store.remote.file_system import ATTEMPTS, FsspecFiles, Listed
@@ -228,7 +230,7 @@ class _Failing:
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long would have been waited."""
     pauses: list[float] = []
-    monkeypatch.setattr("time.sleep", pauses.append)
+    monkeypatch.setattr(file_system, "time", SimpleNamespace(sleep=pauses.append))
     return pauses
 
 
