@@ -38,8 +38,8 @@ STOPPED: dict[str, list[tuple[str, str]]] = {
         ("log --prune", r"fsync .*\.rmqctl$"),
         ("log --prune of --journal", r"fsync .*history"),
         ("log --prune of --journal", r"fsync .*disk/.*\.rmqctl$"),
-        ("clean", r"remove .*commitlog/0*8192$"),
-        ("clean", r"remove .*consumequeue"),
+        ("clean", r"fsync .*commitlog$"),
+        ("clean", r"fsync .*consumequeue"),
         ("recover --no-journal", r"create .*consumequeue"),
         ("recover --no-journal", r"write .*history"),
         ("rebuild --no-journal", r"rmtree .*index$"),
@@ -55,7 +55,7 @@ STOPPED: dict[str, list[tuple[str, str]]] = {
     ],
     "4.9.8": [
         ("log --prune", r"fsync .*history"),
-        ("clean", r"remove .*consumequeue"),
+        ("clean", r"fsync .*consumequeue"),
         ("truncate --no-journal", r"remove .*consumequeue"),
     ],
 }
