@@ -215,10 +215,8 @@ class IndexFile:
 
     def close(self) -> None:
         """Flush and close."""
-        if self._writer is not None:
-            self.flush()
-            os.close(self._writer)
-            self._writer = None
+        self.flush()
+        self.release()
         self._descriptors.forget(self.path)
 
     def release(self) -> None:

@@ -22,6 +22,7 @@ from rmqctl.store.read.frames import (
     store_time_at,
 )
 from tests.store.logs import blank, changed, damages, frame, log_of
+from tests.store.read.reads import reads_of
 
 TIME = 1_700_000_000_000
 
@@ -172,16 +173,9 @@ def test_near_frames_are_read_at_once_in_each_file(tmp_path: Path, monkeypatch: 
     log, starts, made = _two_files(tmp_path)
     places = [(start, len(one)) for start, one in zip(starts, made, strict=True)]
     expected = [frame_at(log, *place) for place in places]
-    read: list[int] = []
-    plain = log.descriptors.read
-
-    def counted(path: Path, position: int, length: int) -> bytes:
-        read.append(length)
-        return plain(path, position, length)
-
-    monkeypatch.setattr(log.descriptors, "read", counted)
+    read = reads_of(log.descriptors, monkeypatch)
     assert list(frames_ahead(log, places)) == expected
-    assert read == [4 * len(made[0]) + 50, 4 * len(made[0])]
+    assert [length for _, length in read] == [4 * len(made[0]) + 50, 4 * len(made[0])]
     # what a later one is read with does not depend on where it lies in its file
     assert list(frames_ahead(log, places[5:])) == expected[5:]
     assert list(frames_ahead(log, places[::-1])) == expected[::-1]

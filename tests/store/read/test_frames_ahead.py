@@ -27,6 +27,7 @@ from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore
 from tests.opened import reader
 from tests.quick import goldens_of
+from tests.store.read.reads import reads_of
 from tests.store.write.writing import SMALL, message
 
 # without queues nothing is read through them
@@ -195,16 +196,9 @@ def test_few_reads_give_many_frames(golden_store: GoldenStore, monkeypatch: pyte
         queue = max(files.queues.all(), key=lambda one: one.max_offset)
         places = [(unit.physical_offset, unit.size) for unit in queue.units(0, 32)]
         expected = [frame_at(files.log, *place) for place in places]
-        counted = []
-        read = files.descriptors.read
-
-        def counting(*arguments: object) -> bytes:
-            counted.append(arguments)
-            return read(*arguments)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(files.descriptors, "read", counting)
+        read = reads_of(files.descriptors, monkeypatch)
         assert list(frames_ahead(files.log, places)) == expected
-        assert len(counted) <= 3
+        assert len(read) <= 3
         # sizes that are not those of the frames, and places where none begins, are left to who looks at each
         first, size = places[0]
         wrong = [(first, size + 1), (first, size), (first + 1, size), (-1, 0), (1 << 60, 100), (first, 4)]

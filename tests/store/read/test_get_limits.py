@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from rmqctl.store.status import GetStatus
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.opened import reader
+from tests.store.read.reads import reads_of
 from tests.store.write.writing import SMALL, message
 
 UNIT = CONSUMEQUEUE_UNIT.size
@@ -126,15 +126,8 @@ def test_no_read_gives_more_than_256_kib(tmp_path: Path) -> None:
 
 
 def test_neighbours_are_read_together(view: QueueView, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[object] = []
-    plain = view.log.descriptors.read
-
-    def counted(*arguments: Any) -> bytes:
-        read.append(arguments)
-        return plain(*arguments)
-
     assert view.queue.min_offset(0) == 0
-    monkeypatch.setattr(view.log.descriptors, "read", counted)
+    read = reads_of(view.log.descriptors, monkeypatch)
     assert _offsets(get_messages(view, 0)) == [0, 1, 2, 3, 4, 5]
     # their units, and the messages
     assert len(read) == 2

@@ -21,6 +21,7 @@ from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import sample
 from tests.store.logs import frame, log_of
+from tests.store.read.reads import reads_of
 
 CHOSEN: dict[str, dict[str, Any]] = {
     "all": {},
@@ -150,21 +151,14 @@ def test_nothing_is_read_of_what_lies_before_the_part(tmp_path: Path, monkeypatc
     size = len(frame(0))
     files = [frame(number * 2 * size) + frame((number * 2 + 1) * size) for number in range(3)]
     log = log_of(tmp_path, *files)
-    read: list[Path] = []
-    plain = log.descriptors.read
-
-    def counted(path: Path, position: int, length: int) -> bytes:
-        read.append(path)
-        return plain(path, position, length)
-
-    monkeypatch.setattr(log.descriptors, "read", counted)
+    read = reads_of(log.descriptors, monkeypatch)
     got = last_in_log_order(log, Selection(begin=2 * size), 9, _fail)
     assert [message.physical_offset for message in got] == [number * size for number in range(2, 6)]
-    assert set(read) == {file.path for file in log.files[1:]}
+    assert {path for path, _ in read} == {file.path for file in log.files[1:]}
     read.clear()
     got = last_in_log_order(log, Selection(), 2, _fail)
     assert [message.physical_offset for message in got] == [4 * size, 5 * size]
-    assert set(read) == {log.files[2].path}
+    assert {path for path, _ in read} == {log.files[2].path}
 
 
 def test_of_a_large_file_little_more_is_read_than_a_start_is_looked_for_in(
@@ -175,15 +169,8 @@ def test_of_a_large_file_little_more_is_read_than_a_start_is_looked_for_in(
     file_size = size * count + (1 << 20)
     data = b"".join(frame(file_size + number * size, body) for number in range(count))
     log = log_of(tmp_path, frame(0).ljust(file_size, b"\0"), data.ljust(file_size, b"\0"))
-    read: list[int] = []
-    plain = log.descriptors.read
-
-    def counted(path: Path, position: int, length: int) -> bytes:
-        read.append(length)
-        return plain(path, position, length)
-
-    monkeypatch.setattr(log.descriptors, "read", counted)
+    read = reads_of(log.descriptors, monkeypatch)
     [found] = last_in_log_order(log, Selection(), 1, _fail)
     assert found.physical_offset == file_size + (count - 1) * size
     # beside it the end of what is written is looked for, twice
-    assert sum(read) < LOOK_BACK + (6 << 20) < len(data)
+    assert sum(length for _, length in read) < LOOK_BACK + (6 << 20) < len(data)

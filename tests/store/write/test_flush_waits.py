@@ -16,10 +16,7 @@ from rmqctl.store.commitlog.append import PooledSink
 from rmqctl.store.commitlog.flush import FlushService
 from rmqctl.store.files import io
 from tests.store.write.test_flush import Disk, Log
-from tests.store.write.writing import FILE_SIZE, small, wait_until
-
-_NEVER = 10**8
-"""Milliseconds: more than any test lasts."""
+from tests.store.write.writing import FILE_SIZE, NEVER, small, wait_until
 
 
 def test_a_failed_flush_is_told_to_those_alone_whose_bytes_it_was(
@@ -58,7 +55,7 @@ def test_who_reads_is_told_of_each_commit(tmp_path: Path) -> None:
 def a_service(log: Log, **config: object) -> tuple[FlushService, list[BaseException]]:
     """A service with no thread that flushes by itself soon, and what fails in it."""
     failures: list[BaseException] = []
-    settings = {"flush_interval_commit_log": _NEVER, "commit_interval_commit_log": _NEVER, **config}
+    settings = {"flush_interval_commit_log": NEVER, "commit_interval_commit_log": NEVER, **config}
     return FlushService(log.flusher, log.sink, small(**settings), failures.append), failures
 
 
@@ -69,7 +66,7 @@ def test_who_waits_is_woken_by_a_flush_and_by_its_failure(
     disk = Disk()
     monkeypatch.setattr(io, "observer", disk)
     log = Log(tmp_path)
-    service, failures = a_service(log, sync_flush_timeout=_NEVER)
+    service, failures = a_service(log, sync_flush_timeout=NEVER)
     log.append(10)
     answers: list[bool | str] = []
 
@@ -95,7 +92,7 @@ def test_who_waits_is_woken_by_a_flush_and_by_its_failure(
 def test_who_wants_something_on_disk_does_not_wait_for_the_next_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flush, "_GROUP_COMMIT_MS", _NEVER)
+    monkeypatch.setattr(flush, "_GROUP_COMMIT_MS", NEVER)
     log = Log(tmp_path)
     service, failures = a_service(log, flush_disk_type="SYNC_FLUSH", sync_flush_timeout=30_000)
     told: list[int] = []

@@ -22,6 +22,7 @@ from rmqctl.store.write.prepare import wants_durability
 from rmqctl.store.write.put import Putter
 from tests.store.write.writing import (
     FILE_SIZE,
+    NEVER,
     SMALL,
     body_that_leaves,
     files_below,
@@ -31,8 +32,6 @@ from tests.store.write.writing import (
     wait_until,
 )
 
-_NEVER = 10**8
-"""Milliseconds: more than any test lasts."""
 NOW = 1_700_000_000_000
 CARELESS = {"WAIT": "false"}
 
@@ -52,7 +51,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     """A disk for stores that flush when somebody asks for it, and not by themselves."""
-    monkeypatch.setattr(flush, "_GROUP_COMMIT_MS", _NEVER)
+    monkeypatch.setattr(flush, "_GROUP_COMMIT_MS", NEVER)
     found = Disk()
     monkeypatch.setattr(io, "observer", found)
     yield found
@@ -176,7 +175,7 @@ def test_a_lock_that_is_held_for_long_is_told_to_who_comes(tmp_path: Path, since
 
 
 def test_messages_can_be_read_without_anybody_waiting_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reput, "_INTERVAL_MS", _NEVER)
+    monkeypatch.setattr(reput, "_INTERVAL_MS", NEVER)
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
         for queue_id in range(3):  # each for a queue that is not known
             store.put(message(queue_id=queue_id))

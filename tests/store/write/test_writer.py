@@ -21,6 +21,7 @@ from rmqctl.store.write.opening import open_for_writing
 from tests.store.write.dispatch.test_column_dispatch import as_columns
 from tests.store.write.writing import (
     FILE_SIZE,
+    NEVER,
     SMALL,
     files_below,
     message,
@@ -29,13 +30,11 @@ from tests.store.write.writing import (
     wait_until,
 )
 
-_NEVER = 10**8
-"""Milliseconds: more than any test lasts."""
 STILL = small(
-    flush_interval_commit_log=_NEVER,
-    flush_interval_consume_queue=_NEVER,
-    commit_interval_commit_log=_NEVER,
-    clean_resource_interval=_NEVER,
+    flush_interval_commit_log=NEVER,
+    flush_interval_consume_queue=NEVER,
+    commit_interval_commit_log=NEVER,
+    clean_resource_interval=NEVER,
 )
 """Nothing is flushed by itself."""
 

@@ -20,6 +20,8 @@ from tests.goldens import properties
 from tests.processes import start
 
 FILE_SIZE = 65536
+NEVER = 10**8
+"""Milliseconds: more than any test lasts."""
 SMALL = StoreConfig(
     mapped_file_size_commit_log=FILE_SIZE,
     mapped_file_size_consume_queue=2000,

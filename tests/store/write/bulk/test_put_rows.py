@@ -16,10 +16,16 @@ from rmqctl.store.status import PutStatus
 from rmqctl.store.write.bulk import bulk_kernels
 from rmqctl.store.write.dispatch import reput
 from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
-from tests.store.write.writing import FILE_SIZE, SMALL, body_that_leaves, message, small, stored_messages, wait_until
-
-_NEVER = 10**8
-"""Milliseconds: more than any test lasts."""
+from tests.store.write.writing import (
+    FILE_SIZE,
+    NEVER,
+    SMALL,
+    body_that_leaves,
+    message,
+    small,
+    stored_messages,
+    wait_until,
+)
 
 
 def rows_of(count: int) -> pa.RecordBatch:
@@ -50,7 +56,7 @@ def test_rows_fill_a_file_as_single_messages_do(tmp_path: Path) -> None:
 
 
 def test_rows_can_be_read_without_anybody_waiting_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reput, "_INTERVAL_MS", _NEVER)
+    monkeypatch.setattr(reput, "_INTERVAL_MS", NEVER)
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
         for count in (3, 6):
             store.put_columns(rows_of(3))

@@ -16,11 +16,9 @@ from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.dispatch import clean_service
 from rmqctl.store.write.dispatch.clean_service import CleanService
-from tests.store.write.writing import FILE_SIZE, message, small
+from tests.store.write.writing import FILE_SIZE, NEVER, message, small
 
 ALL = CleanOptions(at_once=True, batch_maximum=100)
-NEVER = 10**8
-"""Milliseconds: more than any test lasts."""
 
 
 @pytest.fixture
