@@ -112,11 +112,13 @@ def _used_file(process: str, roots: tuple[str, ...], writing: bool) -> str | Non
                     return target
             except OSError:
                 continue
-        with open(f"/proc/{process}/maps", encoding="utf-8", errors="replace") as maps:
-            for line in maps:
-                target = line.rstrip("\n").partition("/")[2]
-                if target and ("/" + target).startswith(roots) and not (writing and _is_read_only_map(line)):
-                    return "/" + target
+        with open(f"/proc/{process}/maps", "rb") as maps:
+            mapped = os.fsdecode(maps.read())
+        # most processes map nothing of the store, and some have thousands of lines
+        for line in mapped.split("\n") if any(root in mapped for root in roots) else ():
+            target = line.partition("/")[2]
+            if ("/" + target).startswith(roots) and not (writing and _is_read_only_map(line)):
+                return "/" + target
     except OSError:  # the process is gone, or another user's
         return None
     return None

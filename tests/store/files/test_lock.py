@@ -174,8 +174,10 @@ def test_a_full_disk_does_not_leave_the_lock_taken(tmp_path: Path, monkeypatch: 
     StoreLock(path).release()
 
 
-def test_open_and_mapped_files_are_seen(tmp_path: Path) -> None:
-    layout = _layout(tmp_path / "store")
+# of the last one neither the byte is UTF-8 nor the line's end one of the system's
+@pytest.mark.parametrize("name", ["store", "st\udcffore\u2028"])
+def test_open_and_mapped_files_are_seen(name: str, tmp_path: Path) -> None:
+    layout = _layout(tmp_path / name)
     file = layout.root / "commitlog" / "0"
     assert users_of(layout) == []
     with _process("file = open(sys.argv[1], 'rb')", file) as user:
