@@ -11,8 +11,10 @@ from rmqctl.formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_NAMES, COMPRESS
 DEFAULT_PLAIN_SIZE_LIMIT = 64 * 1024 * 1024
 # what every decoder should accept (RFC 8878)
 _LEAST_ZSTD_WINDOW_BITS = 23
-_LZ4_FIRST_CHUNK = 4096
-_LZ4_LARGEST_CHUNK = 1 << 20
+# a body may be several frames, and of empty ones very many: each gets little at a time, because what it leaves over is
+# copied
+_FIRST_CHUNK = 4096
+_LARGEST_CHUNK = 1 << 20
 
 
 class PlainSizeExceededError(CorruptError):
@@ -56,9 +58,8 @@ def _zlib(body: bytes, limit: int) -> tuple[bytes, bool]:
 def _lz4(body: bytes, limit: int) -> tuple[bytes, bool]:
     from lz4.frame import LZ4FrameDecompressor
 
-    # lz4-java's stream reads on into a next frame, so a body may be several, and of empty ones very many: each gets
-    # little at a time, because what it leaves over is copied
-    plain, position, chunk = bytearray(), 0, _LZ4_FIRST_CHUNK
+    # lz4-java's stream reads on into a next frame
+    plain, position, chunk = bytearray(), 0, _FIRST_CHUNK
     machine = LZ4FrameDecompressor()
     while True:
         given = body[position : position + chunk]
@@ -68,13 +69,13 @@ def _lz4(body: bytes, limit: int) -> tuple[bytes, bool]:
         position += len(given)
         if machine.eof:
             position -= len(machine.unused_data or b"")
-            machine, chunk = LZ4FrameDecompressor(), _LZ4_FIRST_CHUNK
+            machine, chunk = LZ4FrameDecompressor(), _FIRST_CHUNK
             if position == len(body):
                 return bytes(plain), True
         elif position == len(body):
             return bytes(plain), False
         else:
-            chunk = min(2 * chunk, _LZ4_LARGEST_CHUNK)
+            chunk = min(2 * chunk, _LARGEST_CHUNK)
 
 
 def _zstd(body: bytes, limit: int) -> tuple[bytes, bool]:
@@ -95,15 +96,23 @@ def _zstd(body: bytes, limit: int) -> tuple[bytes, bool]:
 
 
 def _zstd_is_complete(body: bytes) -> bool:
+    """Whether the last of its frames ends where the body does. What comes out is known to be little."""
     import zstandard
 
-    machine = zstandard.ZstdDecompressor().decompressobj()
-    position = 0
-    view = memoryview(body)
-    while position < len(body) and not machine.eof:
-        machine.decompress(view[position : position + 65536])
-        position += 65536
-    return machine.eof
+    decompressor = zstandard.ZstdDecompressor()
+    machine, position, chunk = decompressor.decompressobj(), 0, _FIRST_CHUNK
+    while position < len(body):
+        given = body[position : position + chunk]
+        machine.decompress(given)
+        position += len(given)
+        if machine.eof:
+            position -= len(machine.unused_data)
+            if position == len(body):
+                return True
+            machine, chunk = decompressor.decompressobj(), _FIRST_CHUNK
+        else:
+            chunk = min(2 * chunk, _LARGEST_CHUNK)
+    return False
 
 
 def compress(plain: bytes, kind: int) -> bytes:

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, PlainSizeExceededError, compress, decompress
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
-from rmqctl.formats.sys_flag import COMPRESSION_LZ4
+from rmqctl.formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_ZSTD
 
 KINDS = {"legacy zlib": 0, "lz4": 1, "zstd": 2, "zlib": 3}
+FRAMED = (COMPRESSION_LZ4, COMPRESSION_ZSTD)
 MIB = 1024 * 1024
 PLAIN = b"".join(b"message body %d of a golden store; " % number for number in range(400))
 
@@ -166,25 +167,29 @@ def test_types_that_do_not_exist(number: int) -> None:
         compress(b"", number)
 
 
-def test_very_many_empty_frames() -> None:
+@pytest.mark.parametrize("kind", FRAMED)
+def test_very_many_empty_frames(kind: int) -> None:
     """Each costs the same, however many follow: what is left of the body is not copied for each."""
-    empty = compress(b"", COMPRESSION_LZ4)
+    empty = compress(b"", kind)
     few, many = empty * 2_000, empty * 32_000
     seconds = []
     for body in (few, many):
         began = time.process_time()
-        assert decompress(body + compress(b"end", COMPRESSION_LZ4), COMPRESSION_LZ4) == b"end"
+        assert decompress(body + compress(b"end", kind), kind) == b"end"
         seconds.append(time.process_time() - began)
     assert seconds[1] < 60 * seconds[0] + 1
 
 
-def test_frames_of_all_sizes_one_behind_the_other() -> None:
-    plains = [bytes([number]) * (number * number * 37) for number in range(120)]
-    body = b"".join(compress(plain, COMPRESSION_LZ4) for plain in plains)
-    assert decompress(body, COMPRESSION_LZ4) == b"".join(plains)
-    for cut in (1, 5, 4096, 5000):
+@pytest.mark.parametrize("kind", FRAMED)
+def test_frames_of_all_sizes_one_behind_the_other(kind: int) -> None:
+    plains = [random.Random(number).randbytes(number * number * 37) for number in range(120)]
+    frames = [compress(plain, kind) for plain in plains]
+    body = b"".join(frames)
+    assert decompress(body, kind) == b"".join(plains)
+    for cut in (1, 5, 4096, 5000, len(frames[-1]) - 1, len(frames[-1]) + 1):
         with pytest.raises(CorruptError):
-            decompress(body[:-cut], COMPRESSION_LZ4)
+            decompress(body[:-cut], kind)
+    assert decompress(b"".join(frames[:-1]), kind) == b"".join(plains[:-1])
 
 
 def test_a_stream_that_is_cut_where_all_its_bytes_are_there(kind: int) -> None:

@@ -15,7 +15,6 @@ import random
 import resource
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +22,7 @@ import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
 
-from rmqctl.formats.compression import decompress
+from rmqctl.formats.compression import compress, decompress
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.messages.message_source import message_source
@@ -87,7 +86,7 @@ class Corpus:
         save_state(folder / "state", ScrubState("full", None, 5, 7))
         self.state = (folder / "state").read_bytes()
         plain = b"body " * 200
-        self.packed = {3: zlib.compress(plain)}
+        self.packed = [compress(plain, kind) for kind in (1, 2, 3)]
         line = {"topic": "T", "body": "x", "properties": {"a": "b"}, "queue_id": 3, "born_timestamp": 17, "tags": "t"}
         self.lines = b"".join(json.dumps(line | {"keys": str(number)}).encode() + b"\n" for number in range(20))
         table = pyarrow.table({"topic": ["T"] * 30, "body": [b"x"] * 30, "queue_id": list(range(30))})
@@ -155,7 +154,7 @@ def _config(corpus: Corpus, rng: random.Random, folder: Path) -> None:
 
 
 def _packed(corpus: Corpus, rng: random.Random, _: Path) -> None:
-    data = mutated(corpus.packed[3], rng)
+    data = mutated(rng.choice(corpus.packed), rng)
     for kind in range(5):
         _ours_only(lambda kind=kind: decompress(data, kind, 1 << 20))  # type: ignore[misc]
 
