@@ -26,6 +26,9 @@ def main() -> int:
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count() or 1, help="at the same time; as many as there are processors"
     )
+    parser.add_argument(
+        "--kept", type=Path, metavar="FILE", help="note what is done there, and go on with what is not noted there yet"
+    )
     parser.add_argument("--as-json", action="store_true", help=argparse.SUPPRESS)  # what such a process says
     given = parser.parse_args()
     outcomes = {}
@@ -33,12 +36,12 @@ def main() -> int:
         for name in given.names or PROOFS:
             count = given.count or PROOFS[name].in_proof
             place = Path(folder) / name
-            if given.only is not None or given.as_json or given.processes == 1:
+            if given.only is not None or given.as_json or (given.processes == 1 and given.kept is None):
                 outcomes[name] = prove(
                     name, count, given.seed, place, only=given.only, most_failures=_MOST_TOLD, share=given.share
                 )
             else:
-                outcomes[name] = prove_in_processes(name, count, given.seed, given.processes, given.share)
+                outcomes[name] = prove_in_processes(name, count, given.seed, given.processes, given.share, given.kept)
             if given.as_json:
                 print(json.dumps(outcomes[name]._asdict()))
                 continue
@@ -61,5 +64,7 @@ def _share(text: str) -> tuple[int, int]:
 if __name__ == "__main__":
     try:
         sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped; with --kept FILE the same command goes on where it was")
     finally:
         end_all()

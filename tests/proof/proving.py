@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import json
@@ -9,7 +10,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from multiprocessing import connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +38,8 @@ class Proof(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a proof: how many cases were tried, in how many seconds, and what is said of each that failed."""
+    """What came of a proof: how many cases were tried, in how many seconds (of all processes together), and what is
+    said of each that failed."""
 
     tried: int
     seconds: float
@@ -43,6 +47,8 @@ class Outcome(NamedTuple):
 
 
 _QUICK_SHARE = 100
+# so that what is lost with a proof that is stopped is some minutes of it
+_KEPT_PIECES = 24
 # seconds after which a proof hangs
 _LONGEST = 2 * 86_400.0
 
@@ -119,19 +125,62 @@ def prove(
     return Outcome(tried, time.monotonic() - begun, failures)
 
 
-def prove_in_processes(name: str, count: int, seed: int, processes: int, share: tuple[int, int] = (0, 1)) -> Outcome:
-    """Like `prove`, the cases of this share dealt out to so many processes."""
+def prove_in_processes(
+    name: str,
+    count: int,
+    seed: int,
+    processes: int,
+    share: tuple[int, int] = (0, 1),
+    kept: Path | None = None,
+) -> Outcome:
+    """Like `prove`, the cases of this share dealt out to so many processes, whose seconds are added up.
+
+    With a file `kept` they are dealt out in more pieces. Each in which nothing failed is noted there when it is done,
+    and not done again by whoever calls with the same file, seed and count: a proof that was stopped goes on.
+    """
     first, every = share
-    begun = time.monotonic()
+    pieces = processes if kept is None else _KEPT_PIECES
+    shares = [f"{first + number * every + 1}/{pieces * every}" for number in range(pieces)]
+    done = {} if kept is None else _noted(kept, name, count, seed)
+    waiting = deque(share for share in shares if share not in done)
     command = [sys.executable, "-m", "tests.proof", name, "--seed", f"{seed}", "--count", f"{count}", "--as-json"]
-    begins = [first + number * every for number in range(processes)]
-    dealt = [
-        start([*command, "--share", f"{begin + 1}/{processes * every}"], seconds=_LONGEST, stdout=subprocess.PIPE)
-        for begin in begins
-    ]
-    outcomes = [Outcome(**json.loads(one.communicate()[0])) for one in dealt]
+    running: dict[int, tuple[subprocess.Popen[str], str]] = {}
+    while waiting or running:
+        while waiting and len(running) < processes:
+            piece = waiting.popleft()
+            process = start([*command, "--share", piece], seconds=_LONGEST, stdout=subprocess.PIPE, text=True)
+            assert process.stdout is not None
+            running[process.stdout.fileno()] = process, piece
+        for speaking in connection.wait(running):
+            assert isinstance(speaking, int)
+            process, piece = running.pop(speaking)
+            done[piece] = _said(process, piece)
+            if kept is not None and not done[piece].failures:
+                with kept.open("a", encoding="utf-8") as file:
+                    # the line before may have been cut short
+                    file.write("\n" + json.dumps([name, count, seed, piece, done[piece]._asdict()]))
+    outcomes = [done[piece] for piece in shares]
     failures = [failure for one in outcomes for failure in one.failures]
-    return Outcome(sum(one.tried for one in outcomes), time.monotonic() - begun, failures)
+    return Outcome(sum(one.tried for one in outcomes), sum(one.seconds for one in outcomes), failures)
+
+
+def _said(process: subprocess.Popen[str], piece: str) -> Outcome:
+    """What a process says of its share, once it has ended."""
+    text = process.communicate()[0]
+    if process.returncode:
+        return Outcome(0, 0.0, [f"share {piece}: its process ended with {process.returncode}"])
+    return Outcome(**json.loads(text))
+
+
+def _noted(kept: Path, name: str, count: int, seed: int) -> dict[str, Outcome]:
+    """What is noted of the pieces of a proof, by share; a line that was cut short is none."""
+    found = {}
+    for line in kept.read_text(encoding="utf-8").splitlines() if kept.exists() else ():
+        with contextlib.suppress(ValueError):
+            *what, piece, outcome = json.loads(line)
+            if what == [name, count, seed]:
+                found[piece] = Outcome(**outcome)
+    return found
 
 
 def assert_proved(name: str, folder: Path, seed: int = 1) -> None:

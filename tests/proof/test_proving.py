@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -9,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.proving import PROOFS, Case, Proof, prove, prove_in_processes
+from tests import processes
+from tests.proof.proving import PROOFS, Case, Outcome, Proof, prove, prove_in_processes
 
 _tried: list[int] = []
 
@@ -63,3 +66,57 @@ def test_processes_try_all_cases_of_a_share_together(tmp_path: Path) -> None:
     assert [outcome.failures for outcome in (whole, *shares)] == [[], [], []]
     assert sum(outcome.tried for outcome in shares) == whole.tried > 0
     assert abs(shares[0].tried - shares[1].tried) <= 1
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Of which shares processes were asked, each of which says that it tried one case for each letter of its share."""
+    shares = []
+
+    def start(command: list[str], **options: object) -> subprocess.Popen[str]:
+        shares.append(command[command.index("--share") + 1])
+        program = 'import sys; print(\'{"tried": %d, "seconds": 1.0, "failures": []}\' % len(sys.argv[1]))'
+        return processes.start([sys.executable, "-S", "-c", program, shares[-1]], **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("tests.proof.proving.start", start)
+    return shares
+
+
+def test_a_proof_that_was_stopped_goes_on_where_it_was(tmp_path: Path, told: list[str]) -> None:
+    kept = tmp_path / "kept"
+    whole = prove_in_processes("counting", 100, 1, 2, (1, 2), kept)
+    assert told == [f"{2 * number + 2}/48" for number in range(24)]
+    assert whole == (sum(map(len, told)), 24.0, [])
+    lines = kept.read_text().splitlines()[1:]
+    assert len(lines) == 24
+    told.clear()
+    assert prove_in_processes("counting", 100, 1, 3, (1, 2), kept) == whole
+    assert told == []
+    # as if it had been stopped within a line, and what follows were of another proof, count and seed
+    others = [lines[1].replace(*change) for change in (("counting", "fuzz"), ("100", "10"), (" 1,", " 2,"))]
+    kept.write_text("\n".join([lines[0], *others, *lines[2:], lines[1][:30]]))
+    assert prove_in_processes("counting", 100, 1, 2, (1, 2), kept) == whole
+    assert told == [json.loads(lines[1])[3]]
+    assert prove_in_processes("counting", 100, 1, 2, (1, 2), kept) == whole
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ('print(\'{"tried": 3, "seconds": 1.5, "failures": ["one"]}\')', (6, 3.0, ["one"] * 2)),
+        ("raise SystemExit(3)", (0, 0.0, [f"share {share}/4: its process ended with 3" for share in (2, 4)])),
+    ],
+)
+def test_what_failed_is_tried_again(
+    program: str, expected: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+    monkeypatch.setattr("tests.proof.proving._KEPT_PIECES", 2)
+    monkeypatch.setattr(
+        "tests.proof.proving.start",
+        lambda _, **options: processes.start([sys.executable, "-S", "-c", program], **options),
+    )
+    for _ in range(2):
+        assert prove_in_processes("counting", 24, 1, 2, (1, 2), kept) == expected
+        assert not kept.exists()
