@@ -217,9 +217,11 @@ class Recovery:
             )
 
     def _move_empty_files(self) -> None:
-        """Files of no bytes go, wherever they stand: 4.x does not start with one, 5.x removes only the last of all."""
+        """Files of no bytes go, wherever they stand: 4.x does not start with one, 5.x removes only the last of all. But
+        one that gets fillers stays."""
         for path in self.log.empty_files().values():
-            self.operations.add(MoveAway(path))
+            if path not in self.bridges.paths:
+                self.operations.add(MoveAway(path))
 
     def _mend_queues(self, queues: QueuesMend, report: RecoverReport) -> None:
         queues.finish(self.operations)

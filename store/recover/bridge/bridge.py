@@ -86,7 +86,7 @@ def _bridge(files: StoreFiles, bridges: Bridges, span: Span, lost: list[Lost], l
     beside = _neighbour(files, span, log_map)
     limit = span.end - BLANK_SIZE if span.is_to_file_end else span.end
     places, given_up = lay_out(beside, lost, span.begin, limit, span.reason, must_fill=not span.is_to_file_end)
-    _prepare_file(bridges, span)
+    _prepare_file(files, bridges, span)
     if not places and not span.is_to_file_end:
         _lengthen(bridges, span, beside.message, spill)
     fillers: list[StoredMessage] = []
@@ -216,15 +216,12 @@ def _frame(beside: Neighbour, place: FramePlace, reason: str) -> bytes:
     )
 
 
-def _prepare_file(bridges: Bridges, span: Span) -> None:
-    if span.path in bridges.paths:
+def _prepare_file(files: StoreFiles, bridges: Bridges, span: Span) -> None:
+    if span.path in bridges.paths or span.existing >= span.file_size:
         return
-    if not span.existing:
-        bridges.operations.add(CreateFile(span.path, span.file_size))
-        bridges.paths.add(span.path)
-    elif span.existing < span.file_size:
-        bridges.operations.add(Resize(span.path, span.file_size))
-        bridges.paths.add(span.path)
+    is_there = span.existing or span.path in files.log.empty_files().values()
+    bridges.operations.add((Resize if is_there else CreateFile)(span.path, span.file_size))
+    bridges.paths.add(span.path)
 
 
 def _write(bridges: Bridges, span: Span, frames: Iterator[bytes], spill: Spill) -> None:

@@ -24,8 +24,8 @@ from rmqctl.store.survey.run_survey import survey_runs
 class Span:
     """Damaged bytes [begin, end) of one commitlog file. Offsets are physical.
 
-    `file_start`: of the file, which exists with `existing` bytes (0: it is missing). `run`: number of the run of good
-    messages before it, -1 for none. `has_blank`: a blank frame follows, up to the file's end.
+    `file_start`: of the file, which exists with `existing` bytes (0: it is missing or empty). `run`: number of the run
+    of good messages before it, -1 for none. `has_blank`: a blank frame follows, up to the file's end.
     """
 
     begin: int
@@ -123,7 +123,7 @@ def _is_blank(head: bytes, size: int) -> bool:
 
 
 def _by_file(files: StoreFiles, damage: Damage) -> Iterator[Span]:
-    log, size = files.log, files.log.file_size
+    log, size, empty = files.log, files.log.file_size, files.log.empty_files()
     begin = damage.physical_offset
     while begin < damage.end:
         file = [file for file in log.files if file.start_offset <= begin][-1]
@@ -131,7 +131,7 @@ def _by_file(files: StoreFiles, damage: Damage) -> Iterator[Span]:
         start = begin - (begin - file.start_offset) % size
         end = min(damage.end, start + size)
         is_there = start == file.start_offset
-        path = file.path if is_there else log.path_of(start).parent / file_name(start)
+        path = file.path if is_there else empty.get(start, log.path_of(start).parent / file_name(start))
         yield Span(begin, end, str(damage.reason), path, start, size, file.size if is_there else 0)
         begin = end
 

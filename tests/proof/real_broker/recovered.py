@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueKey
@@ -12,11 +13,12 @@ from tests.interop.views import BrokerView
 from tests.proof.real_broker import seen
 from tests.proof.real_broker.asked import Store
 from tests.proof.real_broker.seen import Facts, Key, Queue, Seen, Slot
-from tests.proof.real_broker.workload import LOG_FILE
+from tests.proof.real_broker.workload import LOG_FILE, QUEUE_FILE
 
 _FOR_EVER = 1 << 62
 _STUMBLED = "not found by a consumer"
 _PLACEHOLDER = (0, PLACEHOLDER_SIZE, 0)
+_UNITS = QUEUE_FILE // CONSUMEQUEUE_UNIT.size
 
 
 class Mended(NamedTuple):
@@ -35,15 +37,21 @@ def complaints(mended: Mended, version: str, view: BrokerView, keys: list[Key]) 
     real, ours = seen.by_broker(view), seen.by_us(mended.store.root, mended.store.config, keys)
     left = _left(mended, real, ours)
     expired = _expired(version, real, ours)
+    begun = _begun_in_an_expired_file(real, ours)
     passed = real.passed_over() if left else set()
     wrong = [f"{slot} lies in damage that was left" for slot in sorted(left & real.messages.keys())]
     wrong += [f"{slot} is passed over behind damage that was left" for slot in sorted(passed & ours.messages.keys())]
     wrong += [f"{queue} has expired as a whole" for queue in sorted(expired)]
+    wrong += [f"{queue} begins in a file that has expired" for queue in sorted(begun)]
     wrong += [_again(mended, text, real) for text in view.complaints() if not text.startswith(_STUMBLED)]
     apart = left | passed | {slot for slot in real.stumbled if slot[:2] in expired}
+    apart |= {slot for slot in real.stumbled if slot[:2] in begun and slot.queue_offset < ours.queues[slot[:2]].begin}
     real, ours = real.without(apart), ours.without(apart)
-    ours = ours._replace(queues=ours.queues | {queue: real.queues[queue] for queue in expired})
-    wrong += [f"nobody can read {slot}" for slot in sorted(real.stumbled.keys() & ours.stumbled.keys())]
+    ours = ours._replace(queues=ours.queues | {queue: real.queues[queue] for queue in expired | begun})
+    wrong += [
+        f"nobody can {'unpack' if slot in ours.packed else 'read'} {slot}"
+        for slot in sorted(real.stumbled.keys() & ours.stumbled.keys())
+    ]
     real = _without_placeholders(real, ours, wrong)
     wrong += _end(mended, real) + seen.differences(ours, real) + _lost(mended, real, passed) + _new(mended, real)
     return [f"{mended.way}, then {version}: {text}" for text in wrong]
@@ -77,6 +85,19 @@ def _expired(version: str, real: Seen, ours: Seen) -> set[QueueKey]:
         and key in real.queues
         and real.queues[key].end == queue.end
         and all(at < real.begin for at, _, _ in real.queues[key].units)
+    }
+
+
+def _begun_in_an_expired_file(real: Seen, ours: Seen) -> set[QueueKey]:
+    """Queues of which no message of the first file is there any more: a broker looks for their begin there alone."""
+    return {
+        key
+        for key, queue in ours.queues.items()
+        if key in real.queues
+        and real.queues[key].begin // _UNITS < queue.begin // _UNITS
+        and real.queues[key].end == queue.end
+        and real.queues[key].units[queue.begin - real.queues[key].begin :] == queue.units
+        and all(at < real.begin for at, _, _ in real.queues[key].units[: queue.begin - real.queues[key].begin])
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config import StoreConfig
@@ -64,7 +65,8 @@ class Queue(NamedTuple):
 class Seen(NamedTuple):
     """A store: where its log begins and ends, the queues that have an end, the messages by the place they were asked
     for, the physical offsets of what was found by a key, and the places where nothing can be read, each with that from
-    which on a consumer is told to go on."""
+    which on a consumer is told to go on. `packed`: those of them where ours sees a message whose body cannot be
+    unpacked."""
 
     begin: int
     end: int
@@ -72,6 +74,7 @@ class Seen(NamedTuple):
     messages: dict[Slot, Facts]
     answers: dict[Key, set[int]]
     stumbled: dict[Slot, int]
+    packed: set[Slot]
 
     def messages_end(self) -> int:
         """Physical offset behind the last message that is in a queue; 0 without any."""
@@ -113,7 +116,7 @@ def by_broker(view: BrokerView) -> Seen:
         if queue.max_offset
     }
     stumbled = {Slot(topic, queue_id, offset): going_on for topic, queue_id, offset, _, going_on in view.anomalies}
-    return Seen(view.min_offset, view.max_offset, queues, messages, answers, stumbled)
+    return Seen(view.min_offset, view.max_offset, queues, messages, answers, stumbled, set())
 
 
 def by_us(root: Path, config: StoreConfig, keys: Iterable[Key]) -> Seen:
@@ -121,7 +124,7 @@ def by_us(root: Path, config: StoreConfig, keys: Iterable[Key]) -> Seen:
     with MessageStore.open(root, config=config) as store:
         begin = store.files.log.min_offset
         last = store.last_messages(1, on_damage=lambda damage: None)
-        found = Seen(begin, last[-1].end if last else begin, {}, {}, {}, {})
+        found = Seen(begin, last[-1].end if last else begin, {}, {}, {}, {}, set())
         for queue in store.reader.queues():
             first, end = queue.min_offset(begin), queue.max_offset
             units = list(queue.units(first, end))
@@ -143,7 +146,11 @@ def _read(store: MessageStore, slot: Slot, found: Seen) -> None:
     result = store.get(*slot, limit=1)
     # where a message cannot be read, ours goes on to the next that can
     if result.messages and result.messages[0].queue_offset == slot.queue_offset:
-        found.messages[slot] = _of_stored(result.messages[0])
+        try:
+            found.messages[slot] = _of_stored(result.messages[0])
+        except CorruptError:  # the decoder of brokers and clients gives up there, too (MessageDecoder#decode)
+            found.packed.add(slot)
+            found.stumbled[slot] = result.next_offset
     else:
         found.stumbled[slot] = result.next_offset
 

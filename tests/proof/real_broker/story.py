@@ -24,7 +24,7 @@ _MOST_KINDS = 3
 _MESSAGES = (1, 12)
 _KEYS_ASKED = 5
 _NOBODYS = ("Orders", "nobody's")
-_EMPTY = Seen(0, 0, {}, {}, {}, {})
+_EMPTY = Seen(0, 0, {}, {}, {}, {}, set())
 
 
 def story(chance: random.Random, folder: Path) -> Story[None]:

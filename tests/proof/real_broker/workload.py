@@ -24,10 +24,10 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.result import PutResult
 from tests.proof.real_broker.seen import Slot
 
-LOG_FILE = 16384
+LOG_FILE, QUEUE_FILE = 16384, 400
 SETTINGS = {
     "store.mappedFileSizeCommitLog": str(LOG_FILE),
-    "store.mappedFileSizeConsumeQueue": "400",
+    "store.mappedFileSizeConsumeQueue": str(QUEUE_FILE),
     "store.maxHashSlotNum": "20",
     "store.maxIndexNum": "60",
     "store.enableCompaction": "false",
