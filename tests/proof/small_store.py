@@ -22,6 +22,7 @@ from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.queues.unit import ext_offset
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import golden
 
@@ -158,5 +159,7 @@ def _dumped(name: str, path: Path) -> Iterator[Used]:
         structure = item.kind
         if structure == "message" and b"__CRC32#\x01" in item.raw:
             structure = "message with __CRC32#"
+        elif structure == "unit" and ext_offset(CONSUMEQUEUE_UNIT.unpack_from(item.raw, 0)[2]) is not None:
+            structure = "unit with an ext address"
         for field in item.fields:
             yield Used(name, structure, field.name, field.offset, field.size)
