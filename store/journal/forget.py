@@ -8,11 +8,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError
-from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import is_directory, is_file, is_link, is_real_directory
 from rmqctl.store.files.reading import named
-from rmqctl.store.journal.kept.elsewhere import no_longer_point_to
+from rmqctl.store.journal.kept.elsewhere import is_pointer
 from rmqctl.store.journal.kept.folder import (
     APPLIED,
     GONE,
@@ -21,8 +20,9 @@ from rmqctl.store.journal.kept.folder import (
     UNDONE,
     UNFINISHED,
     held,
-    remove_folder,
     remove_if_empty,
+    remove_journal,
+    remove_leftover,
 )
 from rmqctl.store.journal.kept.history import FORGOTTEN, note
 from rmqctl.store.journal.log import Change, change_in, is_id, refuse_unfinished
@@ -56,10 +56,7 @@ def _forgotten(layout: StoreLayout, chosen: Iterable[Change]) -> int:
             if state in (APPLIED, UNDONE, MENDED):
                 row = change._asdict() | {"state": FORGOTTEN if state == APPLIED else state, "started": change.time}
                 note(layout, row)
-            remove_folder(folder)
-            no_longer_point_to(layout, folder)
-            if folder.parent != layout.kept:
-                remove_if_empty(folder.parent)
+            remove_journal(layout, folder)
         freed += change.kept_bytes
     _remove_leftovers(layout)
     remove_if_empty(layout.kept)
@@ -70,5 +67,5 @@ def _remove_leftovers(layout: StoreLayout) -> None:
     """What is left of changes that were being forgotten when the process was killed."""
     for name in os.listdir(layout.kept) if is_directory(layout.kept) else ():
         path = layout.kept / name
-        if name.endswith(GONE) and is_id(name.removesuffix(GONE)) and is_real_directory(path):
-            io.remove_tree(path)
+        if name.endswith(GONE) and is_id(name.removesuffix(GONE)) and (is_pointer(path) or is_real_directory(path)):
+            remove_leftover(path)

@@ -22,7 +22,7 @@ from rmqctl.store.journal.begun import begun
 from rmqctl.store.journal.blob import Blob, Spilled
 from rmqctl.store.journal.carry_out import carry_out
 from rmqctl.store.journal.interrupted_sizes import SIZES
-from rmqctl.store.journal.kept.elsewhere import is_pointer, no_longer_point_to, place_for, point_to, tell_begun
+from rmqctl.store.journal.kept.elsewhere import is_pointer, place_for, point_to, tell_begun
 from rmqctl.store.journal.kept.entry import IN_PLACE, Entry, new_entry, to_json, to_text
 from rmqctl.store.journal.kept.folder import (
     AFTER,
@@ -34,6 +34,7 @@ from rmqctl.store.journal.kept.folder import (
     UNDONE,
     remove_folder,
     remove_if_empty,
+    remove_journal,
     write_journal,
     write_state,
 )
@@ -98,9 +99,8 @@ class Journal:
     def discard(self) -> None:
         """Remove the journal of a plan that is not carried out."""
         self._after.close()
-        if is_directory(self.folder):
-            remove_folder(self.folder)
-        no_longer_point_to(self.layout, self.folder)
+        if is_directory(self.folder) or is_pointer(self.layout.kept / self.folder.name):
+            remove_journal(self.layout, self.folder)
         for kept in dict.fromkeys((self.folder.parent, self.layout.kept)):
             remove_if_empty(kept)
 

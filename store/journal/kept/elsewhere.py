@@ -40,7 +40,7 @@ def place_for(layout: StoreLayout, directory: Path | None) -> Path:
                 "is inside the store, where no journal may be", file=directory, hint="name a directory elsewhere"
             )
     place = real / layout.kept.name
-    if is_there(place) and not _is_own_folder(place):
+    if is_there(place) and not is_own_folder(place):
         raise RefusedError(
             "is a link, no directory, or belongs to another user", file=place, hint="name another directory"
         )
@@ -69,14 +69,6 @@ def tell_begun(layout: StoreLayout, folder: Path, has_begun: bool) -> None:
     io.flush_file(pointer)
 
 
-def no_longer_point_to(layout: StoreLayout, folder: Path) -> None:
-    """The journal is gone, and what says where it is goes too."""
-    pointer = layout.kept / folder.name
-    if folder != pointer and is_real_file(pointer):
-        io.remove(pointer)
-        io.flush_directory(layout.kept)
-
-
 def is_pointer(path: Path) -> bool:
     """Whether a journal is elsewhere: what stands in its place is a file."""
     return is_real_file(path)
@@ -94,21 +86,27 @@ def folder_of(path: Path) -> Path:
 def target_of(path: Path) -> Path:
     """Where the journal is to which `path` points. UnreadableError where it is not there; CorruptError where what says
     so is not believed."""
-    found = pointed(path)
-    text = found.get(_FOLDER)
-    if not isinstance(text, str) or "\0" in text or not os.path.isabs(text) or Path(text).name != path.name:
-        raise CorruptError("does not say where the journal of this change is", file=path)
-    # beside another store, or under another name, it was copied: what the journal keeps is not this store's
-    if f"{found.get(_STORE)}{KEPT}" != str(path.parent):
-        raise CorruptError(f"leads to what a change of another store kept, {found.get(_STORE)}", file=path)
-    folder = Path(text)
-    if not _is_own_folder(folder.parent) or not _is_own_folder(folder):
+    folder = said_by(path, path.name)
+    if not is_own_folder(folder.parent) or not is_own_folder(folder):
         raise UnreadableError(
             f"the journal of this change is in {folder}, where no directory of this user is",
             file=path,
             hint="bring back the disk that holds it (is it mounted?), then run the command again",
         )
     return folder
+
+
+def said_by(path: Path, name: str) -> Path:
+    """Where the file `path` says that the journal of the change `name` is, whether it is there or not. CorruptError
+    where that is not believed."""
+    found = pointed(path)
+    text = found.get(_FOLDER)
+    if not isinstance(text, str) or "\0" in text or not os.path.isabs(text) or Path(text).name != name:
+        raise CorruptError("does not say where the journal of this change is", file=path)
+    # beside another store, or under another name, it was copied: what the journal keeps is not this store's
+    if f"{found.get(_STORE)}{KEPT}" != str(path.parent):
+        raise CorruptError(f"leads to what a change of another store kept, {found.get(_STORE)}", file=path)
+    return Path(text)
 
 
 def pointed(path: Path) -> dict[str, Any]:
@@ -142,7 +140,7 @@ def is_known_complete(path: Path) -> bool:
         return False
 
 
-def _is_own_folder(path: Path) -> bool:
+def is_own_folder(path: Path) -> bool:
     """Whether a directory is this user's or root's, and no link."""
     try:
         status = path.lstat()

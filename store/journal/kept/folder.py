@@ -22,9 +22,9 @@ from rmqctl.formats.errors import CorruptError, RefusedError, StoreInUseError, U
 from rmqctl.formats.wording import joined_hints
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import exists, is_file, is_there
+from rmqctl.store.files.presence import exists, is_directory, is_file, is_there
 from rmqctl.store.files.trees import remove_any
-from rmqctl.store.journal.kept.elsewhere import is_pointer, pointed, target_of
+from rmqctl.store.journal.kept.elsewhere import is_own_folder, is_pointer, pointed, said_by, target_of
 from rmqctl.store.journal.kept.entry import Entry, TreeItem, file_sha256, from_json
 from rmqctl.store.journal.kept.reach import reach_of, remembered_layout
 
@@ -88,8 +88,35 @@ def remove_folder(folder: Path) -> None:
         remove_any(gone)
     io.rename(folder, gone)
     io.flush_directory(folder.parent)
+    remove_leftover(gone)
+
+
+def remove_journal(layout: StoreLayout, folder: Path) -> None:
+    """The same of a journal that may be elsewhere: then it is what points to it that gets another name first."""
+    pointer = layout.kept / folder.name
+    if folder == pointer or not is_pointer(pointer):
+        remove_folder(folder)
+        return
+    gone = pointer.with_name(pointer.name + GONE)
+    io.rename(pointer, gone)
+    io.flush_directory(layout.kept)
+    remove_leftover(gone)
+
+
+def remove_leftover(gone: Path) -> None:
+    """Remove what a removal has left that was interrupted: a folder, or what points to one elsewhere, with that. The
+    latter stays while the other disk is not there."""
+    if is_pointer(gone):
+        with suppress(CorruptError):
+            folder = said_by(gone, gone.name.removesuffix(GONE))
+            if not is_directory(folder.parent.parent):
+                return
+            if is_own_folder(folder.parent) and is_own_folder(folder):
+                io.remove_tree(folder)
+                io.flush_directory(folder.parent)
+            remove_if_empty(folder.parent)
     remove_any(gone)
-    io.flush_directory(folder.parent)
+    io.flush_directory(gone.parent)
 
 
 def remove_if_empty(kept: Path) -> None:

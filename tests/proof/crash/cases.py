@@ -28,11 +28,13 @@ STORE = "s"
 
 class Recorded(NamedTuple):
     """What a workload did. `messages`: those in the log before the first step and after each. `begins`: the number of
-    the event at which each step begins, and of that at which the last one has returned."""
+    the event at which each step begins, and of that at which the last one has returned. `place`: where it was recorded,
+    which a journal elsewhere says."""
 
     history: History
     messages: list[list[Kept]]
     begins: list[int]
+    place: Path
 
 
 def cases(seed: int, count: int) -> Iterator[Case]:
@@ -56,13 +58,12 @@ def _try(name: str, runs: list[Recorded], number: int, draws: int, seed: str, fo
         runs.append(record(workload, folder / "recorded"))
     run, random = runs[0], Random(seed)
     cut = cut_of(run.history, number, draws, random)
-    place = folder / "state"
-    place.mkdir()
-    put_on_disk(run.history, cut, place)
+    run.place.mkdir(parents=True)
+    put_on_disk(run.history, cut, run.place)
     step = min(sum(begin < cut.after for begin in run.begins[1:]), len(workload.steps) - 1)
     begin, end = run.begins[step : step + 2]
     state = State(
-        place / STORE,
+        run.place / STORE,
         random,
         workload.config,
         run.messages[step],
@@ -77,6 +78,8 @@ def _try(name: str, runs: list[Recorded], number: int, draws: int, seed: str, fo
             workload.steps[step].check(state)
     except Exception as error:
         raise AssertionError(f"{type(error).__name__}: {error}; {told(run.history, cut)}") from error
+    finally:
+        shutil.rmtree(run.place)
 
 
 def record(workload: Workload, folder: Path) -> Recorded:
@@ -93,7 +96,7 @@ def record(workload: Workload, folder: Path) -> Recorded:
             begins.append(len(recording.events) - 1)
             messages.append(_messages(root, workload))
     shutil.rmtree(folder)
-    return Recorded(History(recording), messages, begins)
+    return Recorded(History(recording), messages, begins, folder)
 
 
 def _messages(root: Path, workload: Workload) -> list[Kept]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.journal.frame import Terms, changing
@@ -14,10 +18,10 @@ from rmqctl.store.journal.plan import CreateFile, MoveAway, WriteRange
 from rmqctl.store.recover.bridge.bridge import recover_bridging
 from rmqctl.store.store_files import StoreFiles
 from tests.proof.crash import appending, copying
-from tests.proof.crash.changing import AFTER, UNKNOWN, check_changed, check_cleaned, check_mended
+from tests.proof.crash.changing import AFTER, BEFORE, UNKNOWN, check_changed, check_cleaned, check_mended
 from tests.proof.crash.state import State
 from tests.store.journal import verbs
-from tests.store.journal.commands import COMMANDS, CONFIG
+from tests.store.journal.commands import COMMANDS, CONFIG, disk_of
 
 Tell = Callable[[object], None]
 
@@ -60,6 +64,39 @@ def _of_verb(name: str, undone: str, resumed: str) -> Workload:
     verb = verbs.VERBS[name]
     check = partial(check_changed, undone=undone, resumed=resumed)
     return Workload(verb.prepare, (Step(lambda root, _tell: verb.work(root), check),))
+
+
+@contextmanager
+def _two_disks(root: Path) -> Iterator[None]:
+    """Nothing is renamed between the place that `--journal` names and all else."""
+    disk = f"{disk_of(root)}{os.sep}"
+
+    def within(real: Callable[[Path, Path], None], source: Path, target: Path) -> None:
+        if str(source).startswith(disk) != str(target).startswith(disk):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        real(source, target)
+
+    with mock.patch("os.rename", partial(within, os.rename)), mock.patch("os.replace", partial(within, os.replace)):
+        yield
+
+
+def _elsewhere(name: str, undone: str = BEFORE, resumed: str = AFTER) -> Workload:
+    """A command whose journal is on another disk, on the store that tests.store.journal.verbs makes for it."""
+    verb = verbs.VERBS[name]
+
+    def prepare(root: Path) -> None:
+        with _two_disks(root):
+            verb.prepare(root)
+
+    def run(root: Path, _tell: Tell) -> None:
+        with _two_disks(root):
+            verb.work(root)
+
+    def check(state: State) -> None:
+        with _two_disks(state.root):
+            check_changed(state, undone=undone, resumed=resumed)
+
+    return Workload(prepare, (Step(run, check),))
 
 
 def _unmade(root: Path) -> None:
@@ -145,6 +182,13 @@ WORKLOADS: dict[str, Workload] = {
     "recover --no-journal": _change("recover --no-journal", verbs.broken, check_mended),
     "rebuild --no-journal": _change("rebuild --no-journal", _unmade, check_mended),
     "repair --no-journal": _change("repair --no-journal", verbs.broken, check_mended),
+    "recover --journal": _elsewhere("recover --journal"),
+    "rebuild --journal": _elsewhere("rebuild --journal"),
+    "repair --journal": _elsewhere("repair --journal"),
+    "truncate --journal": _elsewhere("truncate --journal"),
+    "undo of --journal": _elsewhere("undo of --journal", AFTER, AFTER),
+    "resume of --journal": _elsewhere("resume of --journal", UNKNOWN, AFTER),
+    "log --prune of --journal": _elsewhere("log --prune of --journal", UNKNOWN, UNKNOWN),
     **dict(_pairs()),
 }
 """By name; a short run has the first ones."""

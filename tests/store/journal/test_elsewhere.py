@@ -106,6 +106,44 @@ def test_killed_anywhere_it_ends_in_one_of_the_two_states(tmp_path: Path, ending
         refuse_unfinished(layout)
 
 
+def test_a_removal_that_is_killed_anywhere_goes_on_with_the_next_one(tmp_path: Path) -> None:
+    """The change is there whole or not at all, and nothing of it stays on either disk."""
+    layout, disk = started(tmp_path / "whole")
+    change(layout, disk)
+    total = len(recorded(lambda: forget(layout, changes(layout))))
+    states = set()
+    for number in range(1, total + 1):
+        layout, disk = started(tmp_path / str(number))
+        change(layout, disk)
+        assert crashed(lambda layout=layout: forget(layout, changes(layout)), number)  # type: ignore[misc]
+        lock._held.clear()
+        [found] = changes(layout)
+        states.add(found.state)
+        refuse_unfinished(layout)
+        forget(layout, changes(layout))
+        assert list(disk.iterdir()) == []
+        assert [path.name for path in layout.kept.iterdir()] == ["history.jsonl"]
+    assert states == {"applied", "forgotten"}
+
+
+def test_what_is_left_of_a_removal_waits_for_its_disk(tmp_path: Path) -> None:
+    layout, disk = started(tmp_path / "whole")
+    change(layout, disk)
+    operations = [operation for operation, *_ in recorded(lambda: forget(layout, changes(layout)))]
+    layout, disk = started(tmp_path / "killed")
+    folder = change(layout, disk).folder
+    assert crashed(lambda: forget(layout, changes(layout)), operations.index("rmtree") + 1)
+    lock._held.clear()
+    disk.rename(tmp_path / "unplugged")
+    forget(layout, changes(layout))
+    assert sorted(path.name for path in layout.kept.iterdir()) == [f"{folder.name}.gone", "history.jsonl"]
+    (tmp_path / "unplugged").rename(disk)
+    assert folder.is_dir()
+    forget(layout, changes(layout))
+    assert list(disk.iterdir()) == []
+    assert [path.name for path in layout.kept.iterdir()] == ["history.jsonl"]
+
+
 def test_a_half_done_change_whose_disk_is_gone(tmp_path: Path) -> None:
     """Nobody takes the store for a whole one; with the disk it can be taken back, or it is given up."""
     layout, disk = killed(tmp_path, 0.6)
