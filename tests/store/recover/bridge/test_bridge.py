@@ -248,27 +248,6 @@ def test_a_commitlog_file_keeps_its_age(golden_store: GoldenStore) -> None:
     assert times[f"{1048576:020d}"] == times[f"{1310720:020d}"] == 10**18 + 4
 
 
-@pytest.mark.parametrize("name", ["gap", "v4-gap"])
-def test_a_file_of_no_bytes_in_the_middle_is_filled(golden_store: GoldenStore, name: str) -> None:
-    """It is as if it were missing, and must not be taken for one that was made ahead."""
-    store = golden_store(name)
-    path = store / "commitlog" / f"{1048576:020d}"
-    path.touch()
-    os.utime(path, ns=(10**18, 10**18))
-    before = tree_state(store)
-    report = bridge(store, name)
-    assert [(row["operation"], row["path"]) for row in report.operations if row["path"].endswith(path.name)] == [
-        ("resize", f"commitlog/{path.name}"),
-        *[("write", f"commitlog/{path.name}")] * 2,
-    ]
-    assert path.stat().st_size == FILE
-    assert_bridged(store, "clean" if name == "gap" else "v4-clean", 1048576, 1310720)
-    assert bridge(store, name).operations == []
-    with StoreFiles(store) as files:
-        undo(files.layout)
-    assert tree_state(store) == before
-
-
 def test_a_torn_tail_is_cut_and_not_bridged(golden_store: GoldenStore) -> None:
     store = golden_store("torn-zero")
     zero(store, 402516, 402520)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from rmqctl.formats.framing import Message
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.commitlog.walk import Damage
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.journal.undo import undo
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.bridge.bridge import recover_bridging
 from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY
@@ -189,6 +191,27 @@ def test_a_missing_file_behind_one_that_is_too_long(golden_store: GoldenStore) -
     assert before.stat().st_size == FILE
     assert_bridged(store, "clean", 1048576, 1310720)
     assert bridge(store, "gap").operations == []
+
+
+@pytest.mark.parametrize("name", ["gap", "v4-gap"])
+def test_a_file_of_no_bytes_in_the_middle_is_filled(golden_store: GoldenStore, name: str) -> None:
+    """It is as if it were missing, and must not be taken for one that was made ahead."""
+    store = golden_store(name)
+    path = store / "commitlog" / f"{1048576:020d}"
+    path.touch()
+    os.utime(path, ns=(10**18, 10**18))
+    before = tree_state(store)
+    report = bridge(store, name)
+    assert [(row["operation"], row["path"]) for row in report.operations if row["path"].endswith(path.name)] == [
+        ("resize", f"commitlog/{path.name}"),
+        *[("write", f"commitlog/{path.name}")] * 2,
+    ]
+    assert path.stat().st_size == FILE
+    assert_bridged(store, "clean" if name == "gap" else "v4-clean", 1048576, 1310720)
+    assert bridge(store, name).operations == []
+    with StoreFiles(store) as files:
+        undo(files.layout)
+    assert tree_state(store) == before
 
 
 def test_a_message_that_changes_once_it_was_passed(golden_store: GoldenStore) -> None:
