@@ -31,8 +31,8 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode(errors='replace').strip()}")
     try:
         store = goldens.golden("crash", path)
-        for file in sorted((store / "commitlog").iterdir())[:3]:
-            stamp = now_ms() * 1_000_000 - 100 * HOUR_NS
+        for number, file in enumerate(sorted((store / "commitlog").iterdir())):
+            stamp = now_ms() * 1_000_000 - (100 if number < 3 else 1) * HOUR_NS
             os.utime(file, ns=(stamp, stamp))
         (store / "lock").touch()  # as every broker leaves it
         with (path / "filler").open("wb", buffering=0) as filler:
