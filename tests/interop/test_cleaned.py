@@ -24,9 +24,10 @@ _FILE_SIZE = 262144
 @pytest.mark.parametrize(("version", "name"), [("5.3.3", "clean"), ("4.9.8", "v4-clean")])
 def test_broker_serves_what_is_left(version: str, name: str, tmp_path: Path) -> None:
     store = goldens.golden(name, tmp_path)
-    expired = time.time() - 4 * 86_400
-    for path in sorted((store / "commitlog").iterdir())[:_FILES_REMOVED]:
-        os.utime(path, (expired, expired))
+    now = time.time()
+    for number, path in enumerate(sorted((store / "commitlog").iterdir())):
+        modified = now - 4 * 86_400 if number < _FILES_REMOVED else now
+        os.utime(path, (modified, modified))
     with StoreFiles(store, read_broker_conf(broker_conf(name, tmp_path))) as files:
         report = clean(files, CleanOptions())
     begin = _FILES_REMOVED * _FILE_SIZE
