@@ -10,6 +10,7 @@ import functools
 import itertools
 import random
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,11 +60,12 @@ class Stored(NamedTuple):
 
 
 class Was(NamedTuple):
-    """What was so before a change, for its undo: messages, next offsets, whether it was a crashed store. `may_refuse`:
-    the store was opened for writing since, though nothing was stored."""
+    """What was so before a change, for its undo: messages, next offsets, units, whether it was a crashed store.
+    `may_refuse`: the store was opened for writing since, though nothing was stored."""
 
     messages: list[Stored]
     next_offset: dict[Queue, int]
+    first_unit: dict[Queue, int]
     is_crashed: bool
     may_refuse: bool = False
 
@@ -121,6 +123,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.numbers = itertools.count()
         self.messages: list[Stored] = []
         self.next_offset: dict[Queue, int] = {}
+        # before this slot there are placeholders alone
+        self.first_unit: dict[Queue, int] = {}
         self.durable: tuple[Path, list[Stored], dict[Queue, int]] | None = None
         self.undoable: list[Was] = []
         self.is_crashed = False
@@ -248,7 +252,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.look()
 
     def _change(self, change: object) -> None:
-        was = Was(list(self.messages), dict(self.next_offset), self.is_crashed)
+        was = Was(list(self.messages), dict(self.next_offset), dict(self.first_unit), self.is_crashed)
         with MessageStore.open(self.root, config=CONFIG) as store:
             before = len(store.changes())
             change(store)  # type: ignore[operator]
@@ -259,7 +263,9 @@ class StoreMachine(RuleBasedStateMachine):
     @is_closed
     @rule()
     def rebuild(self) -> None:
+        """Units of messages that are not in the log any more become placeholders."""
         self._change(lambda store: store.rebuild())
+        self.first_unit |= {(one.topic, one.queue_id): one.queue_offset for one in reversed(self.messages)}
         self.look()
 
     @is_closed
@@ -271,7 +277,11 @@ class StoreMachine(RuleBasedStateMachine):
         at = self.messages[first].physical_offset
         self._change(lambda store: store.truncate(at))
         for gone in reversed(self.messages[first:]):
-            self.next_offset[gone.topic, gone.queue_id] = gone.queue_offset
+            queue = gone.topic, gone.queue_id
+            self.next_offset[queue] = gone.queue_offset
+            if gone.queue_offset == self.first_unit.get(queue):
+                # no queue may end with placeholders: it begins anew
+                self.next_offset[queue] = self.first_unit[queue] = 0
         del self.messages[first:]
         self.look()
 
@@ -300,7 +310,7 @@ class StoreMachine(RuleBasedStateMachine):
                 assert not self.undoable or self.undoable[-1].may_refuse, "an undo is refused"
                 return
         assert self.undoable, "a change is taken back though messages were stored or removed since"
-        self.messages, self.next_offset, self.is_crashed, _ = self.undoable.pop()
+        self.messages, self.next_offset, self.first_unit, self.is_crashed, _ = self.undoable.pop()
         if not self.is_crashed:
             self.look()
 
@@ -329,8 +339,11 @@ class StoreMachine(RuleBasedStateMachine):
         assert seen == expected, f"{len(seen)} for {len(expected)}: {sorted(set(seen) ^ set(expected))[:4]}"
 
     def teardown(self) -> None:
-        """At the end of an example whatever is there has to be whole."""
-        if self.store is not None:
+        """At the end of an example whatever is there has to be whole; where it has failed that is told."""
+        if sys.exc_info()[0] is not None:
+            if self.store is not None:
+                self.writing.close()
+        elif self.store is not None:
             self.close()
         elif self.is_crashed:
             self.recover()

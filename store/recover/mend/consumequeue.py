@@ -88,9 +88,8 @@ class ConsumeQueueMend(SlotOrder):
         """What stands there stays if its message is gone, else a placeholder."""
         while begin < end:
             existing = self._existing(begin, end)
-            is_placeholder = (existing["size"] == PLACEHOLDER_SIZE) & (existing["physical_offset"] == 0)
             kept = existing.copy()
-            kept[~(is_placeholder | self._points_at_gone(existing))] = _PLACEHOLDER
+            kept[~(_are_placeholders(existing) | self._points_at_gone(existing))] = _PLACEHOLDER
             self._put(kept.tobytes())
             begin += len(existing)
 
@@ -98,6 +97,22 @@ class ConsumeQueueMend(SlotOrder):
         """Some of the units that stand in the slots [begin, end) now."""
         count = min(end - begin, _FLUSH_UNITS, self._per_file - begin % self._per_file)
         return np.frombuffer(self._files.read(begin * UNIT_SIZE, count * UNIT_SIZE), UNIT)
+
+    def _end_of_gone(self) -> int:
+        """The slot behind the last unit of a message that is gone, of those that only such and placeholders precede."""
+        at = end = self._next or 0
+        while at < self.queue.max_offset:
+            existing = self._existing(at, self.queue.max_offset)
+            gone = self._points_at_gone(existing)
+            stays = gone | _are_placeholders(existing)
+            count = len(stays) if stays.all() else int(np.argmin(stays))
+            places = np.flatnonzero(gone[:count])
+            if len(places):
+                end = at + int(places[-1]) + 1
+            if count < len(stays):
+                break
+            at += count
+        return end
 
     def _points_at_gone(self, existing: Units) -> Flags:
         points = (existing["physical_offset"] >= 0) & (existing["size"] > 0) & (existing["size"] < PLACEHOLDER_SIZE)
@@ -149,19 +164,20 @@ class ConsumeQueueMend(SlotOrder):
         return unit is not None and unit.tags_code == wanted_code
 
     def finish(self) -> None:
-        """Behind the last implied unit only units of messages that are gone may stay; the rest is cleared."""
+        """Behind the last implied unit only units of messages that are gone may stay, and placeholders before them; the
+        rest is cleared. A queue must not end with placeholders: 4.x would dispatch nothing any more."""
         if self._next is None:
             self._next = self._buffer_start = self.queue.first_slot
-        end = self.queue.max_offset
+        end = self._end_of_gone()
         while self._next < end:
-            existing = self._existing(self._next, end)
-            gone = self._points_at_gone(existing)
-            count = len(gone) if gone.all() else int(np.argmin(gone))
-            self._put(existing[:count].tobytes())
-            if count < len(gone):
-                break
+            self._put(self._existing(self._next, end).tobytes())
         if self._buffer:
             self._flush()
         self.removed += sum(unit.is_written for unit in self.queue.units(self._next))
         # files of zeros go too: each would become a phantom unit at a broker's next start
         self._files.clear_from(self._next * UNIT_SIZE, self._descriptors)
+
+
+def _are_placeholders(units: Units) -> Flags:
+    is_placeholder: Flags = (units["size"] == PLACEHOLDER_SIZE) & (units["physical_offset"] == 0)
+    return is_placeholder

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.message import Message
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.recover.report import RecoverReport
 from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, Row, tree_state, truth
+from tests.store.journal.commands import CONFIG, put
 
 
 def run(store: Path, at: int, *, dry_run: bool = False, keeps: bool = True) -> RecoverReport:
@@ -134,3 +140,56 @@ def test_without_a_journal(golden_store: GoldenStore) -> None:
     assert report.journal is None
     assert_ends_at(store, "clean", 601709)
     assert [path.name for path in store.with_name("clean.rmqctl").iterdir()] == ["history.jsonl"]
+
+
+@pytest.fixture
+def begun_anew(tmp_path: Path) -> Path:
+    """A queue that begins with placeholders: its first eight messages expired before it was made anew."""
+    root = tmp_path / "store"
+    with MessageStore.open(root, "rw", CONFIG, create=True) as store:
+        for _ in range(24):
+            assert store.put(Message("T", bytes(880), 0)).status.is_stored
+    expire(root)
+    with MessageStore.open(root, config=CONFIG) as store:
+        store.rebuild()
+    assert [unit.is_placeholder for unit in units_of(root)] == [True] * 8 + [False] * 16
+    return root
+
+
+def expire(root: Path) -> None:
+    """The first file of the log goes."""
+    first = sorted((root / "commitlog").iterdir())[0]
+    os.utime(first, (0, 0))
+    with MessageStore.open(root, config=CONFIG) as store:
+        assert [one.kind for one in store.clean().removed] == ["commitlog"]
+
+
+def units_of(root: Path) -> list[QueueUnit]:
+    with MessageStore.open(root, config=CONFIG) as store:
+        queue = store.files.queues.find("T", 0)
+        assert isinstance(queue, ConsumeQueue)
+        return list(queue.units(0))
+
+
+def emptied(root: Path) -> set[str]:
+    """The log ends where it begins; what a check finds then."""
+    with MessageStore.open(root, config=CONFIG) as store:
+        store.truncate(store.files.log.min_offset)
+    with MessageStore.open(root, config=CONFIG) as store:
+        assert store.recover(dry_run=True).operations == []
+        return {finding.code for finding in store.check("full") if finding.severity.is_alarm}
+
+
+def test_a_queue_goes_on_behind_what_has_expired_whatever_precedes_that(begun_anew: Path) -> None:
+    expire(begun_anew)
+    before = units_of(begun_anew)
+    assert emptied(begun_anew) == set()
+    assert units_of(begun_anew) == before[:16]
+    assert {one.queue_offset for one in put(begun_anew, "new")} == {16, 17, 18}
+
+
+def test_a_queue_of_placeholders_alone_begins_anew(begun_anew: Path) -> None:
+    """4.x takes one at the end for a place in the log, and dispatches nothing any more."""
+    assert emptied(begun_anew) == set()
+    assert units_of(begun_anew) == []
+    assert {one.queue_offset for one in put(begun_anew, "new")} == {0, 1, 2}

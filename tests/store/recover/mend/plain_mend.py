@@ -69,12 +69,17 @@ class PlainMend(ConsumeQueueMend):
     def finish(self) -> None:
         if self._next is None:
             self._next = self._buffer_start = self.queue.first_slot
-        while self._next < self.queue.max_offset:
-            existing = self._unit(self._next)
-            unit = QueueUnit(self._next, *CONSUMEQUEUE_UNIT.unpack_from(existing, 0))
-            if not unit.is_written or not self._is_gone(unit.physical_offset):
+        waiting = []
+        for slot in range(self._next, self.queue.max_offset):
+            existing = self._unit(slot)
+            unit = QueueUnit(slot, *CONSUMEQUEUE_UNIT.unpack_from(existing, 0))
+            waiting.append(existing)
+            if unit.is_written and self._is_gone(unit.physical_offset):
+                for one in waiting:
+                    self._put(one)
+                waiting = []
+            elif not unit.is_placeholder:
                 break
-            self._put(existing)
         if self._buffer:
             self._flush()
         self.removed += sum(unit.is_written for unit in self.queue.units(self._next))
