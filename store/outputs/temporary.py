@@ -99,4 +99,5 @@ def _start_watcher() -> RawIOBase:
         raise
     finally:
         os.close(reading)
-    return os.fdopen(writing, "wb", buffering=0)
+    # nobody closes it but the end of the process
+    return os.fdopen(writing, "wb", buffering=0, closefd=False)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from rmqctl.store.outputs.staging import in_work
 from rmqctl.store.outputs.temporary import make_temporary
-from tests.processes import start
+from tests.processes import run, start
 
 
 def _gone() -> int:
@@ -40,3 +41,16 @@ def test_who_makes_one_removes_what_killed_processes_left(tmp_path: Path, monkey
     assert sorted(tmp_path.iterdir()) == sorted([*kept, link, made])
     assert made.name.startswith(f"rmqctl-spark-{os.getpid()}-")
     assert (kept[0] / "local" / "block").exists()
+
+
+def test_nothing_is_said_of_it_when_the_process_ends(tmp_path: Path) -> None:
+    program = "from rmqctl.store.outputs.temporary import make_temporary; make_temporary('rmqctl-test-')"
+    done = run(
+        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", program],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    until = time.monotonic() + 60
+    while list(tmp_path.iterdir()) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert list(tmp_path.iterdir()) == []
