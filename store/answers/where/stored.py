@@ -147,10 +147,12 @@ def expiry_step(reader: StoreReader, message: StoredMessage, now: int) -> Step:
     except OSError as error:
         return step._replace(detail=f"the age of its file cannot be read: {error}")
     removed = _next_hour(max(due, now), config.delete_when)
-    step = step._replace(timestamp=removed)
     if due <= now:
-        detail = f"it is due since {format_time(due)}, and goes when a broker runs at {format_time(removed)} ({rule})"
-        return step._replace(state=DUE, detail=detail)
+        is_time = removed == now
+        going = "as soon as a broker runs" if is_time else f"when a broker runs at {format_time(removed)}"
+        detail = f"it is due since {format_time(due)}, and goes {going} ({rule})"
+        return step._replace(state=DUE, timestamp=due if is_time else removed, detail=detail)
+    step = step._replace(timestamp=removed)
     detail = f"its file is kept for {lasting(due - now)} more, and goes at {format_time(removed)} at the earliest"
     return step._replace(state=KEPT, detail=f"{detail} ({rule}), or sooner if the disk is full")
 
