@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
 from rmqctl.formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_NAMES, COMPRESSION_ZSTD
@@ -11,8 +13,7 @@ from rmqctl.formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_NAMES, COMPRESS
 DEFAULT_PLAIN_SIZE_LIMIT = 64 * 1024 * 1024
 # what every decoder should accept (RFC 8878)
 _LEAST_ZSTD_WINDOW_BITS = 23
-# a body may be several frames, and of empty ones very many: each gets little at a time, because what it leaves over is
-# copied
+# of a frame, in bytes
 _FIRST_CHUNK = 4096
 _LARGEST_CHUNK = 1 << 20
 
@@ -58,24 +59,14 @@ def _zlib(body: bytes, limit: int) -> tuple[bytes, bool]:
 def _lz4(body: bytes, limit: int) -> tuple[bytes, bool]:
     from lz4.frame import LZ4FrameDecompressor
 
+    plain = bytearray()
+
+    def take(machine: LZ4FrameDecompressor, given: bytes) -> None:
+        plain.extend(machine.decompress(given, max_length=limit + 1 - len(plain)))
+
     # lz4-java's stream reads on into a next frame
-    plain, position, chunk = bytearray(), 0, _FIRST_CHUNK
-    machine = LZ4FrameDecompressor()
-    while True:
-        given = body[position : position + chunk]
-        plain += machine.decompress(given, max_length=limit + 1 - len(plain))
-        if len(plain) > limit:
-            return bytes(plain), True
-        position += len(given)
-        if machine.eof:
-            position -= len(machine.unused_data or b"")
-            machine, chunk = LZ4FrameDecompressor(), _FIRST_CHUNK
-            if position == len(body):
-                return bytes(plain), True
-        elif position == len(body):
-            return bytes(plain), False
-        else:
-            chunk = min(2 * chunk, _LARGEST_CHUNK)
+    complete = _read_through(body, LZ4FrameDecompressor, take, lambda: len(plain) > limit)
+    return bytes(plain), complete
 
 
 def _zstd(body: bytes, limit: int) -> tuple[bytes, bool]:
@@ -99,17 +90,30 @@ def _zstd_is_complete(body: bytes) -> bool:
     """Whether the last of its frames ends where the body does. What comes out is known to be little."""
     import zstandard
 
-    decompressor = zstandard.ZstdDecompressor()
-    machine, position, chunk = decompressor.decompressobj(), 0, _FIRST_CHUNK
+    new = zstandard.ZstdDecompressor().decompressobj
+    return _read_through(body, new, lambda machine, given: machine.decompress(given), lambda: False)
+
+
+def _read_through(
+    body: bytes, new: Callable[[], Any], take: Callable[[Any, bytes], object], is_enough: Callable[[], bool]
+) -> bool:
+    """Hand the body to `take`, each of its frames with a `new` decompressor; whether the last frame ends where the body
+    does, or `is_enough`.
+
+    A body may be very many empty frames: each gets little at a time, because what it leaves over is copied.
+    """
+    machine, position, chunk = new(), 0, _FIRST_CHUNK
     while position < len(body):
         given = body[position : position + chunk]
-        machine.decompress(given)
+        take(machine, given)
         position += len(given)
+        if is_enough():
+            return True
         if machine.eof:
-            position -= len(machine.unused_data)
+            position -= len(machine.unused_data or b"")
             if position == len(body):
                 return True
-            machine, chunk = decompressor.decompressobj(), _FIRST_CHUNK
+            machine, chunk = new(), _FIRST_CHUNK
         else:
             chunk = min(2 * chunk, _LARGEST_CHUNK)
     return False

@@ -40,7 +40,7 @@ def place_for(layout: StoreLayout, directory: Path | None) -> Path:
                 "is inside the store, where no journal may be", file=directory, hint="name a directory elsewhere"
             )
     place = real / layout.kept.name
-    if is_there(place) and not is_own_folder(place):
+    if is_there(place) and not _is_own_folder(place):
         raise RefusedError(
             "is a link, no directory, or belongs to another user", file=place, hint="name another directory"
         )
@@ -87,7 +87,7 @@ def target_of(path: Path) -> Path:
     """Where the journal is to which `path` points. UnreadableError where it is not there; CorruptError where what says
     so is not believed."""
     folder = said_by(path, path.name)
-    if not is_own_folder(folder.parent) or not is_own_folder(folder):
+    if not is_reached(folder):
         raise UnreadableError(
             f"the journal of this change is in {folder}, where no directory of this user is",
             file=path,
@@ -140,7 +140,12 @@ def is_known_complete(path: Path) -> bool:
         return False
 
 
-def is_own_folder(path: Path) -> bool:
+def is_reached(folder: Path) -> bool:
+    """Whether a journal's folder is there, and this user's or root's."""
+    return _is_own_folder(folder.parent) and _is_own_folder(folder)
+
+
+def _is_own_folder(path: Path) -> bool:
     """Whether a directory is this user's or root's, and no link."""
     try:
         status = path.lstat()

@@ -24,7 +24,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import exists, is_directory, is_file, is_there
 from rmqctl.store.files.trees import remove_any
-from rmqctl.store.journal.kept.elsewhere import is_own_folder, is_pointer, pointed, said_by, target_of
+from rmqctl.store.journal.kept.elsewhere import is_pointer, is_reached, pointed, said_by, target_of
 from rmqctl.store.journal.kept.entry import Entry, TreeItem, file_sha256, from_json
 from rmqctl.store.journal.kept.reach import reach_of, remembered_layout
 
@@ -111,7 +111,7 @@ def remove_leftover(gone: Path) -> None:
             folder = said_by(gone, gone.name.removesuffix(GONE))
             if not is_directory(folder.parent.parent):
                 return
-            if is_own_folder(folder.parent) and is_own_folder(folder):
+            if is_reached(folder):
                 io.remove_tree(folder)
                 io.flush_directory(folder.parent)
             remove_if_empty(folder.parent)

@@ -82,19 +82,19 @@ def _two_disks(root: Path) -> Iterator[None]:
 
 def _elsewhere(name: str, undone: str = BEFORE, resumed: str = AFTER) -> Workload:
     """A command whose journal is on another disk, on the store that tests.store.journal.verbs makes for it."""
-    verb = verbs.VERBS[name]
+    prepare_here, (step,), _ = _of_verb(name, undone, resumed)
 
     def prepare(root: Path) -> None:
         with _two_disks(root):
-            verb.prepare(root)
+            prepare_here(root)
 
-    def run(root: Path, _tell: Tell) -> None:
+    def run(root: Path, tell: Tell) -> None:
         with _two_disks(root):
-            verb.work(root)
+            step.run(root, tell)
 
     def check(state: State) -> None:
         with _two_disks(state.root):
-            check_changed(state, undone=undone, resumed=resumed)
+            step.check(state)
 
     return Workload(prepare, (Step(run, check),))
 

@@ -90,15 +90,17 @@ def _expired(version: str, real: Seen, ours: Seen) -> set[QueueKey]:
 
 def _begun_in_an_expired_file(real: Seen, ours: Seen) -> set[QueueKey]:
     """Queues of which no message of the first file is there any more: a broker looks for their begin there alone."""
-    return {
-        key
-        for key, queue in ours.queues.items()
-        if key in real.queues
-        and real.queues[key].begin // _UNITS < queue.begin // _UNITS
-        and real.queues[key].end == queue.end
-        and real.queues[key].units[queue.begin - real.queues[key].begin :] == queue.units
-        and all(at < real.begin for at, _, _ in real.queues[key].units[: queue.begin - real.queues[key].begin])
-    }
+
+    def is_begun(queue: Queue, theirs: Queue) -> bool:
+        before = queue.begin - theirs.begin
+        return (
+            theirs.begin // _UNITS < queue.begin // _UNITS
+            and theirs.end == queue.end
+            and theirs.units[before:] == queue.units
+            and all(at < real.begin for at, _, _ in theirs.units[:before])
+        )
+
+    return {key for key, queue in ours.queues.items() if key in real.queues and is_begun(queue, real.queues[key])}
 
 
 def _without_placeholders(real: Seen, ours: Seen, wrong: list[str]) -> Seen:
