@@ -91,7 +91,7 @@ def walk_files(
         with file.hold() as held:
             gap = file.start_offset if reached is None else max(reached, begin)
             if gap < file.start_offset and not log.begins_behind(gap):
-                yield Damage(gap, file.start_offset, Reason.GAP, "a commitlog file is missing", str(file.path))
+                yield _gap(log, gap, file)
             if not held:
                 reached = file_end
                 yield from missing_file(log, file, begin, file_end)
@@ -102,6 +102,15 @@ def walk_files(
                 cut = max(file.end_offset, begin)
                 yield Damage(cut, file_end, Reason.SHORT_FILE, "the file is cut short", str(file.path))
         reached = file_end
+
+
+def _gap(log: MappedFileQueue, begin: int, behind: MappedFile) -> Damage:
+    """Bytes of the log from `begin` to the file `behind` them, which no file holds. A file of no bytes may stand there:
+    it is damaged, not missing."""
+    end = behind.start_offset
+    if empty := log.empty_between(begin, end):
+        return Damage(begin, end, Reason.GAP, "a commitlog file has no bytes", str(empty))
+    return Damage(begin, end, Reason.GAP, "a commitlog file is missing", str(behind.path))
 
 
 def missing_file(log: MappedFileQueue, file: MappedFile, begin: int, end: int) -> Iterator[Damage]:

@@ -197,11 +197,18 @@ def _outside(log: MappedFileQueue, physical_offset: int) -> RmqctlError:
             f"it was removed meanwhile with its commitlog file: the log begins at {log.min_offset} now",
             physical_offset=physical_offset,
         )
+    if physical_offset < 0:
+        return NotFoundError("physical offsets begin at 0", physical_offset=physical_offset)
+    if empty := log.empty_between(physical_offset, physical_offset + 1):
+        return CorruptError(
+            "the commitlog file there has no bytes",
+            file=empty,
+            physical_offset=physical_offset,
+            hint="look for the file in a backup; `rmqctl check` says what else is wrong",
+        )
     if not log.files:
         return NotFoundError("the store has no commitlog file", physical_offset=physical_offset)
     first, last = log.files[0], log.files[-1]
-    if physical_offset < 0:
-        return NotFoundError("physical offsets begin at 0", physical_offset=physical_offset)
     if physical_offset < first.start_offset:
         return NotFoundError(
             f"it lies before the commitlog, which begins at {first.start_offset}: the message has been removed",

@@ -149,6 +149,18 @@ def test_missing_file(tmp_path: Path) -> None:
     assert spans(opened(tmp_path), 2 * size)[0][0] == "message"
 
 
+def test_file_of_no_bytes_is_not_called_missing(tmp_path: Path) -> None:
+    size = 1000
+    log = log_of(tmp_path, *(frame(start).ljust(size, b"\0") for start in range(0, 5 * size, size)))
+    log.files[1].path.write_bytes(b"")
+    log.files[3].path.unlink()
+    for begin in (0, size + 10):
+        empty, missing = (one for one in walk(opened(tmp_path), begin) if isinstance(one, Damage))
+        assert (empty.end, empty.detail) == (2 * size, "a commitlog file has no bytes")
+        assert empty.file == str(log.files[1].path)
+        assert (missing.physical_offset, missing.detail) == (3 * size, "a commitlog file is missing")
+
+
 def test_file_cut_short(tmp_path: Path) -> None:
     size = END + 100
     cut_at = NEXT + 12  # the last of these bytes is not zero

@@ -21,7 +21,7 @@ from rmqctl.store.read.frames import (
     span_of,
     store_time_at,
 )
-from tests.store.logs import blank, changed, damages, frame, log_of
+from tests.store.logs import blank, changed, damages, frame, log_of, opened
 from tests.store.read.reads import reads_of
 
 TIME = 1_700_000_000_000
@@ -142,6 +142,27 @@ def test_a_log_without_files(tmp_path: Path) -> None:
     for place in (0, 100):
         assert explain_absence(log, place).message == "the store has no commitlog file"
         assert explain_absence(log, place).physical_offset == place
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_file_of_no_bytes_is_damaged_and_not_absent(tmp_path: Path, number: int) -> None:
+    size = 400
+    emptied = log_of(tmp_path, *[frame(0).ljust(size, b"\0")] * 3, first=size).files[number].path
+    emptied.write_bytes(b"")
+    log, start = log_of(tmp_path, first=size, file_size=size), int(emptied.name)
+    for place in (start, start + size - 1):
+        error = explain_absence(log, place)
+        assert type(error) is CorruptError
+        assert (error.message, error.file) == ("the commitlog file there has no bytes", str(emptied))
+    for place in (start - 1, start + size):
+        assert explain_absence(log, place).message != "the commitlog file there has no bytes"
+
+
+def test_a_log_of_files_of_no_bytes_alone_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / f"{400:020}").write_bytes(b"")
+    log = opened(tmp_path)
+    assert type(explain_absence(log, 399)) is NotFoundError
+    assert [type(explain_absence(log, place)) for place in (400, 401, 1 << 40)] == [CorruptError] * 3
 
 
 def test_what_a_cleaner_took_away_meanwhile_is_told_so(tmp_path: Path) -> None:
