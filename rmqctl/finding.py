@@ -146,8 +146,10 @@ def _no_key(
 
 
 def _by_queue_offset(reader: StoreReader, output: Output, topic: str, queue_id: int, offset: int, limit: int) -> int:
-    reader.queue(topic, queue_id)
+    queue = reader.queue(topic, queue_id)
     result = reader.get(topic, queue_id, offset, limit)
+    if offset < result.min_offset and (error := reader.in_empty_file(queue, offset)) is not None:
+        raise error
     if result.damaged and result.damaged[0].queue_offset == offset and limit == 1:
         raise result.damaged[0].error
     if not result.messages:

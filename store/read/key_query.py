@@ -143,11 +143,12 @@ def entry_message(
 ) -> StoredMessage | None:
     """The message that an entry with hash `wanted` leads to; None if it was removed, or if the entry is wrong, both
     of which `result` is told."""
-    if 0 <= entry.physical_offset < log.min_offset:
+    place = entry.physical_offset
+    if 0 <= place < log.min_offset and not log.empty_between(place, place + 1):
         result.removed += 1
         return None
     try:
-        message = message_at(log, entry.physical_offset)
+        message = message_at(log, place)
     except MessageRemovedError:
         result.removed += 1
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqctl.formats.errors import NotFoundError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.presence import is_directory
 from rmqctl.store.read import lookup as lookups
@@ -107,6 +107,17 @@ class StoreReader:
         if topic is not None and not found:
             raise self._unknown_topic(topic)
         return found
+
+    def in_empty_file(self, queue: AnyConsumeQueue, queue_offset: int) -> CorruptError | None:
+        """The damage that a slot before the queue's first message leads to: a commitlog file that is there, with no
+        bytes. None if its message has expired."""
+        from rmqctl.store.read.frames import explain_absence
+
+        unit = queue.unit(queue_offset)
+        if unit is None or not unit.is_written or unit.physical_offset >= self.files.log.min_offset:
+            return None
+        error = explain_absence(self.files.log, unit.physical_offset)
+        return error if isinstance(error, CorruptError) else None
 
     def offset_at(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = "lower") -> int:
         """Queue offset for a time: `lower` the first message stored at or after it, `upper` the last at or before it.

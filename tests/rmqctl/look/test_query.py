@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rmqctl import exit_codes
-from tests.goldens import truth
+from rmqctl.store.files.layout import file_name
+from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 from tests.rmqctl.looking import run
 
@@ -178,3 +179,25 @@ def test_nothing_found_or_damage_is_exit_code_1(name: str, arguments: list[objec
 )
 def test_calls_that_make_no_sense(arguments: list[object]) -> None:
     assert run("query", "-s", CLEAN, *arguments).code == exit_codes.USAGE
+
+
+def test_slots_of_a_first_file_of_no_bytes_are_not_called_expired(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    (store / "commitlog" / file_name(0)).write_bytes(b"")
+    row = truth("clean").messages[0]
+    topic, queue_id, place = row["topic"], row["queueId"], row["queueOffset"]
+    done = run("query", "-s", store, "-t", topic, "-q", queue_id, "-o", place)
+    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
+    assert f"commitlog/{file_name(0)} at offset {row['phyOffset']}: the commitlog file there has no bytes" in done.err
+    where = run("where", "-s", store, topic, queue_id, place)
+    assert (where.code, where.out) == (
+        exit_codes.DAMAGE_OR_NOTHING,
+        "No message can be read there: the commitlog file there has no bytes.\n",
+    )
+    # a place that no slot has ever had
+    done = run("query", "-s", store, "-t", topic, "-q", queue_id, "-o", 1 << 40)
+    assert "OFFSET_OVERFLOW_BADLY" in done.err
+    # what has expired with its file is still told so
+    for verb in (["query", "-t", topic, "-q", queue_id, "-o", place], ["where", topic, queue_id, place]):
+        done = run(verb[0], "-s", store_path("first-gone"), *verb[1:])
+        assert "OFFSET_TOO_SMALL" in done.err or "The message has expired" in done.out

@@ -9,6 +9,7 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from rmqctl.store.files.layout import file_name
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.read.key_query import END_OF_TIME, NotIndexedError, query_scan
 from rmqctl.store.read.message_filter import Criteria
@@ -172,6 +173,17 @@ def test_a_message_in_a_gap_is_damage_not_absence() -> None:
     assert result.messages == []
     assert [error.physical_offset for error in result.damaged] == [lost["phyOffset"]]
     assert "missing" in str(result.damaged[0])
+
+
+def test_a_message_in_a_first_file_of_no_bytes_is_damage_and_not_removed(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    emptied = store / "commitlog" / file_name(0)
+    emptied.write_bytes(b"")
+    old = next(row for row in truth("clean").messages if row["phyOffset"] == 0)
+    with StoreFiles(store) as files:
+        result = StoreReader(files).query(old["topic"], old["properties"]["UNIQ_KEY"])
+    assert (result.messages, result.removed) == ([], 0)
+    assert [str(error) for error in result.damaged if "the commitlog file there has no bytes" in str(error)]
 
 
 def test_an_entry_that_points_at_another_message_is_damage(golden_store: GoldenStore) -> None:
