@@ -123,7 +123,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.numbers = itertools.count()
         self.messages: list[Stored] = []
         self.next_offset: dict[Queue, int] = {}
-        # before this slot there are placeholders alone
+        # before this slot there are placeholders alone, or nothing any more
         self.first_unit: dict[Queue, int] = {}
         self.durable: tuple[Path, list[Stored], dict[Queue, int]] | None = None
         self.undoable: list[Was] = []
@@ -280,7 +280,7 @@ class StoreMachine(RuleBasedStateMachine):
             queue = gone.topic, gone.queue_id
             self.next_offset[queue] = gone.queue_offset
             if gone.queue_offset == self.first_unit.get(queue):
-                # no queue may end with placeholders: it begins anew
+                # no queue may end with placeholders, or with a file of zeros: it begins anew
                 self.next_offset[queue] = self.first_unit[queue] = 0
         del self.messages[first:]
         self.look()
@@ -292,10 +292,14 @@ class StoreMachine(RuleBasedStateMachine):
             store.clean(CleanOptions(at_once=True, pause=0))
         with MessageStore.open(self.root, config=CONFIG) as store:
             begin = store.files.log.min_offset
+            first_slots = {(queue.topic, queue.queue_id): queue.first_slot for queue in store.reader.queues()}
         left = [one for one in self.messages if one.physical_offset >= begin]
         if len(left) < len(self.messages):  # else nothing was changed
             self.undoable = []
         self.messages = left
+        for one in reversed(left):
+            if one.queue_offset == first_slots[one.topic, one.queue_id]:
+                self.first_unit[one.topic, one.queue_id] = one.queue_offset
         self.look()
 
     @precondition(lambda self: self.store is None)

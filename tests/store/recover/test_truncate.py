@@ -193,3 +193,23 @@ def test_a_queue_of_placeholders_alone_begins_anew(begun_anew: Path) -> None:
     assert emptied(begun_anew) == set()
     assert units_of(begun_anew) == []
     assert {one.queue_offset for one in put(begun_anew, "new")} == {0, 1, 2}
+
+
+def test_a_queue_whose_units_all_go_begins_anew(tmp_path: Path) -> None:
+    """The cleaner took the queue's first file, and of the next one no unit is left: a file of zeros would count as a
+    message at a broker's next start, or keep 4.x from starting."""
+    root, config = tmp_path / "store", CONFIG._replace(mapped_file_size_consume_queue=160)
+    with MessageStore.open(root, "rw", config, create=True) as store:
+        for _ in range(24):
+            assert store.put(Message("T", bytes(880), 0)).status.is_stored
+    os.utime(sorted((root / "commitlog").iterdir())[0], (0, 0))
+    with MessageStore.open(root, config=config) as store:
+        assert {one.kind for one in store.clean().removed} == {"commitlog", "consumequeue"}
+    with MessageStore.open(root, config=config) as store:
+        queue = store.files.queues.find("T", 0)
+        assert queue is not None
+        assert (queue.first_slot, queue.max_offset) == (8, 24)
+        store.truncate(store.files.log.min_offset)
+    assert [path for path in (root / "consumequeue").rglob("*") if path.is_file()] == []
+    with MessageStore.open(root, "rw", config) as store:
+        assert store.put(Message("T", b"new", 0)).queue_offset == 0
