@@ -30,6 +30,7 @@ from rmqctl.formats.message import Message
 from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.write.result import PutResult
 from tests.proof.model_reader import SecondProcess, Seen, rows_of
 from tests.proof.proving import Case
@@ -292,7 +293,8 @@ class StoreMachine(RuleBasedStateMachine):
             store.clean(CleanOptions(at_once=True, pause=0))
         with MessageStore.open(self.root, config=CONFIG) as store:
             begin = store.files.log.min_offset
-            first_slots = {(queue.topic, queue.queue_id): queue.first_slot for queue in store.reader.queues()}
+            queues = [queue for queue in store.reader.queues() if isinstance(queue, ConsumeQueue)]
+        first_slots = {(queue.topic, queue.queue_id): queue.first_slot for queue in queues}
         left = [one for one in self.messages if one.physical_offset >= begin]
         if len(left) < len(self.messages):  # else nothing was changed
             self.undoable = []

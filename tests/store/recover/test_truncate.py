@@ -207,7 +207,7 @@ def test_a_queue_whose_units_all_go_begins_anew(tmp_path: Path) -> None:
         assert {one.kind for one in store.clean().removed} == {"commitlog", "consumequeue"}
     with MessageStore.open(root, config=config) as store:
         queue = store.files.queues.find("T", 0)
-        assert queue is not None
+        assert isinstance(queue, ConsumeQueue)
         assert (queue.first_slot, queue.max_offset) == (8, 24)
         store.truncate(store.files.log.min_offset)
     assert [path for path in (root / "consumequeue").rglob("*") if path.is_file()] == []
