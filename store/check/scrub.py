@@ -60,7 +60,9 @@ def load_state(path: Path, level: str, subset: str | None) -> ScrubState:
 
 def _is_possible(state: ScrubState) -> bool:
     """Whether every number is one that a check writes; JSON of Python's may say Infinity."""
-    numbers = (state.next_offset or 0, state.pass_started, state.passes, state.alarms, state.updated)
+    numbers = [state.pass_started, state.passes, state.alarms, state.updated]
+    if state.next_offset is not None:
+        numbers.append(state.next_offset)
     return all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
 
 

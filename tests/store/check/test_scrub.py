@@ -191,7 +191,10 @@ def test_fail_fast_where_nothing_is_wrong(golden_store: GoldenStore) -> None:
     assert (summary.complete, summary.stopped_by) == (True, None)
 
 
-@pytest.mark.parametrize("value", ["Infinity", "-1", "1.5", '"5"', "true", "[1]", "1" + "0" * 30, "[" * 100_000])
+@pytest.mark.parametrize(
+    "value",
+    ["Infinity", "-1", "1.5", '"5"', "true", "[1]", "1" + "0" * 30, "[" * 100_000, "{}", "[]", '""', "false", "0.0"],
+)
 def test_a_state_that_no_check_wrote_is_refused(tmp_path: Path, value: str) -> None:
     path = tmp_path / "state"
     save_state(path, ScrubState("full", None, 12345, 7))
