@@ -116,14 +116,16 @@ def files_between(log: MappedFileQueue, begin: int, end: int) -> tuple[PlannedFi
     behind which there may be a gap, and the first one behind, where the file before it ends at the latest."""
     first = bisect_right(log.files, begin, key=lambda file: file.start_offset)
     last = bisect_left(log.files, end, key=lambda file: file.start_offset)
-    return tuple(map(_planned, log.files[max(first - 1, 0) : last + 1]))
+    needed = [(file.path, file.size) for file in log.files[max(first - 1, 0) : last + 1]]
+    needed += [(path, 0) for start, path in log.empty_files().items() if begin - log.file_size < start < end]
+    return tuple(_planned(path, size) for path, size in needed)
 
 
-def _planned(file: MappedFile) -> PlannedFile:
-    remote = elsewhere_of(file.path)
+def _planned(path: Path, size: int) -> PlannedFile:
+    remote = elsewhere_of(path)
     if remote is None:
-        return PlannedFile(str(file.path), file.size)
-    return PlannedFile(told(str(file.path)), remote.size, remote.modified_ns, remote.version)
+        return PlannedFile(str(path), size)
+    return PlannedFile(told(str(path)), remote.size, remote.modified_ns, remote.version)
 
 
 def _without_empty(files: StoreFiles, edges: list[int], starts: set[int]) -> list[int]:
