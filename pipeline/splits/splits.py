@@ -117,7 +117,7 @@ def files_between(log: MappedFileQueue, begin: int, end: int) -> tuple[PlannedFi
     first = bisect_right(log.files, begin, key=lambda file: file.start_offset)
     last = bisect_left(log.files, end, key=lambda file: file.start_offset)
     needed = [(file.path, file.size) for file in log.files[max(first - 1, 0) : last + 1]]
-    needed += [(path, 0) for start, path in log.empty_files().items() if begin - log.file_size < start < end]
+    needed += [(path, 0) for path in log.empty_between(begin, end)]
     return tuple(_planned(path, size) for path, size in needed)
 
 

@@ -109,7 +109,7 @@ def _gap(log: MappedFileQueue, begin: int, behind: MappedFile) -> Damage:
     it is damaged, not missing."""
     end = behind.start_offset
     if empty := log.empty_between(begin, end):
-        return Damage(begin, end, Reason.GAP, "a commitlog file has no bytes", str(empty))
+        return Damage(begin, end, Reason.GAP, "a commitlog file has no bytes", str(empty[0]))
     return Damage(begin, end, Reason.GAP, "a commitlog file is missing", str(behind.path))
 
 

@@ -156,11 +156,10 @@ class MappedFileQueue:
         """Files of no bytes, by their start offsets: whoever created them was killed before they got their size."""
         return {int(problem.path.name): problem.path for problem in self.problems if problem.kind == "empty"}
 
-    def empty_between(self, begin: int, end: int) -> Path | None:
-        """The first file of no bytes that would hold some of the bytes [begin, end)."""
+    def empty_between(self, begin: int, end: int) -> list[Path]:
+        """The files of no bytes that would hold some of the bytes [begin, end), in order."""
         size = self.file_size or LARGEST_OFFSET
-        empty = sorted(self.empty_files().items())
-        return next((path for start, path in empty if begin < start + size and start < end), None)
+        return [path for start, path in sorted(self.empty_files().items()) if begin < start + size and start < end]
 
     def was_removed(self, offset: int) -> bool:
         """Whether the file that held `offset` was there and has been removed, or is on its way out, because the queue

@@ -202,7 +202,7 @@ def _outside(log: MappedFileQueue, physical_offset: int) -> RmqctlError:
     if empty := log.empty_between(physical_offset, physical_offset + 1):
         return CorruptError(
             "the commitlog file there has no bytes",
-            file=empty,
+            file=empty[0],
             physical_offset=physical_offset,
             hint="look for the file in a backup; `rmqctl check` says what else is wrong",
         )

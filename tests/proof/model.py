@@ -35,9 +35,10 @@ from rmqctl.store.write.result import PutResult
 from tests.proof.model_reader import SecondProcess, Seen, rows_of
 from tests.proof.proving import Case
 
+_UNITS_OF_A_FILE = 20
 CONFIG = StoreConfig(
     mapped_file_size_commit_log=8192,
-    mapped_file_size_consume_queue=400,
+    mapped_file_size_consume_queue=20 * _UNITS_OF_A_FILE,
     max_hash_slot_num=50,
     max_index_num=200,
     timer_wheel_enable=False,
@@ -101,9 +102,8 @@ def _try(named: str, examples: int, steps: int, folder: Path) -> None:
             run_state_machine_as_test(machine, settings=chosen)
     except BaseException as error:
         # the steps are in its notes, which nobody prints
-        raise AssertionError(
-            "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
-        ) from error
+        told = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
+        raise AssertionError(told) from error
     finally:
         Machine.reader.end()
 
@@ -295,7 +295,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.undoable = []
         self.messages = left
         firsts = {(one.topic, one.queue_id): one.queue_offset for one in reversed(left)}
-        self.first_unit |= {queue: first for queue, first in firsts.items() if first % 20 == 0}  # begins a file
+        self.first_unit |= {queue: first for queue, first in firsts.items() if first % _UNITS_OF_A_FILE == 0}
         self.look()
 
     @precondition(lambda self: self.store is None)

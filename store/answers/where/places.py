@@ -80,8 +80,8 @@ def at_place(reader: StoreReader, place: Place, tell: Say, progress: Progress | 
         return named
     begin, end = queue.min_offset(reader.files.log.min_offset), queue.max_offset
     if place.queue_offset < begin:
-        named.error = reader.in_empty_file(queue, place.queue_offset)
-        named.error = named.error or MessageRemovedError(f"the queue begins at {begin} now")
+        lost = reader.in_empty_file(queue, place.queue_offset)
+        named.error = lost or MessageRemovedError(f"the queue begins at {begin} now")
         return named
     unit = next(queue.units(place.queue_offset, place.queue_offset + 1), None)
     if unit is not None and unit.is_written:
