@@ -62,13 +62,33 @@ def _problem(log: MappedFileQueue, problem: FileProblem, affected: AffectedMessa
         case "unreadable":
             yield Finding("RMQ-FILE-006", detail, path, data_lost=None)
         case "empty":
-            yield Finding("RMQ-FILE-003", detail, path, expected=log.file_size, found=0, bytes=0, messages=0)
+            yield _empty(log, path, detail, affected)
         case "size" if file is not None:
             yield _wrong_size(log, file, detail, affected)
         case "gap" if file is not None:
             yield _gap(log, file, affected)
         case "overlap" if file is not None:
             yield Finding("RMQ-FILE-005", detail, path, file.start_offset, data_lost=None)
+
+
+def _empty(log: MappedFileQueue, path: Path, detail: str, affected: AffectedMessages) -> Finding:
+    """What a file of no bytes inside the log held is told of the gap, and behind the log's end by the queues. Of one
+    before all that is left the units alone tell it: they look like those of expired messages."""
+    begin = int(path.name)
+    messages: int | None = 0
+    if log.files and begin < log.files[0].start_offset:
+        following = min(start for start in (*log.empty_files(), log.files[0].start_offset) if start > begin)
+        messages = affected.count(begin, following)
+    return Finding(
+        "RMQ-FILE-003",
+        detail,
+        path,
+        expected=log.file_size,
+        found=0,
+        bytes=0,
+        messages=messages,
+        data_lost=None if messages is None else messages > 0,
+    )
 
 
 def _wrong_size(log: MappedFileQueue, file: MappedFile, detail: str, affected: AffectedMessages) -> Finding:

@@ -241,6 +241,18 @@ def test_pain(pain: Pain, golden_store: GoldenStore) -> None:
     assert tree_state(store) == before
 
 
+def test_a_first_log_file_that_was_emptied_says_what_it_held(golden_store: GoldenStore) -> None:
+    """The units that lead into it look like those of expired messages, and nothing else speaks of them."""
+    store = golden_store("clean")
+    held = [sum(message.physical_offset // LOG_FILE_SIZE == number for message in messages(store)) for number in (0, 1)]
+    for number in (0, 1):
+        _cut(_log(store, number), 0)
+    findings, summary = checked(store)
+    told = [finding for finding in findings if finding.code == "RMQ-FILE-003"]
+    assert [(finding.messages, finding.data_lost) for finding in told] == [(count, True) for count in held]
+    assert summary.data_lost
+
+
 def test_only_the_configuration_is_wrong(golden_store: GoldenStore) -> None:
     """With sizes of another broker there is one finding for each setting, not one for each file."""
     config = StoreConfig(
