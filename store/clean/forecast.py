@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 from rmqctl.store.clean.decision import last_position, modified_ms
 from rmqctl.store.clean.followers import last_physical_offset
-from rmqctl.store.clean.options import CleanOptions, DiskUsage, clamped_ratios, judge_disks
+from rmqctl.store.clean.options import CleanOptions, DiskUsage, clamped_ratios, disk_space, judge_disks
 from rmqctl.store.clean.plan import measure_usage, refuse_unknowable
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
@@ -196,13 +195,10 @@ def _bytes_per_day(log: MappedFileQueue) -> int | None:
 
 def _levels(files: StoreFiles, options: CleanOptions, now: int, rate: int | None) -> list[DiskLevel]:
     """The three ratios of CleanCommitLogService#isSpaceToDelete, each with what it does."""
-    used = entire = 0
     try:
-        status = os.statvfs(files.layout.commitlog[0])
-        used = (status.f_blocks - status.f_bfree) * status.f_frsize
-        entire = used + status.f_bavail * status.f_frsize
+        used, entire = disk_space(files.layout.commitlog[0])
     except OSError:
-        pass  # said by bytes_left
+        used = entire = 0  # said by bytes_left
     levels = []
     warning, forcibly, maximum = clamped_ratios(options)
     for setting, percent, effect in (

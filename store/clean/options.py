@@ -115,12 +115,17 @@ def used_percent(path: Path) -> int | None:
     (UtilAll#getDiskPartitionSpaceUsedPercent)
     """
     try:
-        status = os.statvfs(path)
+        used, entire = disk_space(path)
     except OSError:
         return None
-    used = (status.f_blocks - status.f_bfree) * status.f_frsize
-    entire = used + status.f_bavail * status.f_frsize
     return -(-used * 100 // entire) if entire > 0 else None
+
+
+def disk_space(path: Path) -> tuple[int, int]:
+    """Of the disk of `path`: bytes that are used, and those that an ordinary user may use in all. OSError."""
+    status = os.statvfs(path)
+    used = (status.f_blocks - status.f_bfree) * status.f_frsize
+    return used, used + status.f_bavail * status.f_frsize
 
 
 def measure_disks(layout: StoreLayout, store_bytes: int = 0) -> DiskUsage:

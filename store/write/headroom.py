@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+from rmqctl.store.clean.options import disk_space
 from rmqctl.store.files import io
 
 # never given away
@@ -76,6 +76,5 @@ class Headroom:
 
     def _look_at_ratio(self) -> None:
         if self._most_used is not None:
-            status = os.statvfs(self._root)
-            used = status.f_blocks - status.f_bfree
-            self.is_over_ratio = used * 100 >= self._most_used * (used + status.f_bavail)
+            used, entire = disk_space(self._root)
+            self.is_over_ratio = used * 100 >= self._most_used * entire

@@ -34,8 +34,8 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-FILE-003",
         Severity.ERROR,
         "empty commitlog file",
-        "4.x refuses to start, 5.x removes the file if it is the last one. As a rule it held nothing; where queue units "
-        "lead into it, their messages are lost.",
+        "4.x refuses to start, 5.x removes the file if it is the last one. As a rule it held nothing; where queue "
+        "units lead into it, their messages are lost.",
         "A kill -9 or a full disk while the next file was created; a file emptied by a command or a broken copy.",
         "Bring the file back if it held messages and there is a copy. Else `recover` moves it away.",
         "rmqctl recover",

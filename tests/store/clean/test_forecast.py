@@ -72,7 +72,7 @@ def test_what_is_behind_a_younger_file_waits_for_it(store: Path) -> None:
 
 def test_how_many_bytes_are_left_to_each_bound(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = os.statvfs_result((4096, 10, 1300, 500, 200, 0, 0, 0, 0, 255))
-    monkeypatch.setattr("rmqctl.store.clean.forecast.os.statvfs", lambda _: found)
+    monkeypatch.setattr("os.statvfs", lambda _: found)
     levels = _forecast(store).levels
     # 8,000 bytes are used, 2,000 are left for who is not root
     assert [(level.percent, level.bytes_left) for level in levels] == [(75, 0), (85, 501), (90, 1001)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -78,7 +77,7 @@ def test_a_disk_is_too_full_from_the_percentage_on_that_is_allowed(
 ) -> None:
     """As df counts: of what somebody else than root can have."""
     kept = 500
-    found = SimpleNamespace(f_blocks=used + available + kept, f_bfree=available + kept, f_bavail=available)
+    found = os.statvfs_result((4096, 512, used + available + kept, available + kept, available, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: found)
     monkeypatch.setattr(io, "free_bytes", lambda _path: 1 << 40)
     obeying, careless = Headroom(tmp_path, lambda _: None, 91), Headroom(tmp_path, lambda _: None)
