@@ -62,6 +62,9 @@ class Allocator:
     def _create(self, start_offset: int) -> MappedFile:
         path = self._log.path_of(start_offset)
         io.make_directories(path.parent, flushed=True)
+        # a power cut that takes an earlier name and leaves this one would leave a log without its beginning
+        for before in self._log.files[-1:]:
+            io.flush_directory(before.path.parent)
         io.create_file(path, self._log.file_size)
         file = MappedFile(path, start_offset, self._log.file_size, self._log.descriptors)
         file.set_positions(0)

@@ -256,7 +256,7 @@ _MUTANTS: dict[Callable[[Patch], None], tuple[str, int]] = {
     an_undo_is_not_flushed: ("undo", 60),
     a_change_is_not_flushed: ("recover", 60),
     a_journal_is_not_flushed_with_its_folder: ("recover", 60),
-    folders_for_what_is_moved_are_not_flushed: ("rebuild", 120),
+    folders_for_what_is_moved_are_not_flushed: ("truncate", 300),
     a_copy_is_not_flushed_with_its_folder: ("snapshot", 60),
     cleaned_log_files_are_not_gone_before_their_queues: ("clean", 60),
 }

@@ -34,9 +34,11 @@ def coming(path: Path) -> Path:
 
 
 def discard(path: Path) -> None:
-    """Remove a file or directory, under another name first: half of a directory must not look like all of it."""
+    """Remove a file or directory, under another name first, which is on disk before anything in it goes: half of a
+    directory must not look like all of it."""
     gone = _beside(path, _GONE)
     io.rename(path, gone)
+    io.flush_directory(path.parent)
     remove_any(gone)
 
 

@@ -41,7 +41,8 @@ class Cut(NamedTuple):
 
 class History:
     """A recording, and for each of its events when it was safe (the number of the event, NEVER if not at all).
-    `promises`: moments right after a note of the work."""
+    `promises`: moments right after a note of the work. `moments`: after how many events a cut may come. None is before
+    the event of a time: how many of these there are is the clock's whim, and may not count in what a seed draws."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -54,6 +55,11 @@ class History:
         done = [at + 1 for at, event in enumerate(recording.events) if isinstance(event, Note) and event.said == DONE]
         # as often at the end of a step as anywhere else
         self.promises = told + done * (len(told) // len(done)) if done else told or [len(recording.events)]
+        self.moments = [
+            number
+            for number in range(recording.begun, len(recording.events) + 1)
+            if not isinstance(next(iter(recording.events[number : number + 1]), None), Time)
+        ]
         self.safe = [
             -1 if number < recording.begun else self._safe_of(number, event)
             for number, event in enumerate(recording.events)
@@ -85,17 +91,18 @@ def cut_of(history: History, position: int, draws: int, random: Random) -> Cut:
     events = history.recording.events
     position, is_promise = _of_promises(position)
     draws, _ = _of_promises(draws)
-    moments = len(events) + 1 - history.recording.begun
+    moments = len(history.moments)
     moment = position * moments // draws
-    after = history.recording.begun + moment
     first = -(-moment * draws // moments)
-    here = -(-(moment + 1) * draws // moments) - first
     if is_promise:
         after, here = random.choice(history.promises), 0
+    else:
+        after, here = history.moments[moment], -(-(moment + 1) * draws // moments) - first
     pending = history.pending(after)
     changes = [number for number in pending if not isinstance(events[number], Time)]
     times = {number for number in pending if isinstance(events[number], Time)}
-    lost_times = frozenset(random.choice((set(), times, {number for number in times if random.random() < 0.5})))
+    each = Random(random.random())
+    lost_times = frozenset(each.choice((set(), times, {number for number in times if each.random() < 0.5})))
     if len(changes) <= _ALL_COMBINATIONS_OF and position - first < 2 ** len(changes) <= here:
         lost = {number for bit, number in enumerate(changes) if (position - first) >> bit & 1}
         return Cut(after, "combination", lost_times | lost, {}, frozenset())
@@ -135,7 +142,8 @@ def _drawn(history: History, after: int, changes: list[int], lost_times: frozens
     for number in written:
         event = events[number]
         assert isinstance(event, Data)
-        torn[number] = _some(sorted(event.sectors), random)
+        # a text may say a longer name than in another run, and reach into one more sector
+        torn[number] = _some(sorted(event.sectors), Random(random.random()))
     renamed = [number for number in changes if number not in lost and _is_across(events[number])]
     is_half = way in ("any", "one", "all but one")
     halves = frozenset(number for number in renamed if is_half and random.random() < 0.5)
