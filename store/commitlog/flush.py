@@ -46,6 +46,19 @@ class LogFlusher:
                 self._error = error
                 raise
 
+    def flush_names(self) -> None:
+        """Flush the name of the last file, unless that was done; those before it were flushed before it was made."""
+        for last in self._log.files[-1:]:
+            if self._error is not None:
+                raise self._error
+            if last.flushed_position == 0:
+                # not under the lock: a flush of much data would keep the next file from being made
+                try:
+                    io.flush_directory(last.path.parent)
+                except WriteFailedError as error:
+                    self._error = error
+                    raise
+
     def _flush(self, least_pages: int) -> None:
         while (file := self._log.find(self.flushed_offset)) is not None:
             if not file.may_flush(least_pages):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from rmqctl.store.files import io
 from rmqctl.store.files.mapped_file import MappedFile
@@ -14,11 +15,14 @@ class Allocator:
 
     Unlike RocketMQ's it makes one file ahead, not two, and only when it is asked to: a writer asks once half of the
     current file is used. A file that nobody took is removed by `close`; a kill leaves it behind, all zeros.
+    `flush_names` brings the names of the log's files to disk: a power cut that took an earlier one and left that of the
+    new file would leave a log without its beginning.
     """
 
-    def __init__(self, log: MappedFileQueue, is_ahead: bool) -> None:
+    def __init__(self, log: MappedFileQueue, is_ahead: bool, flush_names: Callable[[], None]) -> None:
         self._log = log
         self._is_ahead = is_ahead
+        self._flush_names = flush_names
         self._condition = threading.Condition()
         self._wanted: int | None = None
         self._ready: MappedFile | None = None
@@ -62,9 +66,7 @@ class Allocator:
     def _create(self, start_offset: int) -> MappedFile:
         path = self._log.path_of(start_offset)
         io.make_directories(path.parent, flushed=True)
-        # a power cut that takes an earlier name and leaves this one would leave a log without its beginning
-        for before in self._log.files[-1:]:
-            io.flush_directory(before.path.parent)
+        self._flush_names()
         io.create_file(path, self._log.file_size)
         file = MappedFile(path, start_offset, self._log.file_size, self._log.descriptors)
         file.set_positions(0)

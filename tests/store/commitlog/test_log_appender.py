@@ -20,7 +20,7 @@ class Asked(Allocator):
     """An allocator that makes nothing ahead, and notes what it was asked for."""
 
     def __init__(self, log: MappedFileQueue) -> None:
-        super().__init__(log, False)
+        super().__init__(log, False, lambda: None)
         self.asked: list[int] = []
 
     def ask(self, start_offset: int) -> None:

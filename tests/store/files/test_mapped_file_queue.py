@@ -270,7 +270,7 @@ def test_a_file_that_goes_from_the_middle_is_no_work_of_a_cleaner(tmp_path: Path
 def test_files_are_made_ahead_one_at_a_time(tmp_path: Path) -> None:
     """Whoever asks for another one while that waits is given what he takes."""
     _write(tmp_path, 0)
-    allocator = Allocator(_load(tmp_path), is_ahead=True)
+    allocator = Allocator(_load(tmp_path), True, lambda: None)
     allocator.ask(100)
     assert allocator.take(100).start_offset == 100
     allocator.ask(200)
@@ -290,7 +290,7 @@ def test_who_needs_the_file_that_is_just_being_made_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(tmp_path, 0)
-    allocator = Allocator(_load(tmp_path), is_ahead=True)
+    allocator = Allocator(_load(tmp_path), True, lambda: None)
     create, wait_for = allocator._create, allocator._condition.wait_for
     taker, is_waiting = threading.current_thread(), threading.Event()
     makers: list[str] = []

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files import io
 from rmqctl.store.journal.kept.moving import discard, move
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.status import PutStatus
 from tests.proof.crash.cuts import History
 from tests.proof.crash.recording import Entry, Names, Recording, recorded
 from tests.store.files.durable import recorded_disk
-from tests.store.write.writing import SMALL, message
+from tests.store.write.writing import FILE_SIZE, SMALL, message
 
 
 def test_folders_are_on_disk_before_anything_is_moved_into_them(tmp_path: Path) -> None:
@@ -79,6 +83,30 @@ def test_a_log_file_is_made_once_the_names_of_those_before_it_are_on_disk(tmp_pa
     ]
     assert len(made) >= 4
     assert all(history.safe[before] < after for before, after in itertools.pairwise(made))
+
+
+def test_a_name_that_cannot_be_flushed_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As any failed fsync: that a later one succeeds would prove nothing."""
+
+    def break_folders(operation: str, path: str, *_: int) -> None:
+        if operation == "fsync" and path.endswith("/commitlog"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    config = SMALL._replace(flush_interval_commit_log=60_000)
+    store = MessageStore.open(tmp_path / "s", "rw", config, create=True, allocate_ahead=False)
+    assert store.put(message(600)).status.is_stored
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "observer", break_folders)
+        for _ in range(FILE_SIZE // 600):
+            result = store.put(message(600))
+            if not result.status.is_stored:
+                break
+    assert result.status is PutStatus.CREATE_MAPPED_FILE_FAILED
+    with pytest.raises(WriteFailedError, match="Input/output"):
+        store.flush()
+    with pytest.raises(WriteFailedError, match="Input/output"):
+        store.close()
+    assert (tmp_path / "s" / "abort").exists()
 
 
 def _entries(recording: Recording) -> Iterator[Entry]:

@@ -55,8 +55,8 @@ class Log:
     def __init__(self, folder: Path, sink: Sink | None = None, file_size: int = FILE_SIZE) -> None:
         self.sink = sink or DirectSink()
         self.files = MappedFileQueue([folder / "commitlog"], file_size, Descriptors())
-        self.appender = LogAppender(self.files, self.sink, Allocator(self.files, False))
         self.flusher = LogFlusher(self.files, 0)
+        self.appender = LogAppender(self.files, self.sink, Allocator(self.files, False, self.flusher.flush_names))
 
     def append(self, size: int, store_timestamp: int = 1) -> None:
         self.appender.append(self.appender.reserve(size), b"x" * size, store_timestamp)

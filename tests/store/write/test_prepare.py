@@ -199,7 +199,7 @@ def test_next_offsets(golden_store: GoldenStore) -> None:
 
 def test_a_file_is_made_ahead_once(tmp_path: Path) -> None:
     log = MappedFileQueue([tmp_path / "commitlog"], 4096, Descriptors())
-    allocator = Allocator(log, True)
+    allocator = Allocator(log, True, lambda: None)
     allocator.ask(4096)
     allocator.ask(4096)
     wait_until((tmp_path / "commitlog" / f"{4096:020}").exists)
@@ -213,7 +213,7 @@ def test_a_file_is_made_ahead_once(tmp_path: Path) -> None:
 
 def test_another_file_than_the_one_made_ahead(tmp_path: Path) -> None:
     log = MappedFileQueue([tmp_path / "commitlog"], 4096, Descriptors())
-    allocator = Allocator(log, True)
+    allocator = Allocator(log, True, lambda: None)
     allocator.ask(4096)
     wait_until((tmp_path / "commitlog" / f"{4096:020}").exists)
     wait_until(lambda: allocator._ready is not None)
@@ -225,7 +225,7 @@ def test_another_file_than_the_one_made_ahead(tmp_path: Path) -> None:
 def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020}").write_bytes(b"mine")
-    allocator = Allocator(MappedFileQueue([tmp_path / "commitlog"], 4096, Descriptors()), True)
+    allocator = Allocator(MappedFileQueue([tmp_path / "commitlog"], 4096, Descriptors()), True, lambda: None)
     allocator.ask(0)
     with pytest.raises(WriteFailedError, match="File exists"):
         allocator.take(0)
