@@ -19,6 +19,7 @@ from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.forget import forget
 from rmqctl.store.journal.give_up import give_up
 from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.kept.moving import is_leftover
 from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished, unfinished_change
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, Resize
 from rmqctl.store.journal.undo import resume, undo
@@ -322,3 +323,12 @@ def test_what_is_taken_out_need_not_be_changed_before(tmp_path: Path) -> None:
     assert not path.exists()
     undo(layout)
     assert tree_state(layout.root) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "is_ours"),
+    [(".0.rmqctl-gone", True), (".0.rmqctl-moving", True), (".0", False), ("0.rmqctl-gone", False), ("0", False)],
+)
+def test_what_a_killed_move_leaves_is_told_from_hidden_files_of_others(name: str, is_ours: bool) -> None:
+    """What is not ours counts as written by somebody."""
+    assert is_leftover(Path("/s/consumequeue/T") / name) == is_ours

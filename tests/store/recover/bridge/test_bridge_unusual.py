@@ -11,6 +11,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.framing import Message
+from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.commitlog.walk import Damage
 from rmqctl.store.config.config import StoreConfig
@@ -110,6 +111,17 @@ def test_the_last_message_of_the_last_file_before_its_blank_frame(golden_store: 
         assert (unit.physical_offset, unit.size) == (last["phyOffset"], filler.total_size)
         assert queue.max_offset == last["queueOffset"] + 1
     assert bridge(store, "clean").operations == []
+
+
+def test_nothing_is_left_behind_the_blank_frame_that_ends_a_file_anew(golden_store: GoldenStore) -> None:
+    """What lay there would look like the end of a message to whoever looks at the file byte by byte."""
+    store = golden_store("clean")
+    blank = 261787
+    patch(store / "commitlog" / f"{0:020d}", blank, b"\xee" * 300)
+    report = bridge(store, "clean")
+    assert [(row["physical_offset"], row["end_offset"]) for row in report.bridged] == [(blank, FILE)]
+    content = (store / "commitlog" / f"{0:020d}").read_bytes()
+    assert content[blank + BLANK_FRAME.size :] == bytes(FILE - blank - BLANK_FRAME.size)
 
 
 def other_unit(store: Path, golden: str, lost: Row) -> None:
