@@ -208,6 +208,16 @@ def test_batches_at_the_start_of_their_queue_are_no_gap(golden_store: GoldenStor
     assert units(store) == WRITTEN[3:]
 
 
+def test_a_gap_behind_the_first_batch_of_a_queue_alone(golden_store: GoldenStore) -> None:
+    """The batch at offset 0 says where the gap begins as well as any later one."""
+    store = golden_store(NAME)
+    garble(store, written(0, 1), written(0, 4))
+    without_queues(store)
+    bridge(store)
+    assert [(m.queue_offset, m.properties()["INNER_NUM"]) for m in fillers(store) if m.queue_id == 0] == [(1, "8")]
+    assert_dense(store)
+
+
 def test_a_gap_over_two_damaged_spans_is_left(golden_store: GoldenStore) -> None:
     """Which of the two has how much of it would be a guess."""
     store = golden_store(NAME)
