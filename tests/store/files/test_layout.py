@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.store.files.layout import StoreLayout, file_name, is_file_name, is_safe_topic, topic_directory
+from rmqctl.store.files.layout import (
+    StoreLayout,
+    file_name,
+    is_file_name,
+    is_safe_topic,
+    looks_like_store,
+    topic_directory,
+)
 from tests.goldens import truth
 
 ROOT = Path("/store")
@@ -70,3 +77,22 @@ def test_all_paths_are_inside_the_store_but_what_is_kept() -> None:
     assert {path.parent for path in inside} == {layout.root}
     assert len(set(inside)) == len(inside)
     assert layout.kept == Path("/data/store.rmqctl")
+
+
+@pytest.mark.parametrize(
+    ("names", "is_one"),
+    [
+        (["commitlog"], True),
+        (["consumequeue", "index"], True),
+        (["consumequeue", "config"], True),
+        (["consumequeue", "checkpoint"], True),
+        (["consumequeue"], False),
+        (["index", "config", "checkpoint"], False),
+        ([], False),
+    ],
+)
+def test_which_folders_look_like_stores(names: list[str], is_one: bool, tmp_path: Path) -> None:
+    """Nothing is made of a folder of somebody else: queues or a configuration alone are not enough."""
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert looks_like_store(tmp_path) == is_one
