@@ -95,13 +95,13 @@ def test_a_name_that_cannot_be_flushed_is_final(tmp_path: Path, monkeypatch: pyt
     config = SMALL._replace(flush_interval_commit_log=60_000)
     store = MessageStore.open(tmp_path / "s", "rw", config, create=True, allocate_ahead=False)
     assert store.put(message(600)).status.is_stored
+    statuses = []
     with monkeypatch.context() as patch:
         patch.setattr(io, "observer", break_folders)
         for _ in range(FILE_SIZE // 600):
-            result = store.put(message(600))
-            if not result.status.is_stored:
-                break
-    assert result.status is PutStatus.CREATE_MAPPED_FILE_FAILED
+            statuses.append(store.put(message(600)).status)
+    statuses.append(store.put(message(600)).status)
+    assert statuses[-2:] == [PutStatus.CREATE_MAPPED_FILE_FAILED] * 2
     with pytest.raises(WriteFailedError, match="Input/output"):
         store.flush()
     with pytest.raises(WriteFailedError, match="Input/output"):

@@ -64,7 +64,7 @@ def test_padding_of_any_size_takes_no_slot(crc: bool) -> None:
     least = padding_size(beside)
     for size in [*range(least, least + 60), 100_000]:
         message = decoded(padding_frame(beside, 3000, size), 3000)
-        assert (message.total_size, has_queue_slot(message.sys_flag)) == (size, False)
+        assert (message.total_size, has_queue_slot(message.sys_flag), message.queue_id) == (size, False, 0)
         assert PADDING_TOPIC.startswith(message.topic)
     assert (least, message.topic) == (MINIMUM_FRAME_SIZE + crc * PROPERTY_CRC_SIZE, PADDING_TOPIC)
 

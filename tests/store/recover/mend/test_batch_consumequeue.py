@@ -125,3 +125,15 @@ def test_any_bytes_become_right(tmp_path_factory: pytest.TempPathFactory, data: 
     assert found[len(found) - count :] == WANTED[:count]
     assert all(unit.physical_offset < EXPIRED for unit in found[: len(found) - count])
     assert not _mended(store, WANTED[:count]).changed
+
+
+def test_a_first_batch_of_one_message_is_known_to_be_there(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    units = [
+        QueueUnit(0, EXPIRED, 500, 7, 1_700_000_000_000, 1),
+        QueueUnit(1, EXPIRED + 1000, 500, 7, 1_700_000_000_001, 3),
+    ]
+    _write(store, units)
+    mend = _mended(store, units)
+    assert (mend.added, mend.removed, mend.changed) == (0, 0, False)

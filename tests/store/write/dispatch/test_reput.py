@@ -46,6 +46,20 @@ def test_the_index_of_a_copy_holds_rocketmq_s_entries(name: str, golden_store: G
     assert ours == sorted(set(theirs))
 
 
+def test_nothing_behind_the_readable_end_is_dispatched(tmp_path: Path) -> None:
+    """With SYNC_FLUSH that is what is on disk: a queue must not lead to what a power cut may take."""
+    with MessageStore.open(tmp_path / "s", "rw", small(), create=True) as store:
+        assert store._writing is not None
+        follower = store._writing._follower
+        until, end = 0, follower._readable_end
+        follower._readable_end = lambda: until
+        places = [store.put(message(100)).physical_offset or 0 for _ in range(4)]
+        for until in places:
+            assert follower.wait_for(until, 60)
+            assert follower.position == until
+        follower._readable_end = end
+
+
 def test_messages_are_dispatched_in_order_while_they_are_put(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", "rw", small(), create=True) as store:
         for number in range(600):
