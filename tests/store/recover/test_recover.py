@@ -239,6 +239,7 @@ def test_lost_commitlog_needs_a_decision(golden_store: GoldenStore, name: str) -
     assert {path: state for path, state in tree_state(store).items() if path.startswith("consumequeue")} == before
     report = run(store, cut=True)
     assert report.journal is not None
+    assert (report.was_clean, report.units_added) == (name != "log-gone-abort", 0)
     kept = {path.name for path in (Path(report.journal) / "moved").rglob("*") if path.is_file()}
     assert "00000000000000000000" in kept
     assert not [path for path in (store / "consumequeue").rglob("*") if path.is_file()]
