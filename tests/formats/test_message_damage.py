@@ -60,6 +60,16 @@ def test_any_change_of_the_body_is_seen(message: Message, store_host: Host, data
     assert attempt(frame) is Reason.BODY_CRC
 
 
+def test_a_message_without_a_topic_is_none() -> None:
+    """All its lengths add up: no queue could have it, and a broker stores none."""
+    topic = b"\x06TopicA"
+    frame = bytearray(EXAMPLE.replace(topic, b"\0"))
+    frame[:4] = len(frame).to_bytes(4, "big")
+    assert len(EXAMPLE) - len(frame) == len(topic) - 1
+    with pytest.raises(FrameDamage, match="topic length 0"):
+        decode_message(frame, 0, len(frame), None)
+
+
 @given(MESSAGES.filter(lambda message: message.body), HOSTS, st.data())
 def test_any_change_of_the_head_is_seen_or_uncovered(message: Message, store_host: Host, data: st.DataObject) -> None:
     frame = bytearray(frame_of(message, store_host, physical_offset=OFFSET))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.formats.errors import CorruptError, UnreadableError
+from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry
@@ -186,3 +186,10 @@ def test_files_on_their_way_out_are_passed_over(tmp_path: Path) -> None:
 def test_golden_configuration_is_the_geometry() -> None:
     assert properties("clean")["store.maxHashSlotNum"] == "500"
     assert reader("clean").files.index.geometry == Geometry(500, 2000)
+
+
+def test_a_file_that_goes_while_the_folder_is_read_was_removed(tmp_path: Path) -> None:
+    """Those who look begin anew then, and call it no defect."""
+    service = IndexService(tmp_path, StoreConfig(), Descriptors())
+    with pytest.raises(RemovedError):
+        service._geometry_of(tmp_path / "20260101000000000")

@@ -300,3 +300,17 @@ def test_a_journal_that_was_never_used_makes_nothing(tmp_path: Path) -> None:
     layout = small_store(tmp_path)
     Journal(layout, "test").discard()
     assert not layout.kept.exists()
+
+
+def test_a_plan_that_fails_names_no_way_out_of_a_change_that_was_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though what it had kept stays: nothing is prepared, so there is nothing to undo."""
+
+    def fails(self: Journal) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Journal, "discard", fails)
+    with pytest.raises(RefusedError) as refused, Journal(small_store(tmp_path), "test").planning():
+        raise RefusedError("no", hint="do something else")
+    assert refused.value.hint == "do something else"

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError
+from rmqctl.store.journal.kept.entry import WRITE, from_json
 from rmqctl.store.journal.kept.folder import read_state
+from rmqctl.store.journal.kept.reach import Reach
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import undo
 from tests.store.journal.changing import start
@@ -31,3 +33,16 @@ def test_a_file_that_is_no_history_is_not_read(tmp_path: Path) -> None:
         file.truncate((1 << 26) + 1)
     with pytest.raises(CorruptError, match="larger than any history"):
         changes(layout)
+
+
+@pytest.mark.parametrize("name", ["size", "offset", "length", "new_size", "after_at"])
+@pytest.mark.parametrize("value", [-1, "5", 1.5, [5]])
+def test_an_operation_with_a_place_that_is_none(tmp_path: Path, name: str, value: object) -> None:
+    """Whoever wrote it: a negative length must not get as far as a file of the store."""
+    layout, _ = start(tmp_path)
+    log = layout.root / "commitlog"
+    reach = Reach(layout.kept / "journal.json", layout.root, (log,))
+    row = {"kind": WRITE, "path": "commitlog/0", "size": 10, "mtime_ns": 5}
+    assert from_json(row, reach).path == log / "0"
+    with pytest.raises(CorruptError, match="makes no sense"):
+        from_json({**row, name: value}, reach)

@@ -7,6 +7,8 @@ from bisect import bisect_left, bisect_right
 import pytest
 
 from rmqctl.formats.errors import NotFoundError, UnsupportedError
+from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.queues.offset_by_time import _next_known
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
@@ -97,3 +99,10 @@ def test_a_hole_is_no_message(golden_store: GoldenStore) -> None:
         assert times[found] == times[60]
         early = look.offset_at(TOPIC, QUEUE, times[49], "upper")
         assert early not in range(50, 60)
+
+
+def test_the_message_right_behind_one_without_a_time_is_looked_at() -> None:
+    queue = reader("clean").files.queues.find(TOPIC, QUEUE)
+    assert isinstance(queue, ConsumeQueue)
+    assert _next_known(queue, 0, 230, lambda unit: None if unit.queue_offset == 0 else 5) == (1, 5)
+    assert _next_known(queue, 0, 230, lambda _: None) == (230, None)
