@@ -96,7 +96,9 @@ def test_a_checksum_of_0_costs_no_message(options: tuple[str, ...], golden_store
     assert run("repair", "-s", store).code == 0
     assert not alarms(checked(store)[0])
     refused = run("undo", "-s", store)
-    assert (refused.code, "this takes 1 message away" in refused.err) == (exit_codes.REFUSED, True), refused.err
+    assert (refused.code, "this takes 1 message away; there is" in refused.err) == (exit_codes.REFUSED, True), (
+        refused.err
+    )
     assert run("undo", "-s", store, "--yes").code == 0
     assert tree_state(store) == broken
 

@@ -15,7 +15,7 @@ from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.forget import forget
 from rmqctl.store.journal.give_up import give_up
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.kept.elsewhere import pointed, tell_begun
+from rmqctl.store.journal.kept.elsewhere import is_known_complete, pointed, tell_begun
 from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished, unfinished
 from rmqctl.store.journal.undo import resume, undo
 from tests.goldens import tree_state
@@ -74,6 +74,8 @@ def test_where_it_is_is_on_disk_before_anything_is_planned(tmp_path: Path) -> No
         journal.begin()
         assert (layout.kept / journal.folder.name).is_file()
         assert (disk.unsafe_names(), disk.unsafe_bytes()) == ([], [])
+    # so that a store whose other disk is gone by now can be used: nothing of it has changed
+    assert is_known_complete(layout.kept / journal.folder.name)
 
 
 def test_a_plan_that_fails_leaves_nothing(tmp_path: Path) -> None:
