@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.forget import forget
 from rmqctl.store.journal.give_up import give_up
 from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.kept.entry import TreeItem, is_same
 from rmqctl.store.journal.kept.moving import is_leftover
 from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished, unfinished_change
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, Resize
@@ -332,3 +334,10 @@ def test_what_is_taken_out_need_not_be_changed_before(tmp_path: Path) -> None:
 def test_what_a_killed_move_leaves_is_told_from_hidden_files_of_others(name: str, is_ours: bool) -> None:
     """What is not ours counts as written by somebody."""
     assert is_leftover(Path("/s/consumequeue/T") / name) == is_ours
+
+
+def test_a_copy_of_another_size_is_not_the_one_that_was_kept(tmp_path: Path) -> None:
+    """Whatever its time says; nothing of it has to be read."""
+    kept = TreeItem("file", 5, 1, "a hash")
+    assert is_same(tmp_path, [kept], [kept])
+    assert not is_same(tmp_path, [replace(kept, size=6)], [kept])
