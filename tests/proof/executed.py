@@ -39,10 +39,14 @@ SOURCES = ("formats", "store")
 Ran = dict[str, list[str]]
 
 
+def cache_folder() -> Path:
+    """Where the proofs keep what a later run can use."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rmqctl-proof"
+
+
 def cache_file() -> Path:
     """Where the record of this checkout is kept."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rmqctl-proof"
-    return folder / f"executed-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]}.json"
+    return cache_folder() / f"executed-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:12]}.json"
 
 
 def known_to_run(path: str, first: int = 1, last: int | None = None) -> list[str]:

@@ -139,6 +139,31 @@ def failures(names: list[str], count: int, folder: Path) -> Iterator[str]:
             shutil.rmtree(folder)
 
 
+def test_a_case_that_failed_is_run_again_with_its_own_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With threads at work another recording would be another case."""
+    told: list[str] = []
+    for is_broken in (True, True, False):
+        _, work = list(cases_of(["append, put_many"], 1, 60, tmp_path / "kept"))[50]
+        (tmp_path / "case").mkdir()
+        with monkeypatch.context() as patch:
+            if is_broken:
+                patch.setattr("tests.proof.crash.appending.check_closed", broken)
+            try:
+                work(tmp_path / "case")
+            except AssertionError as error:
+                told.append(str(error))
+        shutil.rmtree(tmp_path / "case")
+        assert len(list((tmp_path / "kept").iterdir())) == is_broken
+    assert len(told) == 2
+    assert told[0] == told[1]
+
+
+def broken(*_: object) -> None:
+    raise AssertionError("broken on purpose")
+
+
 # ---- the proof fails where the product does
 
 Patch = pytest.MonkeyPatch

@@ -1,10 +1,13 @@
 """Crash states: power cuts at every moment of every workload, with anything lost that no fsync had covered.
 
-A workload runs once and is recorded; its cases are states of that one recording.
+A workload runs once and is recorded; its cases are states of that one recording. Where threads are at work at once the
+recording is another one each time, so that of a case that fails is kept: the command that runs it again begins with it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -17,6 +20,7 @@ from tests.proof.crash.cuts import History, cut_of, files_at, put_on_disk, told
 from tests.proof.crash.recording import DONE, recorded
 from tests.proof.crash.state import Kept, State, in_log
 from tests.proof.crash.workloads import WORKLOADS, Workload
+from tests.proof.executed import cache_folder
 from tests.proof.proving import Case
 from tests.store.journal.between_steps import cheaply
 
@@ -39,16 +43,36 @@ class Recorded(NamedTuple):
 
 def cases(seed: int, count: int) -> Iterator[Case]:
     """About `count` cases, spread over the workloads."""
-    return cases_of(list(WORKLOADS)[: max(1, count // _LEAST_CASES)], seed, count)
+    return cases_of(list(WORKLOADS)[: max(1, count // _LEAST_CASES)], seed, count, cache_folder() / "crash")
 
 
-def cases_of(names: list[str], seed: int, count: int) -> Iterator[Case]:
-    """The same of these workloads alone."""
+def cases_of(names: list[str], seed: int, count: int, kept: Path | None = None) -> Iterator[Case]:
+    """The same of these workloads alone. `kept`: a folder for the recordings of cases that fail, until they pass."""
     draws = -(-count // len(names))
     for name in names:
         runs: list[Recorded] = []
         for number in range(draws):
-            yield f"{name} {number}", partial(_try, name, runs, number, draws, f"{seed}/{name}/{number}")
+            text = f"{seed}/{name}/{number}"
+            digest = hashlib.sha256(f"{text}/{draws}".encode()).hexdigest()
+            file = None if kept is None else kept / f"{digest}.pickle"
+            yield f"{name} {number}", partial(_try_kept, file, name, runs, number, draws, text)
+
+
+def _try_kept(
+    file: Path | None, name: str, runs: list[Recorded], number: int, draws: int, seed: str, folder: Path
+) -> None:
+    """The case with the recording it failed with before, if there is one; what fails is kept, until it passes."""
+    if file is not None and file.exists():
+        runs = [pickle.loads(file.read_bytes())]
+    try:
+        _try(name, runs, number, draws, seed, folder)
+    except Exception:
+        if file is not None and runs:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(pickle.dumps(runs[0]))
+        raise
+    if file is not None:
+        file.unlink(missing_ok=True)
 
 
 def _try(name: str, runs: list[Recorded], number: int, draws: int, seed: str, folder: Path) -> None:

@@ -91,6 +91,10 @@ class Recording:
         self._look("the beginning")
         self.begun = len(self.events)
 
+    def __getstate__(self) -> dict[str, object]:
+        """What is asked of a recording that is over."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
     def note(self, said: object) -> None:
         """For the work: this is so from now on."""
         with self._lock:
