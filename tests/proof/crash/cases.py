@@ -6,6 +6,7 @@ recording is another one each time, so that of a case that fails is kept: the co
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import pickle
 import shutil
@@ -16,6 +17,7 @@ from random import Random
 from typing import NamedTuple
 
 from rmqctl.store.files.presence import is_directory
+from tests.processes import ROOT
 from tests.proof.crash.cuts import History, cut_of, files_at, put_on_disk, told
 from tests.proof.crash.recording import DONE, recorded
 from tests.proof.crash.state import Kept, State, in_log
@@ -47,15 +49,25 @@ def cases(seed: int, count: int) -> Iterator[Case]:
 
 
 def cases_of(names: list[str], seed: int, count: int, kept: Path | None = None) -> Iterator[Case]:
-    """The same of these workloads alone. `kept`: a folder for the recordings of cases that fail, until they pass."""
+    """The same of these workloads alone. `kept`: a folder for the recordings of cases that fail, until they pass or the
+    product is another one."""
     draws = -(-count // len(names))
     for name in names:
         runs: list[Recorded] = []
         for number in range(draws):
             text = f"{seed}/{name}/{number}"
-            digest = hashlib.sha256(f"{text}/{draws}".encode()).hexdigest()
+            digest = hashlib.sha256(f"{text}/{draws}/{_product()}".encode()).hexdigest()
             file = None if kept is None else kept / f"{digest}.pickle"
             yield f"{name} {number}", partial(_try_kept, file, name, runs, number, draws, text)
+
+
+@functools.cache
+def _product() -> str:
+    """Which product was recorded: what another one did is no case of this one."""
+    digest = hashlib.sha256()
+    for path in sorted(path for room in ("formats", "store") for path in (ROOT / room).rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _try_kept(
