@@ -11,6 +11,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import UsageError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.presence import disk_space
 
 HOUR_MS = 3_600_000
 DEFAULT_LOGICAL_FORCIBLY_PERCENT = 80
@@ -119,13 +120,6 @@ def used_percent(path: Path) -> int | None:
     except OSError:
         return None
     return -(-used * 100 // entire) if entire > 0 else None
-
-
-def disk_space(path: Path) -> tuple[int, int]:
-    """Of the disk of `path`: bytes that are used, and those that an ordinary user may use in all. OSError."""
-    status = os.statvfs(path)
-    used = (status.f_blocks - status.f_bfree) * status.f_frsize
-    return used, used + status.f_bavail * status.f_frsize
 
 
 def measure_disks(layout: StoreLayout, store_bytes: int = 0) -> DiskUsage:

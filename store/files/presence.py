@@ -1,4 +1,4 @@
-"""Whether something lies at a path, and what it is.
+"""Whether something lies at a path, what it is, and how full its disk is.
 
 A disk that gives no answer is an error here, never absence: os.path takes it for that, and pathlib from Python 3.14 on.
 """
@@ -82,3 +82,10 @@ def _status(path: str | os.PathLike[str], *, follow_links: bool) -> os.stat_resu
         if error.errno in _ABSENT:
             return None
         raise no_answer(error, path) from error
+
+
+def disk_space(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Of the disk of `path`: bytes that are used, and those that an ordinary user may use in all. OSError."""
+    status = os.statvfs(path)
+    used = (status.f_blocks - status.f_bfree) * status.f_frsize
+    return used, used + status.f_bavail * status.f_frsize

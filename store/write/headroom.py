@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rmqctl.store.clean.options import disk_space
 from rmqctl.store.files import io
+from rmqctl.store.files.presence import disk_space
 
 # never given away
 _KEPT_FREE = 1024 * 1024
