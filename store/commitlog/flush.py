@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.commitlog.append import Sink
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.background import Background, Failure
+from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 SYNC_FLUSH = "SYNC_FLUSH"
@@ -37,27 +39,26 @@ class LogFlusher:
 
         Files that are full and flushed are unmapped.
         """
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            try:
-                self._flush(least_pages)
-            except WriteFailedError as error:
-                self._error = error
-                raise
+        with self._lock, self._failing_for_good():
+            self._flush(least_pages)
 
     def flush_names(self) -> None:
         """Flush the name of the last file, unless that was done; those before it were flushed before it was made."""
-        for last in self._log.files[-1:]:
-            if self._error is not None:
-                raise self._error
-            if last.flushed_position == 0:
-                # not under the lock: a flush of much data would keep the next file from being made
-                try:
-                    io.flush_directory(last.path.parent)
-                except WriteFailedError as error:
-                    self._error = error
-                    raise
+        # not under the lock: a flush of much data would keep the next file from being made
+        with self._failing_for_good():
+            for last in self._log.files[-1:]:
+                _flush_name(last)
+
+    @contextmanager
+    def _failing_for_good(self) -> Iterator[None]:
+        """What failed once fails from then on, with the same error."""
+        if self._error is not None:
+            raise self._error
+        try:
+            yield
+        except WriteFailedError as error:
+            self._error = error
+            raise
 
     def _flush(self, least_pages: int) -> None:
         while (file := self._log.find(self.flushed_offset)) is not None:
@@ -65,14 +66,19 @@ class LogFlusher:
                 return
             # read before flushing: what is appended meanwhile is not covered
             timestamp = file.store_timestamp
-            if file.flushed_position == 0:
-                io.flush_directory(file.path.parent)
+            _flush_name(file)
             position = file.flush()
             self.flushed_timestamp = timestamp or self.flushed_timestamp
             self.flushed_offset = file.start_offset + position
             if position < file.size:
                 return
             file.close()
+
+
+def _flush_name(file: MappedFile) -> None:
+    """It is on disk from the first flush of the file on."""
+    if file.flushed_position == 0:
+        io.flush_directory(file.path.parent)
 
 
 class FlushService:
