@@ -58,7 +58,7 @@ class History:
         self.moments = [
             number
             for number in range(recording.begun, len(recording.events) + 1)
-            if not isinstance(next(iter(recording.events[number : number + 1]), None), Time)
+            if number == len(recording.events) or not isinstance(recording.events[number], Time)
         ]
         self.safe = [
             -1 if number < recording.begun else self._safe_of(number, event)
