@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
-from rmqctl.store.clean import CleanOptions, clean
-from rmqctl.store.clean.cleaner import Cleaner
+from rmqctl.store.clean import CleanOptions
 from rmqctl.store.clean.options import DiskUsage
 from rmqctl.store.journal.log import changes
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
-from tests.store.clean.cleaning import (
-    HOUR,
-    IDLE,
-    NO_PAUSE,
-    NOW,
-    SIZE,
-    age,
-    age_all,
-    log_files,
-    log_starts,
-    reasons,
-    run,
-)
+from tests.store.clean.cleaning import HOUR, NO_PAUSE, SIZE, age, age_all, log_files, log_starts, reasons, run
 
 
 def test_3_only_files_older_than_the_reserved_time_go_oldest_first_up_to_the_first_young_one(
@@ -120,17 +105,3 @@ def test_2_a_full_disk_takes_young_files_in_a_scheduled_run_only(golden_store: G
     report = run(store, CleanOptions(scheduled=True, delete_when="", batch_maximum=2, pause=0), full)
     assert reasons(report)[:3] == ["at_once", "at_once", "batch_maximum"]
     assert report.order.disk_full
-
-
-def test_where_no_time_is_given_it_is_now_to_the_millisecond(
-    golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = golden_store("clean")
-    for path in log_files(store):
-        age(path, 72 * HOUR - 1)
-    age(log_files(store)[0], 72 * HOUR)
-    monkeypatch.setattr("rmqctl.store.clean.cleaner.time.time_ns", lambda: NOW * 1_000_000)
-    with StoreFiles(store) as files:
-        planned = clean(files, NO_PAUSE, usage=IDLE, dry_run=True)
-        report = Cleaner(files, NO_PAUSE, sleep=lambda _: None).run(usage=IDLE)
-    assert reasons(planned)[:2] == reasons(report)[:2] == ["expired", "young"]

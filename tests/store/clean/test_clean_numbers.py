@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RefusedError, UsageError
-from rmqctl.store.clean import Cleaner, CleanOptions
+from rmqctl.store.clean import Cleaner, CleanOptions, clean
 from rmqctl.store.clean.followers import last_physical_offset
 from rmqctl.store.clean.forecast import _bytes_per_day, _less, _next_hour, _then, forecast_clean
 from rmqctl.store.clean.options import (
@@ -32,7 +32,7 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
-from tests.store.clean.cleaning import HOUR, IDLE, NO_PAUSE, NOW, SIZE, age, age_all, log_files
+from tests.store.clean.cleaning import HOUR, IDLE, NO_PAUSE, NOW, SIZE, age, age_all, log_files, reasons
 from tests.store.logs import frame, log_of
 
 SPACE = struct.Struct(">qiq")
@@ -267,12 +267,15 @@ def test_the_hanging_first_file_goes_with_its_entry_on_disk(
     assert ("fsync", str(first.path.parent)) in seen[removed:]
 
 
-def test_a_run_goes_by_the_clock_of_the_wall_where_no_time_is_given(golden_store: GoldenStore) -> None:
+def test_a_run_goes_by_the_clock_of_the_wall_where_no_time_is_given(
+    golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = golden_store("clean")
-    now = time.time_ns() // 1_000_000
-    for path, hours in zip(log_files(store), (80, 71, *[0] * 7), strict=True):
-        stamp = (now - hours * HOUR) * 1_000_000
-        os.utime(path, ns=(stamp, stamp))
+    for path in log_files(store):
+        age(path, 72 * HOUR - 1)
+    age(log_files(store)[0], 72 * HOUR)
+    monkeypatch.setattr("rmqctl.store.clean.cleaner.time.time_ns", lambda: NOW * 1_000_000)
     with StoreFiles(store) as files:
+        planned = clean(files, NO_PAUSE, usage=IDLE, dry_run=True)
         report = Cleaner(files, NO_PAUSE, sleep=lambda _: None).run(usage=IDLE)
-    assert [one.because.value for one in report.decisions if one.kind == "commitlog"][:2] == ["expired", "young"]
+    assert reasons(planned)[:2] == reasons(report)[:2] == ["expired", "young"]
