@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
@@ -107,26 +110,55 @@ def _lacks_store_times(batch: pa.RecordBatch) -> bool:
 
 
 def _batches(source: IO[bytes]) -> Iterator[Any]:
+
+    is_parquet = source.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
+    with _opened_by_arrow(source) as opened:
+        yield from _batches_of_parquet(opened) if is_parquet else _batches_of_arrow(opened)
+
+
+@contextlib.contextmanager
+def _opened_by_arrow(source: IO[bytes]) -> Iterator[pa.NativeFile]:
+    """The same bytes as a file of Arrow's own.
+
+    A thread of Arrow's lets go of what it has read a moment after the rows, or what is wrong with them, are there. Were
+    that a file of Python's and the process at its end, Python would end the thread, and that the process with SIGABRT.
+    """
     import pyarrow as pa
 
-    if source.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
-        from pyarrow import parquet
+    with contextlib.ExitStack() as opened:
+        try:
+            file = pa.OSFile(f"/proc/self/fd/{source.fileno()}")
+        except OSError:  # bytes in memory; or a file that was handed to us open, and that we may not open
+            copy = opened.enter_context(tempfile.TemporaryFile())
+            source.seek(0)
+            shutil.copyfileobj(source, copy)
+            copy.flush()
+            file = pa.OSFile(f"/proc/self/fd/{copy.fileno()}")
+        yield opened.enter_context(file)
 
-        file = parquet.ParquetFile(source)
-        names = _checked(file.schema_arrow)
-        is_wanted = [path.partition(".")[0] in names for path in _paths(file)]
-        for index in range(file.metadata.num_row_groups):
-            group = file.metadata.row_group(index)
-            if not group.num_rows:
-                continue
-            # Reading a row tells of a damaged description of a column; asking for the description ends the process.
-            next(file.iter_batches(batch_size=1, row_groups=[index], columns=names), None)
-            rows = _rows_at_a_time(group, is_wanted)
-            for batch in file.iter_batches(batch_size=rows, row_groups=[index], columns=names):
-                # Parquet's texts are whatever bytes they are
-                batch.validate(full=True)
-                yield batch
-        return
+
+def _batches_of_parquet(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+    from pyarrow import parquet
+
+    file = parquet.ParquetFile(source)
+    names = _checked(file.schema_arrow)
+    is_wanted = [path.partition(".")[0] in names for path in _paths(file)]
+    for index in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(index)
+        if not group.num_rows:
+            continue
+        # Reading a row tells of a damaged description of a column; asking for the description ends the process.
+        next(file.iter_batches(batch_size=1, row_groups=[index], columns=names), None)
+        rows = _rows_at_a_time(group, is_wanted)
+        for batch in file.iter_batches(batch_size=rows, row_groups=[index], columns=names):
+            # Parquet's texts are whatever bytes they are
+            batch.validate(full=True)
+            yield batch
+
+
+def _batches_of_arrow(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
     reader = pa.ipc.open_file(source)
     names = _checked(reader.schema)
     for index in range(reader.num_record_batches):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqctl import exit_codes
+from rmqctl.formats.errors import UsageError
 from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.installed import FAST
@@ -113,6 +116,31 @@ def test_a_few_bytes_that_mean_many_come_a_few_rows_at_a_time(tmp_path: Path, is
         pieces = [(len(piece.numbers), piece.bytes) for piece in pieces_of_table(source, False)]
     assert sum(count for count, _ in pieces) == rows
     assert max(read for _, read in pieces) <= 512 * size
+
+
+class NotedFile(io.BytesIO):
+    """Notes which threads read it."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.readers: set[int] = set()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.readers.add(threading.get_ident())
+        return super().read(size)
+
+
+@pytest.mark.parametrize("cut", [0, 5], ids=["sound", "cut"])
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_threads_of_arrow_hold_no_file_of_python(tmp_path: Path, suffix: str, cut: int) -> None:
+    """One that let go of it when the process was at its end would end that with SIGABRT."""
+    from rmqctl.messages.message_rows import pieces_of_table
+
+    data = written(tmp_path / f"in.{suffix}", {"topic": ["A"] * 3, "body": [b"1"] * 3}).read_bytes()
+    source = NotedFile(data[: len(data) - cut])
+    with pytest.raises(UsageError) if cut else contextlib.nullcontext():
+        assert sum(len(piece.numbers) for piece in pieces_of_table(source, False)) == 3
+    assert source.readers == {threading.get_ident()}
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
