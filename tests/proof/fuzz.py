@@ -1,7 +1,8 @@
 """Bytes that nobody wrote, for everything that reads: nothing but an error of ours comes out, soon, in bounded memory.
 
 What is fed begins as something sound, which is then cut, repeated, overwritten and spliced by lot. One case is a
-reader and a number; together with the seed they make the same bytes again.
+reader and a number; together with the seed they make the same bytes again. `guided` feeds the same readers with what
+leads them into code that no input before has run.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow
 import pyarrow.ipc
@@ -25,6 +27,7 @@ import pyarrow.parquet
 from rmqctl.formats.compression import compress, decompress
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import RmqctlError
+from rmqctl.formats.message import StoredMessage
 from rmqctl.messages.message_source import message_source
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
@@ -37,6 +40,7 @@ from tests.proof.proving import Case
 
 _MOST_SECONDS = 10.0
 _MOST_BYTES = 256 << 20
+_BODY = b"body " * 200
 _INTERESTING = (b"\x00", b"\xff", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff" * 8, b"\x7f" + b"\xff" * 7)
 _WORDS = (
     b"Infinity",
@@ -75,176 +79,182 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return bytes(made)
 
 
-class Corpus:
-    """What the readers begin with: a store with a journal, and a sample of each other input."""
+class Reader(NamedTuple):
+    """Something that reads bytes: sound ones to begin with, and how many inputs it gets while one that looks at a whole
+    store gets ten, in about the same time. What it cannot read it tells by an RmqctlError, or says nothing."""
 
-    def __init__(self, folder: Path) -> None:
-        self.messages = small_store.make(folder)
-        self.root = folder / "store"
-        with MessageStore.open(self.root, config=small_store.CONFIG) as store:
-            store.truncate(self.messages[40].physical_offset)
-        save_state(folder / "state", ScrubState("full", None, 5, 7))
-        self.state = (folder / "state").read_bytes()
-        plain = b"body " * 200
-        self.packed = [compress(plain, kind) for kind in (1, 2, 3)]
-        line = {"topic": "T", "body": "x", "properties": {"a": "b"}, "queue_id": 3, "born_timestamp": 17, "tags": "t"}
-        self.lines = b"".join(json.dumps(line | {"keys": str(number)}).encode() + b"\n" for number in range(20))
-        table = pyarrow.table({"topic": ["T"] * 30, "body": [b"x"] * 30, "queue_id": list(range(30))})
-        parquet, arrow = io.BytesIO(), io.BytesIO()
-        pyarrow.parquet.write_table(table, parquet)
-        with pyarrow.ipc.new_file(arrow, table.schema) as writer:
-            writer.write_table(table)
-        self.tables = parquet.getvalue(), arrow.getvalue()
-        command = RemotingCommand(code=10, opaque=7, fields={"topic": "T", "queueId": "0"}, body=plain)
-        self.frame = encode_frame(command)
-
-    def files(self, *below: str) -> list[Path]:
-        """The files below folders beside the store, or in it."""
-        found = itertools.chain.from_iterable((self.root.parent / name).rglob("*") for name in below)
-        return sorted(path for path in found if path.is_file() and path.stat().st_size)
+    samples: list[bytes]
+    read: Callable[[bytes], object]
+    turns: int = 200
 
 
-def _in_store(corpus: Corpus, rng: random.Random, _: Path, *below: str) -> None:
-    """A changed file in its place in the store; then everything that reads it."""
-    path = rng.choice(corpus.files(*below))
-    before, times = path.read_bytes(), path.stat()
-    path.write_bytes(mutated(before.rstrip(b"\0"), rng).ljust(times.st_size, b"\0")[: times.st_size])
-    try:
-        _look_at_all(corpus, rng.choice(corpus.messages))
-    finally:
-        path.write_bytes(before)
+def readers(folder: Path) -> dict[str, Reader]:
+    """All that read, by name; what they need is made in `folder`."""
+    messages = small_store.make(folder)
+    root = folder / "store"
+    with MessageStore.open(root, config=small_store.CONFIG) as store:
+        store.truncate(messages[40].physical_offset)  # for a journal
+    configuration = [path.read_bytes() for path in _files(root / "config")]
+    return {
+        "log": _in_place(root, messages, root / "commitlog"),
+        "queues-and-index": _in_place(root, messages, root / "consumequeue", root / "consumequeue_ext", root / "index"),
+        "configuration": _in_place(root, messages, root / "config"),
+        "journal": _in_place(root, messages, folder / "store.rmqctl"),
+        "check-state": _check_state(root, folder / "state"),
+        "config-json": Reader(configuration, functools.partial(_read_configuration, folder / "checkpoint"), 100),
+        "compression": Reader([compress(_BODY, kind) for kind in (1, 2, 3)], _unpack),
+        "ids-and-times": _texts(root, messages[3].message_id),
+        "lines": Reader([_lines()], _read_input),
+        "tables": Reader(_tables(), _read_input),
+        "wire": Reader([_frame() * 2], _read_wire),
+    }
 
 
-def _look_at_all(corpus: Corpus, one: object) -> None:
-    with MessageStore.open(corpus.root, config=small_store.CONFIG) as store:
-        for look in (
-            lambda: list(store.check("full")),
-            lambda: list(store.messages(on_damage=lambda _: None)),
-            lambda: store.get(one.topic, one.queue_id, one.queue_offset),  # type: ignore[attr-defined]
-            lambda: store.query(one.topic, f"{one.flag:032X}"),  # type: ignore[attr-defined]
-            store.info,
-            lambda: list(store.offsets(on_damage=lambda _: None)),
-            store.changes,
-            store.predict,
-            lambda: store.undo(dry_run=True),
-            lambda: store.recover(dry_run=True),
-        ):
-            _ours_only(look)
+def _files(*folders: Path) -> list[Path]:
+    found = itertools.chain.from_iterable(folder.rglob("*") for folder in folders)
+    return sorted(path for path in found if path.is_file() and path.stat().st_size)
 
 
-def _ours_only(look: Callable[[], object]) -> None:
+def _in_place(root: Path, messages: list[StoredMessage], *below: Path) -> Reader:
+    """A file in its place in the store; then something that reads it. An input's first three bytes say which file it
+    is, which message is looked for, and what reads it."""
+    files = _files(*below)
+    sound = [path.read_bytes() for path in files]
+
+    def read(data: bytes) -> None:
+        which, wanted, how, content = data[:1], data[1:2], data[2:3], data[3:]
+        place = int.from_bytes(which) % len(files)
+        size = len(sound[place])
+        files[place].write_bytes(content.ljust(size, b"\0")[:size])
+        try:
+            with MessageStore.open(root, config=small_store.CONFIG) as store:
+                look = _LOOKS[int.from_bytes(how) % len(_LOOKS)]
+                ours_only(functools.partial(look, store, messages[int.from_bytes(wanted) % len(messages)]))
+        finally:
+            files[place].write_bytes(sound[place])
+
+    samples = [
+        bytes((place, 7 * place + how, how)) + data.rstrip(b"\0")
+        for place, data in enumerate(sound)
+        for how in range(len(_LOOKS))
+    ]
+    return Reader(samples, read, 10)
+
+
+_LOOKS: tuple[Callable[[MessageStore, StoredMessage], object], ...] = (
+    lambda store, _: list(store.check("full")),
+    lambda store, _: list(store.messages(on_damage=lambda _: None)),
+    lambda store, one: store.get(one.topic, one.queue_id, one.queue_offset),
+    lambda store, one: store.query(one.topic, f"{one.flag:032X}"),
+    lambda store, _: store.info(),
+    lambda store, _: list(store.offsets(on_damage=lambda _: None)),
+    lambda store, _: store.changes(),
+    lambda store, _: store.predict(),
+    lambda store, _: store.undo(dry_run=True),
+    lambda store, _: store.recover(dry_run=True),
+)
+
+
+def ours_only(look: Callable[[], object]) -> None:
+    """Call it; it may end with an error of ours."""
     with contextlib.suppress(RmqctlError):
         look()
 
 
-def _state(corpus: Corpus, rng: random.Random, folder: Path) -> None:
-    path = folder / "state"
-    path.write_bytes(mutated(corpus.state, rng))
-    with MessageStore.open(corpus.root, config=small_store.CONFIG) as store:
-        _ours_only(lambda: load_state(path, "full", None))
-        _ours_only(lambda: list(store.check("full", resume=path)))
+def _check_state(root: Path, path: Path) -> Reader:
+    save_state(path, ScrubState("full", None, 5, 7))
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        with MessageStore.open(root, config=small_store.CONFIG) as store:
+            ours_only(lambda: load_state(path, "full", None))
+            ours_only(lambda: list(store.check("full", resume=path)))
+
+    return Reader([path.read_bytes()], read, 100)
 
 
-def _config(corpus: Corpus, rng: random.Random, folder: Path) -> None:
-    path = rng.choice(corpus.files("store/config"))
-    data = mutated(path.read_bytes(), rng)
-    _ours_only(lambda: parse_config_json(data.decode(errors="surrogateescape")))
-    (folder / "checkpoint").write_bytes(data)
-    _ours_only(lambda: read_checkpoint(folder / "checkpoint"))
+def _read_configuration(checkpoint: Path, data: bytes) -> None:
+    ours_only(lambda: parse_config_json(data.decode(errors="surrogateescape")))
+    checkpoint.write_bytes(data)
+    ours_only(lambda: read_checkpoint(checkpoint))
 
 
-def _packed(corpus: Corpus, rng: random.Random, _: Path) -> None:
-    data = mutated(rng.choice(corpus.packed), rng)
+def _unpack(data: bytes) -> None:
     for kind in range(5):
-        _ours_only(lambda kind=kind: decompress(data, kind, 1 << 20))  # type: ignore[misc]
+        ours_only(functools.partial(decompress, data, kind, 1 << 20))
 
 
-def _texts(corpus: Corpus, rng: random.Random, _: Path) -> None:
-    samples = (
-        "2024-02-29T23:59:59.999Z",
-        "yesterday 17:00",
-        "3d4h",
-        "-2h",
-        "1700000000000",
-        corpus.messages[3].message_id,
-    )
-    text = mutated(rng.choice(samples).encode(), rng).decode(errors="replace")
-    with MessageStore.open(corpus.root, config=small_store.CONFIG) as store:
-        for parse in (parse_time, parse_span, store.lookup, store.find):
-            _ours_only(lambda parse=parse: parse(text))  # type: ignore[misc]
+def _texts(root: Path, message_id: str) -> Reader:
+    samples = ("2024-02-29T23:59:59.999Z", "yesterday 17:00", "3d4h", "-2h", "1700000000000", message_id)
+
+    def read(data: bytes) -> None:
+        text = data.decode(errors="replace")
+        with MessageStore.open(root, config=small_store.CONFIG) as store:
+            for parse in (parse_time, parse_span, store.lookup, store.find):
+                ours_only(functools.partial(parse, text))
+
+    return Reader([sample.encode() for sample in samples], read, 60)
 
 
-def _input(corpus: Corpus, rng: random.Random, _: Path, *samples: bytes) -> None:
-    data = mutated(rng.choice(samples or (corpus.lines,)), rng)
+def _lines() -> bytes:
+    line = {"topic": "T", "body": "x", "properties": {"a": "b"}, "queue_id": 3, "born_timestamp": 17, "tags": "t"}
+    return b"".join(json.dumps(line | {"keys": str(number)}).encode() + b"\n" for number in range(20))
+
+
+def _tables() -> list[bytes]:
+    table = pyarrow.table({"topic": ["T"] * 30, "body": [b"x"] * 30, "queue_id": list(range(30))})
+    parquet, arrow = io.BytesIO(), io.BytesIO()
+    pyarrow.parquet.write_table(table, parquet)
+    with pyarrow.ipc.new_file(arrow, table.schema) as writer:
+        writer.write_table(table)
+    return [parquet.getvalue(), arrow.getvalue()]
+
+
+def _read_input(data: bytes) -> None:
     with message_source(io.BytesIO(data), once=False, unique_keys=False) as source:
         for piece in source.pieces(as_stored=False):
             if piece.plain is not None:
                 piece.plain()
 
 
-def _wire(corpus: Corpus, rng: random.Random, _: Path) -> None:
+def _frame() -> bytes:
+    return encode_frame(RemotingCommand(code=10, opaque=7, fields={"topic": "T", "queueId": "0"}, body=_BODY))
+
+
+def _read_wire(data: bytes) -> None:
     decoder = FrameDecoder(1 << 20)
-    decoder.feed(mutated(corpus.frame * 2, rng))
+    decoder.feed(data)
     while decoder.next_command() is not None:
         pass
 
 
-READERS: dict[str, Callable[..., None]] = {
-    "log": _in_store,
-    "queues-and-index": _in_store,
-    "configuration": _in_store,
-    "journal": _in_store,
-    "check-state": _state,
-    "config-json": _config,
-    "compression": _packed,
-    "ids-and-times": _texts,
-    "lines": _input,
-    "tables": _input,
-    "wire": _wire,
-}
-_BELOW = {
-    "log": ("store/commitlog",),
-    "queues-and-index": ("store/consumequeue", "store/consumequeue_ext", "store/index"),
-    "configuration": ("store/config",),
-    "journal": ("store.rmqctl",),
-}
-
-
-_TURNS = {
-    "check-state": 100,
-    "config-json": 100,
-    "compression": 200,
-    "ids-and-times": 60,
-    "lines": 200,
-    "tables": 200,
-    "wire": 200,
-}
-"""How many inputs a reader gets while one that looks at a whole store gets one: in about the same time."""
-
-
 def cases(seed: int, count: int) -> Iterator[Case]:
     """`count` inputs, all readers all the time, each for about as long."""
-    weights = [_TURNS.get(name, 1) for name in READERS]
-    longest = max(weights)
-    # a reader of half the weight has every second turn
-    turns = [
-        name for turn in range(longest) for name, weight in zip(READERS, weights, strict=True)
-        if turn * weight // longest != (turn - 1) * weight // longest
-    ]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="rmqctl-fuzz-") as folder:
-        corpus = Corpus(Path(folder))
+        all_readers = readers(Path(folder))
+        longest = max(reader.turns for reader in all_readers.values())
+        # a reader of half the turns has every second one
+        turns = [
+            name for turn in range(longest) for name, reader in all_readers.items()
+            if turn * reader.turns // longest != (turn - 1) * reader.turns // longest
+        ]  # fmt: skip
         for number in range(count):
             name = turns[number % len(turns)]
-            yield f"{name}-{number}", functools.partial(_try, corpus, name, f"{seed}-{number}")
+            yield f"{name}-{number}", functools.partial(_try, all_readers[name], f"{seed}-{number}")
 
 
-def _try(corpus: Corpus, name: str, named: str, folder: Path) -> None:
+def _try(reader: Reader, named: str, _: Path) -> None:
     rng = random.Random(named)
-    more = _BELOW.get(name, corpus.tables if name == "tables" else ())
+    within_limits(reader, mutated(rng.choice(reader.samples), rng))
+
+
+def within_limits(reader: Reader, data: bytes, seconds: float = _MOST_SECONDS) -> None:
+    """Let it read. AssertionError if that takes too much of the processor or of memory; what is not told by an error of
+    ours comes out as it is."""
     begun, most = time.process_time(), _most_memory()
-    _ours_only(lambda: READERS[name](corpus, rng, folder, *more))
+    ours_only(lambda: reader.read(data))
     spent = time.process_time() - begun
-    assert spent < _MOST_SECONDS, f"{spent:.1f} seconds of processor time"
+    assert spent < seconds, f"{spent:.1f} seconds of processor time"
     assert _most_memory() - most < _MOST_BYTES, f"{_most_memory() - most:,} bytes more"
 
 
