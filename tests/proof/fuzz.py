@@ -14,6 +14,7 @@ import itertools
 import json
 import random
 import resource
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ import pyarrow.parquet
 from rmqctl.formats.compression import compress, decompress
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import RmqctlError
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
 from rmqctl.messages.message_source import message_source
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
@@ -35,11 +36,15 @@ from rmqctl.output.times import parse_span, parse_time
 from rmqctl.store.check.scrub import ScrubState, load_state, save_state
 from rmqctl.store.checkpoint import read_checkpoint
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.salvage.salvage import salvage
 from tests.proof import small_store
 from tests.proof.proving import Case
 
 _MOST_SECONDS = 10.0
 _MOST_BYTES = 256 << 20
+_FRAME = 1000
+# what `check` says of bytes of a message that no checksum covers
+_IN_MESSAGES = {"RMQ-LOG-016", "RMQ-CQ-018"}
 _BODY = b"body " * 200
 _INTERESTING = (b"\x00", b"\xff", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff" * 8, b"\x7f" + b"\xff" * 7)
 _WORDS = (
@@ -95,7 +100,10 @@ def readers(folder: Path) -> dict[str, Reader]:
     with MessageStore.open(root, config=small_store.CONFIG) as store:
         store.truncate(messages[40].physical_offset)  # for a journal
     configuration = [path.read_bytes() for path in _files(root / "config")]
+    frames = [path.read_bytes() for path in _files(root / "commitlog")]
     return {
+        "frames": Reader([data[: 4 * _FRAME] for data in frames], _read_frames),
+        "salvage": Reader(frames, functools.partial(_salvage, folder / "blob", folder / "salvaged"), 10),
         "log": _in_place(root, messages, root / "commitlog"),
         "queues-and-index": _in_place(root, messages, root / "consumequeue", root / "consumequeue_ext", root / "index"),
         "configuration": _in_place(root, messages, root / "config"),
@@ -153,6 +161,33 @@ _LOOKS: tuple[Callable[[MessageStore, StoredMessage], object], ...] = (
     lambda store, _: store.undo(dry_run=True),
     lambda store, _: store.recover(dry_run=True),
 )
+
+
+def _read_frames(data: bytes) -> None:
+    """One after the other, with all that a message says of itself."""
+    position = 0
+    with contextlib.suppress(FrameDamage):
+        while position < len(data):
+            message = decode_message(data, position, len(data) - position, None, check_crc=False)
+            said = (message.properties, message.born_host, message.store_host, message.message_id)
+            assert all(one is not None for one in said)
+            ours_only(functools.partial(message.plain_body, 1 << 20))
+            position += message.total_size
+
+
+def _salvage(blob: Path, target: Path, data: bytes) -> None:
+    """Whatever the bytes are, what comes out of them is a store in which nothing is wrong but what was in a message
+    already, or an error."""
+    blob.write_bytes(data)
+    try:
+        ours_only(lambda: salvage([blob], target, config=small_store.CONFIG))
+        if target.exists():
+            with MessageStore.open(target, "r", small_store.CONFIG) as store:
+                found = {finding.code for finding in store.check() if finding.severity.is_alarm}
+                assert found <= _IN_MESSAGES, found
+    finally:
+        shutil.rmtree(target, ignore_errors=True)
+        target.with_name(target.name + ".lost-and-found.jsonl").unlink(missing_ok=True)
 
 
 def ours_only(look: Callable[[], object]) -> None:

@@ -25,6 +25,8 @@ from tests.proof.executed import cache_folder
 from tests.proof.proving import Case
 
 READERS = (
+    "frames",
+    "salvage",
     "log",
     "queues-and-index",
     "configuration",

@@ -15,6 +15,7 @@ from rmqctl.store.check.index.index_files import FileSurvey, IndexSurvey, readab
 from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.index_entries import LARGEST_DIFFERENCE
 
 _SECOND = 1000
 _LOOKS_AT_LIVE_FILES = 6
@@ -121,7 +122,8 @@ def _header(file: FileSurvey, seen: LogSeen) -> Iterator[Finding]:
     if file.entries > 1 and header.begin_timestamp > 0:
         moment = header.begin_timestamp + file.last_time_difference * _SECOND
         went_back = header.end_timestamp < header.begin_timestamp and not file.last_time_difference
-        if not went_back and not moment <= header.end_timestamp < moment + _SECOND:
+        is_cut = file.last_time_difference == LARGEST_DIFFERENCE and header.end_timestamp >= moment
+        if not went_back and not is_cut and not moment <= header.end_timestamp < moment + _SECOND:
             wrong.append(("end_timestamp", moment, header.end_timestamp))
     if wrong:
         names = ", ".join(name for name, _, _ in wrong)

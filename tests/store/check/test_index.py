@@ -171,6 +171,18 @@ def test_header_that_is_not_of_its_entries(field: int, change: int, clean: Path)
     assert expected == "RMQ-IDX-001" or found[0].file == path
 
 
+@pytest.mark.parametrize("late", [0, 999, 1000, 10**9])
+def test_a_message_that_is_later_than_an_entry_can_say(tmp_path: Path, late: int) -> None:
+    """Its store time is not covered by a checksum; a broker and a rebuild make the same entry of it."""
+    times = [1_700_000_000_000]
+    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, clock=lambda: times[-1]) as store:
+        assert store.put(Message("T", b"", properties={"KEYS": "a"})).status.is_stored
+        times.append(times[0] + 0x7FFFFFFF * 1000 + late)
+        assert store.put(Message("T", b"", properties={"KEYS": "b"})).status.is_stored
+    assert header(index_files(tmp_path / "s")[0])[:2] == times
+    assert cross(tmp_path / "s") == []
+
+
 def test_header_that_counts_too_much(clean: Path) -> None:
     path = index_files(clean)[1]
     put_header(path, [*header(path)[:5], 5000])
