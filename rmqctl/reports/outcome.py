@@ -23,6 +23,8 @@ _STOPPED = {
     exit_codes.TERMINATED: "terminated",
     exit_codes.HUNG_UP: "its terminal was closed",
 }
+# seconds, far more than the thread that waits for them needs to begin
+_A_MOMENT = 0.2
 _ENDING = {signal.SIGTERM: exit_codes.TERMINATED, signal.SIGHUP: exit_codes.HUNG_UP}
 
 
@@ -55,7 +57,7 @@ def concluded(command: Callable[[], int]) -> int:
         if hasattr(stream, "reconfigure"):
             # a locale that cannot print a character shows its escape instead of failing
             stream.reconfigure(errors="backslashreplace")
-    with _terminable() as signals:
+    with _terminable() as signals, _heard(signals):
         code = _concluded(command)
     # who says something to a terminal that is gone gets an error for it, which nobody can foresee
     if signals and (code == exit_codes.INTERRUPTED or (signal.SIGHUP in signals and code == exit_codes.BUG)):
@@ -88,6 +90,31 @@ def _terminable() -> Iterator[list[signal.Signals]]:
             signal.signal(number, signal.SIG_DFL)
 
 
+@contextlib.contextmanager
+def _heard(noted: list[signal.Signals]) -> Iterator[None]:
+    """What is to end a command may come while a finalizer runs, or an import lets go of its lock: nothing can be raised
+    there, and Python would print it and go on. It comes again a moment later."""
+    before, again = sys.unraisablehook, []
+
+    def hear(lost: sys.UnraisableHookArgs) -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            before(lost)
+            return
+        number = noted[-1] if isinstance(lost.exc_value, Terminated) else signal.SIGINT
+        timer = threading.Timer(_A_MOMENT, signal.pthread_kill, [threading.main_thread().ident, number])
+        timer.daemon = True
+        again.append(timer)
+        timer.start()
+
+    sys.unraisablehook = hear
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+        for timer in again:
+            timer.cancel()
+
+
 def _concluded(command: Callable[[], int]) -> int:
     code = exit_codes.OK
     try:
@@ -118,7 +145,9 @@ def _answered(command: Callable[[], int]) -> int:
         return _missing_extra(error)
     except OSError as error:
         return _bug(error) if (unreadable := _unreadable(error)) is None else _known_error(unreadable)
-    except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, the user gets a sentence and code 70
+    except Exception as error:  # the last resort: whatever it is, the user gets a sentence and code 70
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 wraps what comes while a class is made
+            raise KeyboardInterrupt from error
         return _bug(error)
 
 

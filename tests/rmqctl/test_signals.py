@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 
@@ -63,3 +64,52 @@ def test_a_closed_terminal_is_nothing_to_what_nohup_has_started() -> None:
         assert concluded(hung_up) == 0
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_is_not_lost_in_a_finalizer(
+    capsys: pytest.CaptureFixture[str], number: signal.Signals, code: int
+) -> None:
+    class Last:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), number)
+
+    def ended() -> int:
+        Last()
+        time.sleep(60)
+        return 0
+
+    before = sys.unraisablehook
+    assert concluded(ended) == code
+    assert capsys.readouterr().err.count("\n") == 1
+    assert sys.unraisablehook is before
+
+
+def test_what_else_a_finalizer_raises_is_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: told.append(lost.exc_type))
+
+    class Last:
+        def __del__(self) -> None:
+            raise LookupError
+
+    def done() -> int:
+        Last()
+        return 0
+
+    assert concluded(done) == 0
+    assert told == [LookupError]
+
+
+def test_a_signal_while_a_class_is_made_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    class Attribute:
+        def __set_name__(self, owner: type, name: str) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+
+    def made() -> int:
+        type("Made", (), {"attribute": Attribute()})
+        return 0
+
+    assert concluded(made) == 130
+    assert capsys.readouterr().err == "rmqctl: interrupted\n"
