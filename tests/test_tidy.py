@@ -42,7 +42,7 @@ STARTERS = (
 HOUSE = tuple(
     """
     rmqctl.formats.schemas rmqctl.formats
-    rmqctl.store.installed rmqctl.store.status rmqctl.store.files rmqctl.store.outputs
+    rmqctl.store.installed rmqctl.store.status rmqctl.store.uninterrupted rmqctl.store.files rmqctl.store.outputs
     rmqctl.store.remote rmqctl.store.config rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues
     rmqctl.store.index rmqctl.store.compiled rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read
     rmqctl.store.timer rmqctl.store.answers rmqctl.store.answers.where rmqctl.store.scan rmqctl.store.export

@@ -125,7 +125,8 @@ class SparkEngine:
         on_done: OnDone | None = None,
     ) -> list[Any]:
         """What `further` makes of the results of `task`, one partition an item; the results themselves for None."""
-        from rmqctl.pipeline.engine.spark_job import run_job, uninterrupted
+        from rmqctl.pipeline.engine.spark_job import run_job
+        from rmqctl.store.uninterrupted import uninterrupted
 
         session = self._opened
         context = session.sparkContext

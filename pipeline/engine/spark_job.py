@@ -7,15 +7,14 @@ that the next call of the same thread takes for its own. Calls that it has to ma
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rmqctl.formats.errors import EngineError, RmqctlError
+from rmqctl.store.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,30 +105,6 @@ def unanswered() -> contextlib.AbstractContextManager[None]:
     from py4j.protocol import Py4JError
 
     return contextlib.suppress(Py4JError, OSError, AttributeError)
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until this is done, and so do SIGTERM and SIGHUP where they are handled: the JVM is asked something
-    (starting a thread does: it copies properties)."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    interrupts: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    handled = {number: handler for number, handler in before.items() if callable(handler)}
-    for number in handled:
-        signal.signal(number, lambda number, _: interrupts.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in handled.items():
-            signal.signal(number, handler)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if number in interrupts:
-            os.kill(os.getpid(), number)  # whose handler was kept from it
-    if interrupts:
-        raise KeyboardInterrupt
 
 
 def completed_tasks(context: Any, group: str) -> int:

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.errors import EngineError, UnsupportedError, UsageError
-from rmqctl.pipeline.engine.spark_job import unanswered, uninterrupted
+from rmqctl.pipeline.engine.spark_job import unanswered
 from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
 from rmqctl.store.files import io
 from rmqctl.store.installed import SPARK
 from rmqctl.store.outputs.temporary import temporary_folder
+from rmqctl.store.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

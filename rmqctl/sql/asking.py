@@ -33,8 +33,9 @@ def asking_here(path: str, options: Mapping[str, str], attached: Mapping[str, st
 
 def asking_spark(session: SparkSession, path: str, options: Mapping[str, str], attached: Mapping[str, str]) -> Ask:
     """Asks them in a session of Spark."""
-    from rmqctl.pipeline.engine.spark_job import run_job, uninterrupted
+    from rmqctl.pipeline.engine.spark_job import run_job
     from rmqctl.pipeline.sql.sql import StoreSql
+    from rmqctl.store.uninterrupted import uninterrupted
 
     with uninterrupted():
         views = StoreSql(session, path, options, attached)

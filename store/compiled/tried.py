@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from rmqctl.store.compiled.available import is_left_to_others, say_compiling, why_plain
 from rmqctl.store.compiled.notices import notice
+from rmqctl.store.uninterrupted import uninterrupted
 
 Kernels = tuple[Callable[..., Any], ...]
 _Loaded = TypeVar("_Loaded")
@@ -67,7 +68,8 @@ def tried_kernels(module: str, is_right: Callable[[Kernels], bool], *, is_waited
     """
     if why_plain() is not None:
         return None
-    with _loading:
+    # an exception between two steps of LLVM's would make it dispose of a module twice, and end the process by that
+    with _loading, uninterrupted():
         try:
             from rmqctl.store.compiled import compiling
 

@@ -109,7 +109,12 @@ class WritableMap:
     def close(self) -> None:
         """Unmap; does not flush."""
         self._populator.close()
-        self.map.close()
+        try:
+            self.map.close()
+        except BufferError as error:
+            # what is on its way up, such as Ctrl-C, has the frames that were writing: the map goes when they go
+            if error.__context__ is None:
+                raise
         os.close(self._descriptor)
 
 

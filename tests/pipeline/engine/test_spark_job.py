@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqctl.formats.errors import EngineError
-from rmqctl.pipeline.engine.spark_job import run_job, uninterrupted
+from rmqctl.pipeline.engine.spark_job import run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,17 +53,3 @@ def test_no_look_is_under_way_when_the_work_is_done(spark: SparkSession) -> None
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert threading.active_count() <= before
-
-
-def test_ctrl_c_waits_where_it_must_not_come_between() -> None:
-    done: list[bool] = []
-
-    def work() -> None:
-        with uninterrupted():
-            signal.raise_signal(signal.SIGINT)
-            done.append(True)
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    assert done
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,3 +80,18 @@ def test_a_listener_hears_of_its_own_thread_only() -> None:
         function: Any = numba.njit(lambda: 2)
         function()
     assert heard == ["here"]
+
+
+def test_ctrl_c_waits_until_kernels_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM would dispose of a module twice that was being loaded when an exception came."""
+    loaded: list[str] = []
+
+    def load(module: str, *_: object) -> Kernels:
+        signal.raise_signal(signal.SIGINT)
+        loaded.append(module)
+        return ()
+
+    monkeypatch.setattr(compiling, "load_kernels", load)
+    with pytest.raises(KeyboardInterrupt):
+        tried_kernels(MODULE, lambda _: True)
+    assert loaded == [MODULE]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -49,6 +51,28 @@ def test_a_kernel_that_cannot_fault_in_at_once(
     pages.reserve(5 * MIB)
     pages.write(5 * MIB - 10, b"0123456789")
     assert pages.path.read_bytes()[5 * MIB - 10 : 5 * MIB] == b"0123456789"
+
+
+def test_ctrl_c_in_the_middle_of_a_write_leaves_the_map_to_its_frames(tmp_path: Path) -> None:
+    """What is raised keeps the frames alive, and these the bytes that were being written."""
+
+    def write(target: memoryview) -> None:
+        raise KeyboardInterrupt(len(target))
+
+    io.create_file(tmp_path / "file", MIB)
+    pages = WritableMap(tmp_path / "file", MIB, 0)
+    with pytest.raises(KeyboardInterrupt), contextlib.closing(pages):
+        write(memoryview(pages.map))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(pages._descriptor)
+
+
+def test_a_map_that_somebody_uses_is_not_closed_in_silence(tmp_path: Path) -> None:
+    io.create_file(tmp_path / "file", MIB)
+    pages = WritableMap(tmp_path / "file", MIB, 0)
+    with memoryview(pages.map), pytest.raises(BufferError):
+        pages.close()
+    pages.close()
 
 
 class _Watched:
