@@ -71,7 +71,8 @@ def pieces_of_table(source: IO[bytes], as_stored: bool) -> Iterator[MessagePiece
             number += batch.num_rows
             lacking = as_stored and _lacks_store_times(batch)
             yield plain() if lacking else MessagePiece(numbers, batch.nbytes, batch, {}, plain, new)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for names of columns
+    # a ValueError for names of columns that are not UTF-8, both for ids that are times or dates
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         first = str(error).partition("\n")[0]
         raise UsageError(f"the file cannot be read as Parquet or Arrow behind row {number - 1}: {first}") from error
 
@@ -96,6 +97,8 @@ def _as_messages(batch: pa.RecordBatch, all_numbers: Sequence[int], all_new: Fla
     new: list[bool] = []
     for number, is_new, record in zip(all_numbers, all_new.tolist(), records, strict=True):
         try:
+            if isinstance(record, UsageError):
+                raise record
             messages.append(_message(record, as_stored))
             numbers.append(number)
             new.append(is_new)
@@ -252,7 +255,20 @@ def _checked(schema: Any) -> list[str]:
     return [name for name in (*_FIELDS, *NAMED_BY) if name in schema.names]
 
 
-def _records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def _records(batch: pa.RecordBatch) -> list[dict[str, Any] | UsageError]:
+    """The rows; for one with a value that Python has no number or date for, what is wrong with it."""
+    import pyarrow as pa
+
+    try:
+        return [*_objects(batch)]
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        if batch.num_rows == 1:
+            return [UsageError(f"it is not as `export` writes it: {error}")]
+    half = batch.num_rows // 2
+    return _records(batch.slice(0, half)) + _records(batch.slice(half))
+
+
+def _objects(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows, with times as integers: no calendar of Python's holds every time that a damaged frame may say."""
     import pyarrow as pa
 

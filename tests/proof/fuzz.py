@@ -93,29 +93,37 @@ class Reader(NamedTuple):
     turns: int = 200
 
 
-def readers(folder: Path) -> dict[str, Reader]:
+@contextlib.contextmanager
+def readers(folder: Path) -> Iterator[dict[str, Reader]]:
     """All that read, by name; what they need is made in `folder`."""
     messages = small_store.make(folder)
     root = folder / "store"
     with MessageStore.open(root, config=small_store.CONFIG) as store:
         store.truncate(messages[40].physical_offset)  # for a journal
     configuration = [path.read_bytes() for path in _files(root / "config")]
+    with MessageStore.open(root, config=small_store.CONFIG) as store:
+        rows = pyarrow.Table.from_batches(list(store.scan())).slice(0, 5)
     frames = [path.read_bytes() for path in _files(root / "commitlog")]
-    return {
-        "frames": Reader([data[: 4 * _FRAME] for data in frames], _read_frames),
-        "salvage": Reader(frames, functools.partial(_salvage, folder / "blob", folder / "salvaged"), 10),
-        "log": _in_place(root, messages, root / "commitlog"),
-        "queues-and-index": _in_place(root, messages, root / "consumequeue", root / "consumequeue_ext", root / "index"),
-        "configuration": _in_place(root, messages, root / "config"),
-        "journal": _in_place(root, messages, folder / "store.rmqctl"),
-        "check-state": _check_state(root, folder / "state"),
-        "config-json": Reader(configuration, functools.partial(_read_configuration, folder / "checkpoint"), 100),
-        "compression": Reader([compress(_BODY, kind) for kind in (1, 2, 3)], _unpack),
-        "ids-and-times": _texts(root, messages[3].message_id),
-        "lines": Reader([_lines()], _read_input),
-        "tables": Reader(_tables(), _read_input),
-        "wire": Reader([_frame() * 2], _read_wire),
-    }
+    target = MessageStore.open(folder / "target", "rw", small_store.CONFIG, create=True, allocate_ahead=False)
+    with target as opened:
+        read_input = functools.partial(_read_input, opened)
+        yield {
+            "frames": Reader([data[: 4 * _FRAME] for data in frames], _read_frames),
+            "salvage": Reader(frames, functools.partial(_salvage, folder / "blob", folder / "salvaged"), 10),
+            "log": _in_place(root, messages, root / "commitlog"),
+            "queues-and-index": _in_place(
+                root, messages, root / "consumequeue", root / "consumequeue_ext", root / "index"
+            ),
+            "configuration": _in_place(root, messages, root / "config"),
+            "journal": _in_place(root, messages, folder / "store.rmqctl"),
+            "check-state": _check_state(root, folder / "state"),
+            "config-json": Reader(configuration, functools.partial(_read_configuration, folder / "checkpoint"), 100),
+            "compression": Reader([compress(_BODY, kind) for kind in (1, 2, 3)], _unpack),
+            "ids-and-times": _texts(root, messages[3].message_id),
+            "lines": Reader([_lines()], read_input),
+            "tables": Reader(_tables(rows), read_input),
+            "wire": Reader([_frame() * 2], _read_wire),
+        }
 
 
 def _files(*folders: Path) -> list[Path]:
@@ -236,20 +244,31 @@ def _lines() -> bytes:
     return b"".join(json.dumps(line | {"keys": str(number)}).encode() + b"\n" for number in range(20))
 
 
-def _tables() -> list[bytes]:
-    table = pyarrow.table({"topic": ["T"] * 30, "body": [b"x"] * 30, "queue_id": list(range(30))})
-    parquet, arrow = io.BytesIO(), io.BytesIO()
-    pyarrow.parquet.write_table(table, parquet)
-    with pyarrow.ipc.new_file(arrow, table.schema) as writer:
-        writer.write_table(table)
-    return [parquet.getvalue(), arrow.getvalue()]
+def _tables(rows: pyarrow.Table) -> list[bytes]:
+    """Little, all that `export` writes, and what others write, each as both kinds of file."""
+    little = pyarrow.table({"topic": ["T"] * 30, "body": [b"x"] * 30, "queue_id": list(range(30))})
+    times = pyarrow.array([17, 1_700_000_000], pyarrow.timestamp("s"))
+    columns = {"topic": pyarrow.array(["T", "U"]).dictionary_encode(), "body": ["x", "y"], "born_timestamp": times}
+    found = []
+    for table in (little, rows, pyarrow.table(columns | {"keys": [["a", "b"], None]})):
+        parquet, arrow = io.BytesIO(), io.BytesIO()
+        pyarrow.parquet.write_table(table, parquet)
+        with pyarrow.ipc.new_file(arrow, table.schema) as writer:
+            writer.write_table(table)
+        found += [parquet.getvalue(), arrow.getvalue()]
+    return found
 
 
-def _read_input(data: bytes) -> None:
-    with message_source(io.BytesIO(data), once=False, unique_keys=False) as source:
-        for piece in source.pieces(as_stored=False):
-            if piece.plain is not None:
-                piece.plain()
+def _read_input(opened: MessageStore, data: bytes) -> None:
+    """What `append` does before it stores anything, as columns and as messages; new ones and copies."""
+    for as_stored in (False, True):
+        with message_source(io.BytesIO(data), once=False, unique_keys=False) as source:
+            for piece in source.pieces(as_stored=as_stored):
+                if not isinstance(piece.content, list):
+                    ours_only(functools.partial(opened.check_columns, piece.content, as_stored=as_stored))
+                read = piece.plain() if piece.plain is not None else piece
+                assert isinstance(read.content, list)
+                opened.check_many(read.content, as_stored=as_stored)
 
 
 def _frame() -> bytes:
@@ -265,8 +284,9 @@ def _read_wire(data: bytes) -> None:
 
 def cases(seed: int, count: int) -> Iterator[Case]:
     """`count` inputs, all readers all the time, each for about as long."""
-    with tempfile.TemporaryDirectory(prefix="rmqctl-fuzz-") as folder:
-        all_readers = readers(Path(folder))
+    with contextlib.ExitStack() as opened:
+        folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="rmqctl-fuzz-"))
+        all_readers = opened.enter_context(readers(Path(folder)))
         longest = max(reader.turns for reader in all_readers.values())
         # a reader of half the turns has every second one
         turns = [

@@ -88,7 +88,7 @@ def _guided(name: str, seed: int, seconds: int, folder: Path) -> None:
         code = process.wait()
     text = log.read_text(errors="replace")
     if code:
-        raise AssertionError(f"{_last_words(text)}\n{_kept(name, folder)}")
+        raise AssertionError(f"{_kept(name, folder)}\n{_last_words(text)}")
     [executed] = _EXECUTED.findall(text)
     print(f"guided: {name}: {int(executed):,} inputs", file=sys.stderr)
 
@@ -114,45 +114,48 @@ def _lead(name: str, folder: Path, seed: int, seconds: int) -> None:
     """Feed a reader; the process ends here."""
     import atheris
 
-    kernels = [_module_of(path) for path in (Path(__file__).parents[2]).glob("*/**/kernel_*.py")]
-    with atheris.instrument_imports(include=["rmqctl"], exclude=kernels):
-        from tests.proof.fuzz import readers, within_limits
+    with contextlib.ExitStack() as opened:
+        with atheris.instrument_imports(include=["rmqctl"], exclude=_kernels()):
+            from tests.proof.fuzz import readers, within_limits
 
-        reader = readers(folder / "sound")[name]
-        # much is imported only where it is needed
-        for sample in reader.samples:
-            reader.read(sample)
-    for below in ("samples", "harm"):
-        (folder / below).mkdir()
-    for number, sample in enumerate(reader.samples):
-        (folder / "samples" / f"{number}").write_bytes(sample)
-    (folder / "words").write_bytes(b"".join(b'"%s"\n' % word for word in _WORDS))
-    options = {
-        "seed": seed + 1,  # 0 would be another one each time
-        "max_total_time": seconds,
-        "max_len": 2 * max(map(len, reader.samples)) + 4096,
-        "timeout": _HANGS,
-        "rss_limit_mb": 8192,
-        "artifact_prefix": f"{folder}/harm/",
-        "dict": folder / "words",
-        "print_final_stats": 1,
-    }
-    given = [f"-{option}={value}" for option, value in options.items()]
-    atheris.Setup(
-        [sys.argv[0], *given, str(folder / "samples")], lambda data: within_limits(reader, data, _MOST_SECONDS)
-    )
-    atheris.Fuzz()
+            reader = opened.enter_context(readers(folder / "sound"))[name]
+            # much is imported only where it is needed
+            for sample in reader.samples:
+                reader.read(sample)
+        for below in ("samples", "harm"):
+            (folder / below).mkdir()
+        for number, sample in enumerate(reader.samples):
+            (folder / "samples" / f"{number}").write_bytes(sample)
+        (folder / "words").write_bytes(b"".join(b'"%s"\n' % word for word in _WORDS))
+        options = {
+            "seed": seed + 1,  # 0 would be another one each time
+            "max_total_time": seconds,
+            "max_len": 2 * max(map(len, reader.samples)) + 4096,
+            "timeout": _HANGS,
+            "rss_limit_mb": 8192,
+            "artifact_prefix": f"{folder}/harm/",
+            "dict": folder / "words",
+            "print_final_stats": 1,
+        }
+        given = [f"-{option}={value}" for option, value in options.items()]
+        atheris.Setup(
+            [sys.argv[0], *given, f"{folder}/samples"], lambda data: within_limits(reader, data, _MOST_SECONDS)
+        )
+        atheris.Fuzz()
 
 
-def _module_of(path: Path) -> str:
-    return ".".join(("rmqctl", *path.relative_to(Path(__file__).parents[2]).with_suffix("").parts))
+def _kernels() -> list[str]:
+    """What numba compiles, which it could not do of watched code."""
+    root = Path(__file__).parents[2]
+    found = [path.relative_to(root).with_suffix("") for path in root.glob("*/**/kernel_*.py")]
+    return [".".join(("rmqctl", *path.parts)) for path in found]
 
 
 def _read_again(name: str, file: Path) -> None:
     from tests.proof.fuzz import readers, within_limits
 
-    with tempfile.TemporaryDirectory(prefix="rmqctl-guided-") as folder:
-        within_limits(readers(Path(folder))[name], file.read_bytes())
+    with tempfile.TemporaryDirectory(prefix="rmqctl-guided-") as folder, readers(Path(folder)) as found:
+        within_limits(found[name], file.read_bytes())
     print("nothing but an error of ours came out")
 
 

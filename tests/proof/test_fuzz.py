@@ -23,7 +23,8 @@ def test_nothing_but_an_error_of_ours_comes_out(tmp_path: Path) -> None:
 
 
 def test_every_reader_has_its_turns(tmp_path: Path) -> None:
-    turns = {name: reader.turns for name, reader in readers(tmp_path).items()}
+    with readers(tmp_path) as found:
+        turns = {name: reader.turns for name, reader in found.items()}
     assert Counter(name.rpartition("-")[0] for name, _ in cases(1, sum(turns.values()))) == turns
 
 

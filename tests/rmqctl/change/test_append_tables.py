@@ -166,6 +166,25 @@ def test_bad_rows_among_many(tmp_path: Path, suffix: str) -> None:
     assert bodies == [row for row in range(1, count + 1) if row != 7 and row not in bad]
 
 
+@pytest.mark.parametrize(
+    ("suffix", "name", "column"),
+    [
+        ("arrow", "born_timestamp", pa.array([None, 2**62, None], pa.timestamp("s"))),
+        ("arrow", "keys", pa.array([None, [2**30], None], pa.list_(pa.int32())).cast(pa.list_(pa.date32()))),
+        ("parquet", "keys", pa.array([None, [2**30], None], pa.list_(pa.int32())).cast(pa.list_(pa.date32()))),
+    ],
+)
+def test_a_value_that_python_has_none_for_makes_its_row_bad(
+    tmp_path: Path, suffix: str, name: str, column: pa.Array
+) -> None:
+    """Found by fuzzing: the row is told, and the others are stored."""
+    path = written(tmp_path / f"in.{suffix}", {"topic": ["A"] * 3, "body": [b"1", b"2", b"3"], name: column})
+    done = run("append", "-s", tmp_path / "store", "--create", "--from", path, "--keep-going")
+    assert done.code == exit_codes.USAGE, done.err
+    assert done.err.startswith("row 2: "), done.err
+    assert [row["body"] for row in stored(tmp_path / "store")] == ["1", "3"]
+
+
 def test_one_odd_column_makes_no_row_bad(tmp_path: Path) -> None:
     columns = {"topic": ["A", "B"], "body": [b"1", b"2"], "keys": pa.array([["k"], None], pa.large_list(pa.string()))}
     path = written(tmp_path / "in.arrow", columns)
