@@ -101,7 +101,7 @@ def _last_words(text: str) -> str:
 def _kept(name: str, folder: Path) -> str:
     """Keep the inputs that did harm; the commands that read them again."""
     told = []
-    for found in sorted((folder / "harm").iterdir()):
+    for found in sorted(folder.glob("harm/*")):
         data = found.read_bytes()
         place = cache_folder() / "guided" / f"{name}-{hashlib.sha256(data).hexdigest()[:12]}"
         place.parent.mkdir(parents=True, exist_ok=True)
