@@ -15,7 +15,7 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.errors import UsageError
 from rmqctl.store.columns.batch import Flags, Int64s
 from rmqctl.store.columns.frames import Held
-from rmqctl.store.write.bulk.property_join import joined_properties
+from rmqctl.store.write.bulk.property_join import joined_properties, value_offsets
 from rmqctl.store.write.property_text import STORED_UNUSUAL, property_template
 
 # beyond so many pairs of a message and a name it is not looked for names that come twice: the slow path takes all
@@ -48,9 +48,7 @@ def value_spans(array: Any) -> Spans:
     if pa.types.is_binary_view(array.type) or pa.types.is_string_view(array.type):
         array = array.cast(pa.binary())
     wide = array.cast(pa.large_binary())
-    _, offsets, data = wide.buffers()
-    places = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1] if len(wide) else np.zeros(1)
-    places = places.astype(np.int64, copy=False)
+    data, places = wide.buffers()[2], value_offsets(wide, np.int64)
     return Spans(Held(data.address if data is not None else 0, wide), places[:-1], places[1:])
 
 

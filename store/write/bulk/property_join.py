@@ -40,9 +40,18 @@ def _joined(join: Join, names: Any, values: Any, rows: int, each: int) -> tuple[
 
 def _texts(array: Any) -> tuple[int, Any]:
     """Address of the texts and their offsets."""
-    _, offsets, data = array.buffers()
-    places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-    return 0 if data is None else data.address, places
+    data = array.buffers()[2]
+    return 0 if data is None else data.address, value_offsets(array, np.int32)
+
+
+def value_offsets(array: Any, kind: type[np.int32 | np.int64]) -> Any:
+    """Where the values of an array of texts or bytes begin and the last one ends; `kind` as the array's type has it.
+
+    Others write files with more bytes there, of no whole number, or with none where there is no value.
+    """
+    if not len(array):
+        return np.zeros(1, kind)
+    return np.frombuffer(array.buffers()[1], kind, len(array) + 1, array.offset * np.dtype(kind).itemsize)
 
 
 @loaded_once

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rmqctl.formats.properties import encode_properties
 from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.write.bulk import property_join
-from rmqctl.store.write.bulk.arrow_properties import Properties, properties_of_batch
+from rmqctl.store.write.bulk.arrow_properties import Properties, properties_of_batch, value_spans
 
 TEXT = st.text(st.sampled_from("abKEYS é€😀\x01\x02 "), max_size=12)
 NAMES = st.lists(st.text(st.sampled_from("abKEYSé"), min_size=1, max_size=10), min_size=1, max_size=4)
@@ -128,3 +128,28 @@ def test_a_kernel_that_misses_where_rows_end_is_not_taken() -> None:
             return length
 
         assert not property_join._is_right(wrong)
+
+
+def _as_others_write(values: list[str], kind: pa.DataType) -> pa.Array:
+    """Texts whose buffer of offsets has bytes behind the last one, of no whole number; and none where there is none."""
+    _, offsets, data = pa.array(values, kind).buffers()
+    more = pa.py_buffer(offsets.to_pybytes() + b"end" if values else b"")
+    return pa.Array.from_buffers(kind, len(values), [None, more, data])
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_offsets_with_more_bytes_than_needed(monkeypatch: pytest.MonkeyPatch, count: int, is_compiled: bool) -> None:
+    """Found by fuzzing."""
+    if is_compiled:
+        pytest.importorskip("numba")
+    else:
+        monkeypatch.setenv(NO_NUMBA, "1")
+    names, items = (_as_others_write([text] * count, pa.string()) for text in ("name", "value"))
+    column = pa.MapArray.from_arrays(pa.array(range(count + 1), pa.int32()), names, items)
+    column.validate(full=True)
+    stored = _stored(properties_of_batch(pa.record_batch({"properties": column})))
+    assert stored == [encode_properties({"name": "value"})] * count
+    spans = value_spans(_as_others_write(["body"] * count, pa.large_string()))
+    found = zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
+    assert [_bytes_at(spans.held.address + begin, end - begin) for begin, end in found] == [b"body"] * count
