@@ -25,6 +25,7 @@ import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
 
+from rmqctl import exit_codes
 from rmqctl.formats.compression import compress, decompress
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import RmqctlError
@@ -39,6 +40,7 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.salvage.salvage import salvage
 from tests.proof import small_store
 from tests.proof.proving import Case
+from tests.rmqctl.looking import run
 
 _MOST_SECONDS = 10.0
 _MOST_BYTES = 256 << 20
@@ -110,6 +112,7 @@ def readers(folder: Path) -> Iterator[dict[str, Reader]]:
         yield {
             "frames": Reader([data[: 4 * _FRAME] for data in frames], _read_frames),
             "salvage": Reader(frames, functools.partial(_salvage, folder / "blob", folder / "salvaged"), 10),
+            "append": Reader([_lines(), *_tables(rows)], functools.partial(_append, folder), 10),
             "log": _in_place(root, messages, root / "commitlog"),
             "queues-and-index": _in_place(
                 root, messages, root / "consumequeue", root / "consumequeue_ext", root / "index"
@@ -189,13 +192,37 @@ def _salvage(blob: Path, target: Path, data: bytes) -> None:
     blob.write_bytes(data)
     try:
         ours_only(lambda: salvage([blob], target, config=small_store.CONFIG))
-        if target.exists():
-            with MessageStore.open(target, "r", small_store.CONFIG) as store:
-                found = {finding.code for finding in store.check() if finding.severity.is_alarm}
-                assert found <= _IN_MESSAGES, found
+        _require_sound(target)
     finally:
         shutil.rmtree(target, ignore_errors=True)
         target.with_name(target.name + ".lost-and-found.jsonl").unlink(missing_ok=True)
+
+
+def _append(folder: Path, data: bytes) -> None:
+    """`append --from` with all that it does: what can be stored is, the rest is told."""
+    (folder / "input").write_bytes(data)
+    config = small_store.CONFIG
+    (folder / "broker.conf").write_text(
+        f"""mappedFileSizeCommitLog={config.mapped_file_size_commit_log}
+mappedFileSizeConsumeQueue={config.mapped_file_size_consume_queue}
+maxHashSlotNum={config.max_hash_slot_num}
+maxIndexNum={config.max_index_num}
+"""
+    )
+    try:
+        given = ("-s", folder / "appended", "-c", folder / "broker.conf", "--create", "--keep-going")
+        done = run("append", *given, "--from", folder / "input")
+        assert done.code in (exit_codes.OK, exit_codes.USAGE), done
+        _require_sound(folder / "appended")
+    finally:
+        shutil.rmtree(folder / "appended", ignore_errors=True)
+
+
+def _require_sound(root: Path) -> None:
+    if root.exists():
+        with MessageStore.open(root, "r", small_store.CONFIG) as store:
+            found = {finding.code for finding in store.check() if finding.severity.is_alarm}
+            assert found <= _IN_MESSAGES, found
 
 
 def ours_only(look: Callable[[], object]) -> None:

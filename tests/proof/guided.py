@@ -27,6 +27,7 @@ from tests.proof.proving import Case
 READERS = (
     "frames",
     "salvage",
+    "append",
     "log",
     "queues-and-index",
     "configuration",
