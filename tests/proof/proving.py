@@ -67,7 +67,7 @@ PROOFS: dict[str, Proof] = {
         "tests.proof.flipped_bytes", 20_000, 655_360, "check reports every changed byte that anything covers"
     ),
     "model": Proof("tests.proof.model", 200, 5_000, "a store driven at random holds what a list in memory holds"),
-    "fuzz": Proof("tests.proof.fuzz", 50_000, 6_000_000, "whatever is read, nothing but an error of ours comes out"),
+    "fuzz": Proof("tests.proof.fuzz", 10_000, 6_000_000, "whatever is read, nothing but an error of ours comes out"),
     "guided": Proof("tests.proof.guided", 20, 600, "the same, of what is led into code that nothing has run before"),
     "real-broker": Proof(
         "tests.proof.real_broker.cases",

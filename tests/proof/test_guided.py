@@ -56,7 +56,7 @@ def test_a_mistake_that_no_lot_finds(tmp_path: Path) -> None:
         environment = os.environ | {"PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(tmp_path / "cache")}
         return run([sys.executable, "-m", *map(str, arguments)], cwd=folder, env=environment)
 
-    lot = proof("tests.proof", "fuzz", "--count", 3000, "--processes", 1, folder=changed)
+    lot = proof("tests.proof", "fuzz", "--count", 1000, "--processes", 1, folder=changed)
     assert lot.returncode == 0, lot.stderr
     led = proof("tests.proof", "guided", "--count", 300, "--processes", 1, "--only", "compression", folder=changed)
     assert led.returncode == 1, led.stderr
