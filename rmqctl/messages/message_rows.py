@@ -113,7 +113,6 @@ def _lacks_store_times(batch: pa.RecordBatch) -> bool:
 
 
 def _batches(source: IO[bytes]) -> Iterator[Any]:
-
     is_parquet = source.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
     with _opened_by_arrow(source) as opened:
         yield from _batches_of_parquet(opened) if is_parquet else _batches_of_arrow(opened)
@@ -255,17 +254,17 @@ def _checked(schema: Any) -> list[str]:
     return [name for name in (*_FIELDS, *NAMED_BY) if name in schema.names]
 
 
-def _records(batch: pa.RecordBatch) -> list[dict[str, Any] | UsageError]:
+def _records(batch: pa.RecordBatch) -> Sequence[dict[str, Any] | UsageError]:
     """The rows; for one with a value that Python has no number or date for, what is wrong with it."""
     import pyarrow as pa
 
     try:
-        return [*_objects(batch)]
+        return _objects(batch)
     except (pa.ArrowException, ValueError, OverflowError) as error:
         if batch.num_rows == 1:
             return [UsageError(f"it is not as `export` writes it: {error}")]
     half = batch.num_rows // 2
-    return _records(batch.slice(0, half)) + _records(batch.slice(half))
+    return [*_records(batch.slice(0, half)), *_records(batch.slice(half))]
 
 
 def _objects(batch: pa.RecordBatch) -> list[dict[str, Any]]:

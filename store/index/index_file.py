@@ -50,6 +50,12 @@ class IndexHeader(NamedTuple):
     index_count: int
 
 
+def time_difference(begin: int, store_timestamp: int) -> int:
+    """What the entry of a message holds as its time: seconds since the file's begin, as far as 32 bits can say them.
+    (IndexFile#putKey)"""
+    return min(max(0, (store_timestamp - begin) // _SECOND), 0x7FFFFFFF) if begin > 0 else 0
+
+
 class IndexEntry(NamedTuple):
     """An entry with its number; `timestamp` in ms, truncated to seconds from the header's begin."""
 
@@ -179,7 +185,7 @@ class IndexFile:
         header = self.header
         first = header.index_count <= 1
         begin = store_timestamp if first else header.begin_timestamp
-        difference = min(max(0, (store_timestamp - begin) // _SECOND), 0x7FFFFFFF) if begin > 0 else 0
+        difference = time_difference(begin, store_timestamp)
         previous = self.slot(key_hash)
         number = header.index_count
         entry = INDEX_ENTRY.struct.pack(key_hash, physical_offset, difference, previous)

@@ -13,9 +13,9 @@ from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.check.index.compare import IndexTally, Misses
 from rmqctl.store.check.index.index_files import FileSurvey, IndexSurvey, readable_files
 from rmqctl.store.commitlog.one_message import message_if_any
+from rmqctl.store.index.index_file import time_difference
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.index_entries import LARGEST_DIFFERENCE
 
 _SECOND = 1000
 _LOOKS_AT_LIVE_FILES = 6
@@ -121,9 +121,7 @@ def _header(file: FileSurvey, seen: LogSeen) -> Iterator[Finding]:
     # not of a single entry: RocketMQ counts the time of a file's first entry from the file before it
     if file.entries > 1 and header.begin_timestamp > 0:
         moment = header.begin_timestamp + file.last_time_difference * _SECOND
-        went_back = header.end_timestamp < header.begin_timestamp and not file.last_time_difference
-        is_cut = file.last_time_difference == LARGEST_DIFFERENCE and header.end_timestamp >= moment
-        if not went_back and not is_cut and not moment <= header.end_timestamp < moment + _SECOND:
+        if file.last_time_difference != time_difference(header.begin_timestamp, header.end_timestamp):
             wrong.append(("end_timestamp", moment, header.end_timestamp))
     if wrong:
         names = ", ".join(name for name, _, _ in wrong)
