@@ -77,7 +77,9 @@ class UniqueIds:
         self.place = NextId(0, latest + 1, latest) if has_come_round else NextId(counter + run, earliest, latest)
         month = time.localtime(now / 1000)
         begin = int(time.mktime((month.tm_year, month.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000
-        fields = self._address, os.getpid() & 0xFFFF, self._number, (now - begin) & 0xFFFFFFFF, counter
+        # MessageClientIDSetter casts to int: from the 25th, 20:31:23.648 on the difference is negative
+        difference = (now - begin + (1 << 31)) % (1 << 32) - (1 << 31)
+        fields = self._address, os.getpid() & 0xFFFF, self._number, difference, counter
         return UNIQUE_ID_V4.struct.pack(*fields).hex().upper(), run
 
     def given_to(self, message: Message) -> Message:

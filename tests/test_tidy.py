@@ -21,7 +21,7 @@ from tests.syntax import changes_files, dotted, names, nodes
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("formats", "store", "network", "pipeline", "rmqctl")
-LONGEST_MODULE = 350
+LONGEST_MODULE = 600
 LONGEST_FUNCTION = 70
 MOST_MODULES = 16
 # whoever looks for one of these goes by its name: a verb of the command line
