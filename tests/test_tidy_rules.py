@@ -51,7 +51,7 @@ GOOD: list[tuple[tidy.Rule, str, str]] = [
     (tidy.imports_go_downwards, "store/files/lock.py", "from rmqctl.store.files import io\nfrom storeroom import x"),
     (tidy.imports_go_downwards, "rmqctl/main.py", "import rmqctl.store, rmqctl.pipeline, rmqctl.output"),
     (tidy.imports_go_downwards, "tests/test_x.py", "import rmqctl.main, store"),
-    (tidy.modules_are_short, "store/reader.py", "x = 1\n" * 600),
+    (tidy.modules_are_short, "store/reader.py", "x = 1\n" * 601),
     (tidy.functions_are_short, "store/reader.py", "def f():\n" + "    x = 1\n" * 69),
     (tidy.errors_are_not_swallowed, "rmqctl/main.py", "try:\n    f()\nexcept Exception as error:\n    say(error)"),
     (tidy.errors_are_not_swallowed, "rmqctl/main.py", "with contextlib.suppress(OSError):\n    f()"),
