@@ -5,6 +5,7 @@ Those that kept nothing (`clean`, `--no-journal`) and those that were forgotten 
 
 from __future__ import annotations
 
+import calendar
 import os
 import re
 import shlex
@@ -27,6 +28,7 @@ from rmqctl.store.journal.kept.folder import (
     GIVEN_UP,
     INTERRUPTED,
     MENDED,
+    MENDED_AFTER,
     TO_MEND,
     UNDONE,
     UNFINISHED,
@@ -174,15 +176,19 @@ def end_interrupted(layout: StoreLayout, which: Callable[[dict[str, Any]], bool]
             note_permanent(layout, state)
             remove_folder(folder)
         elif state["state"] == GIVEN_UP and which(state):
-            write_state(folder, **{**state, "state": MENDED})
+            write_state(folder, **{**state, "state": MENDED, MENDED_AFTER: max(_ids(layout))})
 
 
-def unmend(layout: StoreLayout, since_ms: int) -> None:
-    """What mended the store, begun at that time, is going to be taken back: changes that were given up and counted as
-    mended by it have to be mended again. Only under the store's lock."""
+def unmend(layout: StoreLayout, undone: str, started: int) -> None:
+    """Mark changes as given up again that the change with the id `undone`, begun at `started`, has mended: it is about
+    to be undone. Call only under the store's lock."""
     for folder in known_folders(layout):
         state = read_state(folder)
-        if state["state"] == MENDED and state["time"] >= since_ms:
+        if state["state"] != MENDED:
+            continue
+        # states of older versions have a time only
+        is_of_it = state[MENDED_AFTER] >= undone if MENDED_AFTER in state else state["time"] >= started
+        if is_of_it:
             write_state(folder, **{**state, "state": GIVEN_UP})
 
 
@@ -198,31 +204,55 @@ def find_change(layout: StoreLayout, wanted: str) -> Change:
 
 
 def new_head(layout: StoreLayout, verb: str, arguments: list[str] | None, place: Path | None = None) -> dict[str, Any]:
-    """What is noted of a change that begins now. Its id is `<time>-<verb>`, that of no other one beside the store or in
-    `place`."""
+    """Return the head of a change that begins now. Its id is `<time>-<verb>`, unique beside the store and in `place`.
+
+    Ids give the order of changes. The time in an id is therefore later than that in every id of the store, even where
+    the clock was set back; `started` is the time by the clock.
+    """
     moment_ns = time.time_ns()
-    moment = moment_ns // 1_000_000
+    now = moment_ns // 1_000_000
+    sequence = max(now, _latest(layout) + 1)
     places = (layout.kept, place or layout.kept)
-    while any(exists(one / f"{_stamp(moment)}-{verb}") for one in places):  # two within one millisecond
-        moment += 1
+    while any(exists(one / f"{_stamp(sequence)}-{verb}") for one in places):
+        sequence += 1
     return {
         "format": FORMAT,
         "version": version(),
-        "id": f"{_stamp(moment)}-{verb}",
+        "id": f"{_stamp(sequence)}-{verb}",
         "verb": verb,
         "arguments": arguments or [],
         "store": str(layout.root.resolve()),
-        "started": moment,
+        "started": now,
         "moment_ns": moment_ns,
     }
+
+
+def _ids(layout: StoreLayout) -> set[str]:
+    """Return the ids of all changes, those that the history names included."""
+    listed = (str(row["id"]) for row in history(layout))
+    return {*(folder.name for folder in folders(layout)), *filter(is_id, listed)}
+
+
+def _latest(layout: StoreLayout) -> int:
+    """Return the latest time in an id, in ms; 0 without any change."""
+    return max((id_time(name) for name in _ids(layout)), default=0)
 
 
 def _stamp(moment: int) -> str:
     return time.strftime("%Y%m%dT%H%M%S", time.gmtime(moment // 1000)) + f"{moment % 1000:03d}Z"
 
 
+def id_time(name: str) -> int:
+    """Return the time in an id, in ms; 0 where it is not a date."""
+    seconds, milliseconds = name[:15], name[15:18]
+    try:
+        return calendar.timegm(time.strptime(seconds, "%Y%m%dT%H%M%S")) * 1000 + int(milliseconds)
+    except ValueError:
+        return 0
+
+
 def is_id(name: str) -> bool:
-    """Whether a change can have this id."""
+    """Return whether a change can have this id."""
     return _ID.fullmatch(name) is not None
 
 

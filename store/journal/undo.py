@@ -73,7 +73,7 @@ def undo(
             journal = _usable(layout, change, folder, for_redo=False)
             _ask(agree, journal, "messages_made")
             with begun(_AGAIN, layout.root):
-                unmend(layout, int(journal.head["started"]))
+                unmend(layout, change.id, int(journal.head["started"]))
                 tell_begun(layout, folder, True)
                 write_state(folder, UNDOING)
                 roll_back(folder, journal.entries)

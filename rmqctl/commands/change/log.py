@@ -131,12 +131,14 @@ def _undoable(opened: MessageStore) -> str | None:
 def _chosen(layout: StoreLayout, found: list[Change], older_than: int | None, *, named: bool) -> list[Change]:
     from rmqctl.output.times import now_ms
     from rmqctl.store.files.lock import lock_holder
+    from rmqctl.store.journal.log import id_time
 
     chosen = []
     # a change that is just being planned in another process looks abandoned
     is_planning = lock_holder(layout.lock) is not None
     for change in found:
-        is_old = older_than is None or change.time <= now_ms() - older_than
+        # where the clock was set back, the id has a later time: a change is no older than those before it
+        is_old = older_than is None or max(change.time, id_time(change.id)) <= now_ms() - older_than
         if change.state in _FORGETTABLE and is_old and not (change.state == "abandoned" and is_planning):
             chosen.append(change)
         elif named:

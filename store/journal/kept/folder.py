@@ -35,6 +35,8 @@ ABANDONED, PREPARED, APPLIED, UNDOING, UNDONE = "abandoned", "prepared", "applie
 INTERRUPTED = "interrupted"
 # of an interrupted change that is neither to be finished nor taken back: it has to be mended, and then it has been
 GIVEN_UP, MENDED = "given-up", "mended"
+MENDED_AFTER = "mended_after"
+"""Field of a state: the id of the last change there was when the store had been mended."""
 UNFINISHED = (PREPARED, UNDOING, INTERRUPTED, GIVEN_UP)
 TO_MEND = (INTERRUPTED, GIVEN_UP)
 GONE = ".gone"
