@@ -85,6 +85,12 @@ class UnsupportedError(RmqctlError):
     code = "RMQ-E-007"
 
 
+class UncertainError(RmqctlError):
+    """A part of the store that an answer depends on is not read, or lags behind the log: the answer may be wrong."""
+
+    code = "RMQ-E-040"
+
+
 class StoreInUseError(RmqctlError):
     """A broker or another writer holds the store."""
 

@@ -11,6 +11,7 @@ from rmqctl.formats.errors import (
     RemoteError,
     RmqctlError,
     StoreInUseError,
+    UncertainError,
     UnreadableError,
     UnsupportedError,
     UsageError,
@@ -46,6 +47,7 @@ MEANINGS: dict[int, str] = {
 EXIT_CODES: dict[type[RmqctlError], int] = {
     CorruptError: DAMAGE_OR_NOTHING,
     NotFoundError: DAMAGE_OR_NOTHING,
+    UncertainError: DAMAGE_OR_NOTHING,
     UsageError: USAGE,
     NotAStoreError: UNREADABLE,
     UnreadableError: UNREADABLE,

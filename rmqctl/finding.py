@@ -47,7 +47,7 @@ class Question(NamedTuple):
 
 def find_and_show(store: StoreLocation, output: Output, wanted: Question) -> int:
     """Find, show, and return the exit code; NotFoundError, CorruptError and what opening a store raises."""
-    with open_store(store) as opened:
+    with open_store(store, needs_messages=True) as opened:
         reader = opened.reader
         if wanted.message_id is not None:
             return _by_id(reader, output, wanted.message_id, wanted.topic, wanted.scan)

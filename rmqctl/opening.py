@@ -89,13 +89,20 @@ def tell_if_open(store: MessageStore) -> None:
         talk(f"process {users[0]} has the store open: it may write meanwhile, and the change itself would be refused")
 
 
-def open_store(location: StoreLocation, tell: Callable[[str], None] = talk) -> MessageStore:
-    """The store, opened for reading; NotAStoreError, UnreadableError or UsageError as they come, RefusedError where
-    standard output was led into it. `tell` takes what is to be said meanwhile and later."""
+def open_store(
+    location: StoreLocation, tell: Callable[[str], None] = talk, *, needs_messages: bool = False
+) -> MessageStore:
+    """Open the store for reading; NotAStoreError, UnreadableError or UsageError as they come, RefusedError where
+    standard output was led into it. `tell` takes what is to be said meanwhile and later. `needs_messages`: raise
+    UnsupportedError where all messages are in a DLedger log; where the later ones are, report it."""
     from rmqctl.store.message_store import MessageStore
 
     listen(tell)
     # nothing is locked: what changes the store takes its lock by itself
     store = MessageStore.open(location.path, "r", broker_config(location, tell))
     refuse_place(store.files.layout)
+    if needs_messages:
+        store.files.require_log()
+        if store.files.dledger is not None:
+            tell(f"note: {store.files.dledger.said}; {store.files.dledger.hint}")
     return store

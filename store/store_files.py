@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqctl.formats.errors import NotAStoreError, UnreadableError
 from rmqctl.formats.wording import told
 from rmqctl.store.checkpoint import Checkpoint, read_checkpoint
+from rmqctl.store.commitlog.unread_logs import DledgerLog, dledger_log
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import lock_holder
@@ -67,6 +68,16 @@ class StoreFiles:
         log = MappedFileQueue(self.layout.commitlog, self.config.mapped_file_size_commit_log, self.descriptors)
         log.load()
         return log
+
+    @cached_property
+    def dledger(self) -> DledgerLog | None:
+        """The DLedger log that holds the messages after the commitlog, or all of them; None if there is none."""
+        return dledger_log(self.layout)
+
+    def require_log(self) -> None:
+        """Raise UnsupportedError where messages are asked for and all of them are in a DLedger log."""
+        if self.dledger is not None and not self.log.files:
+            raise self.dledger.error()
 
     @cached_property
     def place(self) -> str:
@@ -138,7 +149,7 @@ class StoreFiles:
 
     def missing_log(self) -> str | None:
         """What to say where there is no commitlog file although something of the store points into one; else None."""
-        if self.log.files or self.log.problems:
+        if self.log.files or self.log.problems or self.dledger is not None:
             return None
         # the folder of a topic alone points nowhere: a power cut may have taken the queue that it was made for
         if not list_queues(self.layout.consumequeue) and not self.index.files:

@@ -83,6 +83,8 @@ class _ByTasks:
 
     def cross_checks(self, files: StoreFiles, level: Level, is_live: bool) -> list[CrossCheck]:
         """The checks, for runs that tasks have compared already."""
+        if files.dledger is not None:
+            return []  # units and entries lead into a log that is not read
         self._survey = survey = error = None
         if files.config.message_index_enable and level is not Level.QUICK:
             try:

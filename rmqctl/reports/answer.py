@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError
 from rmqctl.reports.damage import ToldDamage
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class AnswerRow(Protocol):
 def tell_answer(
     output: Output,
     columns: Sequence[str],
-    ask: Callable[[Callable[[str], None], Callable[[CorruptError], None]], Iterable[AnswerRow]],
+    ask: Callable[[Callable[[str], None], Callable[[CorruptError | UncertainError], None]], Iterable[AnswerRow]],
     otherwise: NotFoundError,
     droppable: Sequence[str] = (),
 ) -> int:
@@ -30,7 +30,7 @@ def tell_answer(
     rows, unless damage is what hides them."""
     damage = ToldDamage(output)
     count = output.rows(columns, (row._asdict() for row in ask(output.talk, damage)), droppable=droppable)
-    if damage.count:
+    if damage.count or damage.is_uncertain:
         return exit_codes.DAMAGE_OR_NOTHING
     if not count:
         raise otherwise

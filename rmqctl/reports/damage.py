@@ -1,11 +1,11 @@
-"""Telling what is wrong with what a verb reads, damage or bad items, on stderr, and counting it."""
+"""Report damage, unread parts of the store and bad items on stderr, and count them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.formats.errors import CorruptError
+    from rmqctl.formats.errors import CorruptError, UncertainError
     from rmqctl.output.output import Output
 
 # beyond this, damage and bad items are only counted on stderr
@@ -13,19 +13,36 @@ _TOLD = 20
 
 
 class ToldDamage:
-    """Tells damage as it is met, and counts it."""
+    """Report damage as it is met, and what makes an answer uncertain once each, and count both."""
 
     def __init__(self, output: Output) -> None:
         self.count = 0
         self._output = output
+        self._uncertain: set[str] = set()
 
-    def __call__(self, error: CorruptError) -> None:
-        """One more damaged place."""
+    @property
+    def is_uncertain(self) -> bool:
+        """Return whether a part of the store that counts was not read, or lags behind the log."""
+        return bool(self._uncertain)
+
+    def __call__(self, error: CorruptError | UncertainError) -> None:
+        """Report one damaged place, or one part that was not read."""
+        from rmqctl.formats.errors import UncertainError
+
+        if isinstance(error, UncertainError):
+            self._report_uncertain(error)
+            return
         self.count += 1
         if self.count <= _TOLD:
             self._output.talk(f"damage: {error}")
         elif self.count == _TOLD + 1:
             self._output.talk("damage: more of it follows, which is only counted")
+
+    def _report_uncertain(self, error: UncertainError) -> None:
+        if str(error) not in self._uncertain:
+            self._uncertain.add(str(error))
+            hint = f"; {error.hint}" if error.hint else ""
+            self._output.talk(f"not certain: {error}{hint}")
 
 
 def tell_bad_items(output: Output, item: str, errors: dict[int, str], before: int) -> int:

@@ -59,6 +59,8 @@ def of_info(row: dict[str, Any], config: Path | None) -> Opening:
     if not row["clean_shutdown"]:
         command = command_on(path, "predict", config=config)
         return Opening(f"Not closed cleanly, and nobody has it open: {held}.", command, DOUBTFUL)
+    if not log["files"] and row["not_read"]:
+        return Opening(f"Closed cleanly, but {row['not_read'][0]}.", check)
     if not log["files"]:
         return Opening("Empty: there is no commitlog file.")
     return Opening(f"Closed cleanly: {held}.", check)

@@ -212,6 +212,8 @@ class _Queues:
     def _delay(self, queue: AnyConsumeQueue, first: int, end: int) -> _Delay:
         """How late a group is that has `first` before it. That message is read whole: damage would stop the group."""
         unit, last = queue.unit(first), end - 1
+        if not self._log.files and self._reader.files.dledger is not None:
+            return _Delay(detail="how late it is cannot be told: messages in a DLedger log are not read")
         begun = ended = detail = None
         is_damaged = False
         try:

@@ -226,11 +226,14 @@ class Pass:
         summary.ranges = seen.ranges
         summary.messages, summary.bytes = look.messages, look.bytes
         summary.uncovered_messages = look.uncovered if self._level is Level.FULL else None
-        summary.queues_checked = self._has_log and not has_rocksdb_queues(self._files.layout)
-        summary.index_checked = self._has_log
+        is_read = self._has_log and self._files.dledger is None
+        summary.queues_checked = is_read and not has_rocksdb_queues(self._files.layout)
+        summary.index_checked = is_read
         summary.live = seen.is_live
         if not self._is_complete:
             summary.complete, summary.stopped_by = False, "unreadable"
+        if self._files.dledger is not None:
+            summary.complete, summary.stopped_by = False, "not-read"
         if self._next_offset is not None:
             summary.complete, summary.stopped_by = False, "max_duration"
             summary.next_offset = self._next_offset

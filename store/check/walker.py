@@ -48,6 +48,8 @@ class InProcess:
     def cross_checks(self, files: StoreFiles, level: Level, is_live: bool) -> list[CrossCheck]:
         """See Walker."""
         checks: list[CrossCheck] = [IndexCheck(files, is_live=is_live)]
+        if files.dledger is not None:
+            return []  # units and entries lead into a log that is not read
         if not has_rocksdb_queues(files.layout):
             checks.insert(0, QueueCheck(files))
         return checks

@@ -12,6 +12,7 @@ from rmqctl.formats.errors import RefusedError, UnsupportedError
 from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_position, modified_ms
 from rmqctl.store.clean.followers import judge_followers
 from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, measure_disks
+from rmqctl.store.commitlog.unread_logs import refuse_dledger
 from rmqctl.store.files.layout import LARGEST_OFFSET
 from rmqctl.store.files.lock import refuse_server
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -87,6 +88,7 @@ def refuse_unknowable(files: StoreFiles, options: CleanOptions) -> None:
     files, files of a wrong size and stray files do not matter here.
     """
     refuse_server(files.root)
+    refuse_dledger(files.layout)
     if files.config.read_only_commit_log_store_paths:
         raise RefusedError(
             "the configuration names read-only commitlog directories, whose files are not known here",

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import RemovedError, RmqctlError, UnreadableError, UnsupportedError
+from rmqctl.formats.wording import counted
+from rmqctl.store.commitlog.unread_logs import unread_copies
 from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.config.homes import databases
 from rmqctl.store.dump.recognise import FileKind, Recognised, recognise
 from rmqctl.store.files.layout import is_file_name
 from rmqctl.store.files.presence import exists
@@ -57,6 +60,7 @@ def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None 
             "problems": [f"{problem.path.name}: {problem.detail}" for problem in log.problems]
             + [missing for missing in (files.missing_log(),) if missing is not None],
         },
+        "not_read": not_read(files),
         "consumequeue": _queues_info(files),
         "index": {
             "files": len(files.index.files),
@@ -70,6 +74,21 @@ def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None 
         "clean_shutdown": not files.has_abort(),
         "unfinished_change": _unfinished(files),
     }
+
+
+def not_read(files: StoreFiles) -> list[str]:
+    """Parts of the store that hold messages or configuration and are not read yet, in words. UnreadableError."""
+    found = [] if files.dledger is None else [files.dledger.said]
+    copies = unread_copies(files.layout)
+    for kind, what in (("compaction", "the compaction log"), ("tiered", "tiered storage")):
+        of_kind = [copy for copy in copies if copy.kind == kind]
+        if of_kind:
+            messages = counted(sum(copy.messages for copy in of_kind), "message")
+            topics = counted(len({copy.topic for copy in of_kind}), "topic")
+            found.append(f"{what} holds {messages} of {topics}")
+    for database, names in databases(files.layout.config).items():
+        found.append(f"{database} (a RocksDB) is used instead of {', '.join(names)}")
+    return found
 
 
 def _unfinished(files: StoreFiles) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import DiskFullError
 from rmqctl.formats.wording import joined_hints
+from rmqctl.store.commitlog.unread_logs import refuse_dledger
 from rmqctl.store.files.presence import is_file
 from rmqctl.store.files.reading import named
 from rmqctl.store.journal.begun import begun
@@ -83,10 +84,12 @@ def changing(
     which `ends` says so are over: the store has been mended. A plan of nothing leaves no journal. In a dry run nothing
     is locked, and nothing follows. `mends`: the change makes the store whole, whatever an earlier one left of it.
 
-    StoreInUseError; RefusedError where another change waits for undo or resume; and as Journal.apply.
+    StoreInUseError; RefusedError where another change waits for undo or resume; UnsupportedError for a DLedger store;
+    and as Journal.apply.
     """
     if terms.dry_run:
         with named(files.root):
+            refuse_dledger(files.layout)
             refuse_unfinished(files.layout, mends=mends)
             if mends:
                 keep_interrupted_sizes(files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rmqctl.store.commitlog.unread_logs import refuse_dledger
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import StoreLock, take_lock
 from rmqctl.store.files.reading import named
@@ -15,7 +16,8 @@ from rmqctl.store.store_files import StoreFiles
 
 def take_for_change(layout: StoreLayout, *, mends: bool = False) -> StoreLock:
     """The store's lock. StoreInUseError; RefusedError where the store is another user's, or an interrupted change waits
-    for undo or resume, or, unless what comes `mends` the store, for that."""
+    for undo or resume, or, unless what comes `mends` the store, for that. UnsupportedError for a DLedger store."""
+    refuse_dledger(layout)
     lock = take_lock(layout)
     try:
         # under the lock: a change that is under way in another process is not an interrupted one

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UnsupportedError
+from rmqctl.store.commitlog.unread_logs import dledger_log
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
@@ -74,6 +75,13 @@ def refuse_what_is_not_followed(layout: StoreLayout, config: StoreConfig, rules:
             "such a start is not predicted",
             file=layout.consumequeue,
             hint="`rmqctl check` looks at the commitlog and the index",
+        )
+    log = dledger_log(layout)
+    if log is not None:
+        raise UnsupportedError(
+            f"{log.said}: DLedger recovers it by rules of its own, and such a start is not predicted",
+            file=layout.root,
+            hint=log.hint,
         )
     for setting in _NOT_FOLLOWED:
         if getattr(config, setting.name) and (setting.is_older or rules.knows_batches):

@@ -56,7 +56,7 @@ def delays(store: StoreLocation, output: Output) -> int:
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
 
-    with open_store(store) as opened:
+    with open_store(store, needs_messages=True) as opened:
         return tell_answer(
             output,
             _COLUMNS,

@@ -51,7 +51,7 @@ def list_letters(store: StoreLocation, output: Output, group: str | None, topic:
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
 
-    with open_store(store) as opened:
+    with open_store(store, needs_messages=True) as opened:
         otherwise = NotFoundError("no dead letter matched" if group or topic else "no group has given up a message")
         return tell_answer(
             output,

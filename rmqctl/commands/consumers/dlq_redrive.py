@@ -135,7 +135,7 @@ def redrive(
         raise UsageError("-o FILE stores nothing: leave out --dry-run")
     choice = DeadChoice(begin, end, key, offset or 0, to_offset, limit)
     damage = ToldDamage(output)
-    with open_store(store) as opened:
+    with open_store(store, needs_messages=True) as opened:
         if target is not None:
             require_agreed_file(target, overwrite, yes)
         elif dry_run:

@@ -55,7 +55,7 @@ def halves(store: StoreLocation, output: Output) -> int:
     from rmqctl.output.times import now_ms
     from rmqctl.reports.answer import tell_answer
 
-    with open_store(store) as opened:
+    with open_store(store, needs_messages=True) as opened:
         return tell_answer(
             output,
             _COLUMNS,

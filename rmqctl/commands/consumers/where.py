@@ -101,7 +101,7 @@ def where(
     if tag is not None and not group:
         raise click.UsageError("--tag says what a group takes: name the group with -g")
     question = WhereQuestion(words, now_ms(), topic, group, tag, by, limit)
-    with open_store(store) as opened:
+    with open_store(store, needs_messages=True) as opened:
         damage = ToldDamage(output)
         total = sum(file.size for file in opened.files.log.files)
         with progress("searching the commitlog", total, "bytes") as bar:

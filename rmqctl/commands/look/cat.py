@@ -106,7 +106,7 @@ def cat(
     if template is not None and (columns is not None or stored_bodies or output.format != "table"):
         raise click.UsageError("--format-string says all that is printed: leave out --columns, --json and --format")
     damage = ToldDamage(output)
-    with open_store(store) as opened:
+    with open_store(store, needs_messages=True) as opened:
         if follow:
             _follow(opened, selection, limit, listing, template, damage)
         elif not _print(opened, selection, limit, order, listing, template, damage):

@@ -51,7 +51,7 @@ def du(store: StoreLocation, output: Output, topics: TopicFilter, quick: bool, l
     from rmqctl.opening import open_store
     from rmqctl.output.progress import progress
 
-    with open_store(store) as opened:
+    with open_store(store, needs_messages=not quick) as opened:
         total = None if quick else sum(file.size for file in opened.files.log.files)
         with progress("reading the commitlog", total, "bytes") as bar:
             usage = opened.disk_usage(quick=quick, progress=bar.advance)

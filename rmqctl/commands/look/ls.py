@@ -50,6 +50,8 @@ def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue
     if what == "topics" and queue_id is not None:
         what = "queues"
     with open_store(store) as opened:
+        if opened.files.dledger is not None and what != "files":
+            output.talk(f"note: {opened.files.dledger.said}: messages are those of the queues, times are not known")
         if what == "files":
             return _shown(output, _FILE_COLUMNS, opened.list_files(), "the store has no files")
         if what == "queues":

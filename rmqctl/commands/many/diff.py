@@ -72,7 +72,8 @@ def diff(
     """
     from rmqctl.opening import open_store
 
-    with open_store(StoreLocation(a, config_a)) as store_a, open_store(StoreLocation(b, config_b)) as store_b:
+    place_a, place_b = StoreLocation(a, config_a), StoreLocation(b, config_b)
+    with open_store(place_a, needs_messages=True) as store_a, open_store(place_b, needs_messages=True) as store_b:
         from rmqctl.pipeline.jobs.diff.report import diff_summary
 
         files_a, files_b = store_a.files, store_b.files

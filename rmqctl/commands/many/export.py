@@ -100,7 +100,7 @@ def export(
     names, named = column_list(columns), as_written(target)
     damage = ToldDamage(output)
     with contextlib.ExitStack() as until_written:
-        opened = until_written.enter_context(open_store(store))
+        opened = until_written.enter_context(open_store(store, needs_messages=True))
         if is_address(target):
             from rmqctl.store.remote.upload import uploaded
 

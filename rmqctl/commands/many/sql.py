@@ -152,7 +152,7 @@ def _require_readable(store: StoreLocation, target: Path | None, overwrite: bool
     from rmqctl.opening import open_store
     from rmqctl.store.outputs.outputs import require_new_file
 
-    with open_store(store) as opened:
+    with open_store(store, needs_messages=True) as opened:
         if target is not None:
             require_new_file(target, overwrite, opened.files.layout)
 

@@ -98,7 +98,7 @@ def stats(
     wanted = _dimensions(by)
     if limit is not None and not wanted:
         raise click.UsageError("-n goes with --by")
-    with open_store(store) as opened:
+    with open_store(store, needs_messages=True) as opened:
         from rmqctl.pipeline.jobs.stats.report import dimensions_of, group_rows, key_names, stats_summary
         from rmqctl.pipeline.jobs.stats.stats import StatsRequest
 

@@ -193,7 +193,7 @@ def _serve_readable(
     from rmqctl.network.broker.broker import Broker
     from rmqctl.opening import open_store
 
-    with open_store(store, tell) as opened:
+    with open_store(store, tell, needs_messages=True) as opened:
         broker = Broker(opened.files, identity, tell, properties=properties)
         broker.tell_of_unserved()
         _run(broker, places, output, tell)

@@ -112,6 +112,15 @@ KINDS: tuple[Kind, ...] = (
         ("apache/rocketmq#1231", "apache/rocketmq#7972"),
     ),
     Kind(
+        "RMQ-FILE-050",
+        Severity.NOTICE,
+        "commitlog in a DLedger log",
+        "The messages are in a DLedger (Raft) log, which is not read: they, the queues and the index were not checked.",
+        "enableDLegerCommitLog=true.",
+        "Nothing. Every change of this store is refused. `rmqctl salvage STORE/dledger-ID/data --to NEW` brings the "
+        "messages into a new store.",
+    ),
+    Kind(
         "RMQ-FILE-011",
         Severity.NOTICE,
         "prepared commitlog file",

@@ -26,6 +26,8 @@ def log_file_findings(files: StoreFiles, affected: AffectedMessages) -> Iterator
         yield Finding(
             "RMQ-FILE-010", missing, files.layout.commitlog[0], messages=units, data_lost=True if units else None
         )
+    if files.dledger is not None:
+        yield Finding("RMQ-FILE-050", files.dledger.said, files.dledger.folder, data_lost=False)
     for problem in log.problems:
         yield from _problem(log, problem, affected)
     for directory in log.directories:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import NotAStoreError, RefusedError, RmqctlError, UnreadableError, UnsupportedError
+from rmqctl.store.commitlog.unread_logs import refuse_dledger
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
@@ -93,6 +94,7 @@ def _opened(
 
 
 def _check(files: StoreFiles, is_full: bool, progress: Progress | None) -> LogEnd:
+    refuse_dledger(files.layout)
     if files.has_abort():
         raise refusal("the store was not closed cleanly", files.root, files.layout.abort)
     if has_rocksdb_queues(files.layout):
