@@ -83,11 +83,11 @@ class Client:
             # somebody else was faster
             made.close()
             return found
-        if self._heartbeat is not None and address in self._brokers():
+        if self._heartbeat is not None and address in self.brokers():
             self._beat_at(address)
         return made
 
-    def _brokers(self) -> set[str]:
+    def brokers(self) -> set[str]:
         """Addresses of all brokers that are known."""
         return {address for _, route in list(self._routes.values()) for address in route.addresses.values()}
 
@@ -169,7 +169,7 @@ class Client:
 
     def beat(self) -> None:
         """Tell the brokers now."""
-        for address in sorted(self._brokers()):
+        for address in sorted(self.brokers()):
             try:
                 if self.connection(address).is_open:
                     self._beat_at(address)

@@ -5,28 +5,32 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Literal, NamedTuple
 
-from rmqctl.formats.errors import RemoteError
+from rmqctl.formats.errors import RefusedError, RemoteError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.allocate import Allocate, averagely
 from rmqctl.network.clients.channel import Dial
 from rmqctl.network.clients.client import BrokerError, Client, texts
 from rmqctl.network.clients.frames_of import messages_of
+from rmqctl.network.clients.membership import consumer_heartbeat, live_group
+from rmqctl.network.clients.routes import Route
 from rmqctl.network.clients.sockets import SocketChannel
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue, bean, parse_body
+from rmqctl.network.remoting.fastjson import MessageQueue, parse_body
 from rmqctl.network.topic_config import retry_topic
-from rmqctl.store.read.message_filter import TagFilter
+from rmqctl.store.read.message_filter import SUBSCRIBE_ALL, TagFilter
 
 Where = Literal["first", "last"] | int
 """Where a group begins that has no offset: at the first message, behind the last, or at a store time (ms)."""
 
 _LIMIT = 32
 _REBALANCE_SECONDS = 20.0
+# a retry topic that the broker has just made is routed a little later
+_ROUTED_SECONDS = 1.0
 _COMMIT_SECONDS = 5.0
 # PullSysFlag: wait for messages; the subscription is in the request
 _SUSPEND, _SUBSCRIPTION = 2, 4
@@ -55,8 +59,10 @@ class _Pull(NamedTuple):
 class Consumer:
     """One member of a group. A context manager; for one thread.
 
-    Queues are shared out among the members anew every 20 s, and at once when the broker says that one came or went.
-    Offsets are committed every 5 s and at the end, unless `commit` is False: then the group stays where it is.
+    A member consumes the group's retry topic along with its own, as RocketMQ's push consumers do: the group's members
+    share the queues of both. Queues are shared out again every 20 s, and at once when the broker says that a member
+    came or went. Offsets are committed every 5 s and at the end, unless `commit` is False: then the group stays where
+    it is.
     """
 
     def __init__(
@@ -70,10 +76,16 @@ class Consumer:
         commit: bool = True,
         allocate: Allocate = averagely,
         joins: bool = True,
+        force: bool = False,
+        warn: Callable[[str], None] = lambda line: None,
         dial: Dial = SocketChannel,
     ) -> None:
-        """UsageError for tags that are none. `begin` counts for queues in which the group has no offset. An onlooker,
-        who does not join the group, gets all queues and begins there in each of them."""
+        """Tags that are none are a UsageError. `begin` counts for queues in which the group has no offset. An onlooker,
+        who does not join the group, gets all queues of the topic and begins there in each of them.
+
+        The first call for messages joins. It raises RefusedError where live members of the group subscribe otherwise,
+        unless `force`; `warn` takes a line where there are live members.
+        """
         self._filter = TagFilter(tags)
         self._client = Client(namesrv, dial, self._asked)
         self.client_id = self._client.client_id
@@ -84,6 +96,13 @@ class Consumer:
         self._commits = commit
         self._allocate = allocate
         self._joins = joins
+        self._force = force
+        self._warn = warn
+        self._warned: set[str] = set()
+        self._has_joined = False
+        self._subscribed = {topic: tags}
+        if joins:
+            self._subscribed.setdefault(retry_topic(group), SUBSCRIBE_ALL)
         self._offsets: dict[MessageQueue, int] = {}
         self._unsaved: set[MessageQueue] = set()
         self._balance_at = 0.0
@@ -154,7 +173,7 @@ class Consumer:
         fields = {
             "consumerGroup": self.group, "topic": queue.topic, "queueId": queue.queue_id, "queueOffset": offset,
             "maxMsgNums": _LIMIT, "sysFlag": _SUSPEND | _SUBSCRIPTION, "commitOffset": 0, "subVersion": 0,
-            "suspendTimeoutMillis": _SUSPEND_MS, "subscription": self._tags, "expressionType": "TAG",
+            "suspendTimeoutMillis": _SUSPEND_MS, "subscription": self._subscribed[queue.topic], "expressionType": "TAG",
         }  # fmt: skip
         request = RemotingCommand(RequestCode.PULL_MESSAGE, texts(fields))
         return _Pull(address, offset, time.monotonic(), self._client.connection(address).submit(request))
@@ -177,6 +196,8 @@ class Consumer:
             self._unsaved.add(queue)
         # brokers compare hashes of tags only
         found = self._young_enough(queue, messages_of(answer.body))
+        if queue.topic != self.topic:
+            return found
         return [one for one in found if self._filter.is_all or self._filter.matches(one.properties().get("TAGS"))]
 
     def _young_enough(self, queue: MessageQueue, found: list[StoredMessage]) -> list[StoredMessage]:
@@ -202,41 +223,68 @@ class Consumer:
             return
         self._changed.clear()
         self._balance_at = now + _REBALANCE_SECONDS
-        route = self._client.route(self.topic, anew=True)
-        if route is None or not route.readable:
-            raise RemoteError(
-                f"no broker has messages of topic {self.topic!r}",
-                hint="`rmqctl topics` lists those that name servers know",
-            )
-        mine = set(route.readable)
+        routes = self._routes()
         if self._joins:
-            self._client.start_heartbeats(self._heartbeat())
-            members = self._members(next(iter(route.addresses.values())))
-            mine = set(self._allocate(sorted(route.readable), members, self.client_id))
+            self._look_at_others(routes)
+            where = {"first": "FIRST_OFFSET", "last": "LAST_OFFSET"}.get(str(self._begin), "TIMESTAMP")
+            self._client.start_heartbeats(consumer_heartbeat(self.group, self._subscribed, f"CONSUME_FROM_{where}"))
+            if not self._has_joined:
+                # the broker makes the retry topic of a group when its first member comes
+                self._has_joined = True
+                routes = self._routes()
+            if len(routes) < len(self._subscribed):
+                self._balance_at = now + _ROUTED_SECONDS
+        mine: set[MessageQueue] = set()
+        for route in routes.values():
+            mine |= set(self._share_of(route))
         self._save(is_due=False)
         self._offsets = {queue: offset for queue, offset in self._offsets.items() if queue in mine}
         for queue in sorted(mine - self._offsets.keys()):
             self._offsets[queue] = self._start_of(queue)
 
+    def _routes(self) -> dict[str, Route]:
+        """Return the routes of what is subscribed, without a retry topic that no name server knows yet."""
+        routes: dict[str, Route] = {}
+        for topic in self._subscribed:
+            route = self._client.route(topic, anew=True)
+            if route is not None and route.readable:
+                routes[topic] = route
+            elif topic == self.topic:
+                raise RemoteError(
+                    f"no broker has messages of topic {self.topic!r}",
+                    hint="`rmqctl topics` lists those that name servers know",
+                )
+        return routes
+
+    def _look_at_others(self, routes: Mapping[str, Route]) -> None:
+        """Refuse to take queues away from live members that this one would not read, and warn of the others."""
+        addresses = {address for route in routes.values() for address in route.addresses.values()}
+        others = live_group(self._client, addresses, self.group)
+        if not others.client_ids:
+            return
+        conflict = others.conflict(self.topic, self._tags)
+        has = f"group {self.group!r} has {others.members}"
+        if conflict is not None and not self._has_joined and not self._force:
+            raise RefusedError(
+                f"{has}; {conflict}: it would take queues from them and not read all of these",
+                hint="look without the group (no -g), stop the members first, or join all the same (--force)",
+            )
+        line = f"{has}: a share of their queues, those of retries included, is consumed here until this ends"
+        line = line if conflict is None else f"{has}; {conflict}: messages of theirs may wait until this ends"
+        if line not in self._warned and (conflict is not None or not self._has_joined):
+            self._warned.add(line)
+            self._warn(line)
+
+    def _share_of(self, route: Route) -> list[MessageQueue]:
+        """Return the queues of a topic that are for this member."""
+        if not self._joins:
+            return list(route.readable)
+        members = self._members(next(iter(route.addresses.values())))
+        return list(self._allocate(sorted(route.readable), members, self.client_id))
+
     def _members(self, address: str) -> list[str]:
         answer = self._client.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self.group})
         return sorted(str(one) for one in parse_body(answer.body).get("consumerIdList", []))
-
-    def _heartbeat(self) -> dict[str, Any]:
-        version = time.time_ns() // 1_000_000
-        subscriptions = [
-            bean(topic=topic, subString=tags, subVersion=version, expressionType="TAG", tagsSet=[], codeSet=[])
-            for topic, tags in ((self.topic, self._tags), (retry_topic(self.group), "*"))
-        ]
-        consumer = bean(
-            groupName=self.group,
-            consumeType="CONSUME_ACTIVELY",
-            messageModel="CLUSTERING",
-            consumeFromWhere="CONSUME_FROM_LAST_OFFSET",
-            subscriptionDataSet=subscriptions,
-            unitMode=False,
-        )
-        return {"consumerDataSet": [consumer], "producerDataSet": []}
 
     def _start_of(self, queue: MessageQueue) -> int:
         """The group's offset in a queue, or where it begins without one (computePullFromWhere)."""
@@ -249,7 +297,8 @@ class Consumer:
             answer = self._client.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields, allowed=allowed)
             if answer.code == ResponseCode.SUCCESS:
                 return int(answer.fields["offset"])
-        if self._begin == "first":
+        if self._begin == "first" or queue.topic != self.topic:
+            # no message that is to come again may be left out
             return self._bound(queue, RequestCode.GET_MIN_OFFSET)
         if self._begin == "last":
             return self._bound(queue, RequestCode.GET_MAX_OFFSET)
@@ -291,17 +340,27 @@ class Consumer:
         """Have a message come again later: behind a delay that grows with each time, or of that level; among the dead
         letters with a level of -1. It comes in the group's retry topic, `%RETRY%` and the group."""
         fields = {"offset": message.physical_offset, "group": self.group, "delayLevel": level, "unitMode": False}
-        queue = next(iter(self._offsets))
-        self._client.ask(self._address(queue), RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        self._client.ask(self._home_of(message), RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+
+    def _home_of(self, message: StoredMessage) -> str:
+        """Return the address of the broker that has a message: its physical offset means another message elsewhere."""
+        route = self._client.route(self.topic)
+        addresses = set(route.addresses.values()) if route is not None else set()
+        stored_at = str(message.store_host)
+        if stored_at in addresses or len(addresses) != 1:
+            return stored_at
+        return addresses.pop()
 
     def close(self) -> None:
         """Commit and leave the group."""
         try:
             self._save(is_due=False)
             self._pulls.clear()
-            for address in {self._address(queue) for queue in self._offsets if self._joins}:
+            for address in sorted(self._client.brokers()) if self._has_joined else ():
                 leave = {"clientID": self.client_id, "consumerGroup": self.group}
-                self._client.ask(address, RequestCode.UNREGISTER_CLIENT, leave)
+                # a broker that is gone has forgotten its members
+                with contextlib.suppress(RemoteError):
+                    self._client.ask(address, RequestCode.UNREGISTER_CLIENT, leave)
         finally:
             self._client.close()
 

@@ -105,7 +105,10 @@ with MessageStore.open("new-store", "rw", create=True) as store, LocalBroker(sto
 
 A producer tries a message on up to three brokers within 3 s in all, compresses bodies from 4096 bytes on, and gives
 each message a unique id. A consumer shares the queues out with the other members of its group, as Java clients do it
-(`rmqctl.network.clients.allocate` has their strategies), and commits every 5 s and when it ends. While its caller has
+(`rmqctl.network.clients.allocate` has their strategies), and commits every 5 s and when it ends. It consumes the
+group's retry topic too, as a push consumer does: the single queue of that topic belongs to one of the members. Where
+live members of the group subscribe otherwise it refuses to join, unless `--force` (`force=True`) is given: it would
+get a share of the queues of topics that it does not read. While its caller has
 messages of a queue the next ones are asked for: one answer of each queue, 32 messages and 256 KiB at most. Where it
 begins at a time it gives what was stored then and later, even if brokers of 4.x find the nearest message instead. With
 `--tls` both encrypt, whatever certificate a server shows, as Java clients with `tls.enable=true` do; with `--tls-ca

@@ -53,8 +53,11 @@ Examples:
   rmqctl consume -n 127.0.0.1:9876 -t Orders --from '2h ago' --tag 'paid || refunded' --limit 10
   rmqctl consume -n 127.0.0.1:9876 -t Orders -g billing --follow --json
 
-Without -g nothing is committed: looking takes no message away from anybody. With -g the command is a member of the
-group: it gets its share of the queues, goes on where the group is, and commits what it printed.
+Without -g nothing is committed: looking takes no message away from a group. With -g the command is a member of the
+group, as a push consumer is: it gets its share of the queues of TOPIC and of the group's retry topic, goes on where
+the group is, and commits what it printed. Retried messages are printed too; their topic is %RETRY%GROUP. A line on
+stderr names live members of the group. Members that subscribe otherwise are a refusal (exit code 5): the command would
+take queues from them without reading all of these.
 Exit code 1 says that there was no message."""
 )
 @namesrv_option
@@ -65,6 +68,7 @@ Exit code 1 says that there was no message."""
 @click.option("--from", "begin", type=WhereType(), default="first", metavar="WHERE", show_default=True,
               help="Where to begin in queues without an offset of the group: first, last or a time.")  # fmt: skip
 @zone_option
+@click.option("--force", is_flag=True, help="Join although live members of the group subscribe otherwise.")
 @click.option("--commit/--no-commit", default=None, help="Commit what was printed; as it is with -g.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for more when the queues end; Ctrl-C ends it.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
@@ -77,6 +81,7 @@ def consume(
     group: str | None,
     tag: str | None,
     begin: Where,
+    force: bool,
     commit: bool | None,
     follow: bool,
     limit: int | None,
@@ -90,11 +95,22 @@ def consume(
 
     if commit and group is None:
         raise click.UsageError("--commit needs the group that is to have consumed the messages: -g GROUP")
+    if force and group is None:
+        raise click.UsageError("--force goes with -g GROUP")
     commits = group is not None if commit is None else commit
-    name = group or _ONLOOKER
+    name, joins = group or _ONLOOKER, group is not None
     with (
         Consumer(
-            namesrv, name, topic, tag or "*", begin=begin, commit=commits, joins=group is not None, dial=dial
+            namesrv,
+            name,
+            topic,
+            tag or "*",
+            begin=begin,
+            commit=commits,
+            joins=joins,
+            force=force,
+            warn=output.talk,
+            dial=dial,
         ) as consumer,
         contextlib.closing(consumer.messages(to_the_end=not follow)) as messages,
     ):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.network.clients.consumer import Consumer
 from rmqctl.store.config.config import StoreConfig
 from tests.network.serving import serving_here
 from tests.rmqctl.looking import run
@@ -132,3 +133,31 @@ def test_the_name_server_is_found_as_mqadmin_finds_it(namesrv: str, monkeypatch:
     monkeypatch.setenv("NAMESRV_ADDR", namesrv)
     assert run("produce", "-t", "Found", "--body", "here", "--json").code == 0
     assert _bodies(namesrv, "Found", 1) == ["here"]
+
+
+def test_live_members_are_named_before_a_group_is_joined(namesrv: str) -> None:
+    for topic in ("Live", "Apart"):
+        assert run("produce", "-n", namesrv, "-t", topic, "--body", "x").code == 0
+    with Consumer(namesrv, "live", "Live", begin="first", commit=False) as member:
+        member.poll(0)
+        code, out, err = run("consume", "-n", namesrv, "-t", "Apart", "-g", "live", "--json")
+        assert (code, out, "Apart '*'" in err, "--force" in err) == (5, "", True, True)
+        code, _, err = run("consume", "-n", namesrv, "-t", "Live", "-g", "live", "--json")
+        assert (code in (0, 1), "a share of their queues, those of retries included" in err) == (True, True)
+        code, _, err = run("consume", "-n", namesrv, "-t", "Live", "--json")
+        assert (code, err) == (0, "")
+        code, out, err = run("consume", "-n", namesrv, "-t", "Apart", "-g", "live", "--force", "--json")
+        assert (code in (0, 1), "messages of theirs may wait" in err) == (True, True)
+    assert run("consume", "-n", namesrv, "-t", "Live", "--force").code == 2
+
+
+def test_a_member_prints_what_is_retried(namesrv: str) -> None:
+    assert run("produce", "-n", namesrv, "-t", "Tried", "--body", "x").code == 0
+    with Consumer(namesrv, "tries", "Tried", begin="first") as member:
+        (message,) = member.poll(60)
+        member.send_back(message, 1)
+    end = time.monotonic() + 60
+    while not (got := run("consume", "-n", namesrv, "-t", "Tried", "-g", "tries", "--json")).out:
+        assert time.monotonic() < end
+    (retried,) = got.objects
+    assert (retried["topic"], retried["body"], retried["reconsume_times"]) == ("%RETRY%tries", "x", 1)
