@@ -43,7 +43,7 @@ class LocalBroker:
     ) -> None:
         """Errors as for MasterBroker. `tell` takes lines for whoever looks after it."""
         self.broker = MasterBroker(store, identity or BrokerIdentity(), tell, clock, properties)
-        self._name_server = NameServer(clock)
+        self._name_server = NameServer(self.broker.elapsed)
         self._name_server.routes.add_own(
             self.broker.identity.cluster,
             self.broker.identity.name,

@@ -72,14 +72,17 @@ def _write_and_kill(store: Path, config: Path) -> None:
     begin = time.monotonic()
     with subprocess.Popen(command, stdin=subprocess.PIPE) as writer:
         assert writer.stdin is not None
-        for number, line in enumerate(_lines(MESSAGES)):
-            writer.stdin.write(line)
-            if number == int(MESSAGES * KILLED_AT):
-                writer.stdin.flush()
-                writer.send_signal(signal.SIGKILL)
-                break
+        with contextlib.suppress(BrokenPipeError):  # the writer has failed; its exit code says so
+            for number, line in enumerate(_lines(MESSAGES)):
+                writer.stdin.write(line)
+                if number == int(MESSAGES * KILLED_AT):
+                    writer.stdin.flush()
+                    writer.send_signal(signal.SIGKILL)
+                    break
         with contextlib.suppress(BrokenPipeError):
             writer.stdin.close()
+    if writer.returncode != -signal.SIGKILL:
+        sys.exit(f"the writer ended with exit code {writer.returncode} before the demo could kill it")
     print(f"killed with SIGKILL after {time.monotonic() - begin:.0f} s", flush=True)
 
 

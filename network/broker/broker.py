@@ -22,6 +22,7 @@ from rmqctl.network.remoting.services import FAQ, Caller, RequestError, Tell
 from rmqctl.network.topic_config import TopicConfig
 from rmqctl.store.commitlog.walk import Empty, walk
 from rmqctl.store.files.lock import lock_holder
+from rmqctl.store.files.reference import monotonic_ms
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit
@@ -55,15 +56,23 @@ class Broker:
         tell: Tell,
         clock: Callable[[], int] = wall_clock,
         properties: dict[str, str] | None = None,
+        elapsed: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """UnsupportedError where the queues cannot be read; what is damaged beside them is told. `clock`: ms.
-        `properties`: what the broker.conf says."""
+        """Open the broker of a store; problems beside the queues are reported to `tell`.
+
+        `clock`: ms since 1970, for dates. `elapsed`: ms of a clock that is never set, for intervals and limits.
+        `properties`: what the broker.conf says.
+
+        Raises: UnsupportedError where the queues cannot be read.
+        """
         self.files = files
         self.identity = identity
         self.tell = tell
         self.clock = clock
+        self.elapsed = elapsed
         self.properties = dict(properties or {})
         self.started_at = clock()
+        self._begun = elapsed()
         self.reader = StoreReader(files)
         # loaded before anybody asks: the first pull would wait for it, and all others with it
         frame_checks()
@@ -83,6 +92,11 @@ class Broker:
         self._log_end = 0 if self.last_unit is None else self.last_unit.end
         # clients ask for queues without a file again and again, and delays ten times a second
         files.queues.settle()
+
+    @property
+    def running_ms(self) -> int:
+        """Return for how many ms this broker has been running."""
+        return self.elapsed() - self._begun
 
     @property
     def log_end(self) -> int:
@@ -219,5 +233,5 @@ class Broker:
 
     def tick(self) -> None:
         """To be called every few seconds: sends silent clients away, and frees what they had for themselves."""
-        self.clients.expire(self.clock())
-        self.locks.expire(self.clock())
+        self.clients.expire(self.elapsed())
+        self.locks.expire(self.elapsed())

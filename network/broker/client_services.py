@@ -18,7 +18,7 @@ def heart_beat(broker: Broker, request: RemotingCommand, caller: Caller) -> Remo
     heartbeat = heartbeat_from_body(request.body)
     for consumer in heartbeat.consumers:
         broker.join(consumer.group)
-    broker.clients.heard(caller, heartbeat, request.language, request.version, broker.clock())
+    broker.clients.heard(caller, heartbeat, request.language, request.version, broker.elapsed())
     return RemotingCommand(ResponseCode.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
 
 

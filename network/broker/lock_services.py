@@ -39,7 +39,7 @@ def _is_there(broker: Broker, queue: MessageQueue) -> bool:
 def lock_batch(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """The client asks for queues; the answer names those it has now."""
     wanted = _wanted(broker, request)
-    now = broker.clock()
+    now = broker.elapsed()
     held = [queue for queue in wanted.queues if broker.locks.lock(wanted.group, queue, wanted.client_id, now)]
     beans = [bean(brokerName=queue.broker_name, queueId=queue.queue_id, topic=queue.topic) for queue in held]
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(lockOKMQSet=beans)))

@@ -11,6 +11,7 @@ from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.broker.transactions.open_transactions import OpenTransactions
 from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.network.remoting.services import Tell
+from rmqctl.store.files.reference import monotonic_ms
 from rmqctl.store.message_store import MessageStore
 
 
@@ -24,9 +25,10 @@ class MasterBroker(WritableBroker):
         tell: Tell,
         clock: Callable[[], int] = wall_clock,
         properties: dict[str, str] | None = None,
+        elapsed: Callable[[], int] = monotonic_ms,
     ) -> None:
         """Everything goes on where the store's files say; errors as for WritableBroker."""
-        super().__init__(store, identity, tell, clock, properties)
+        super().__init__(store, identity, tell, clock, properties, elapsed)
         self.delays = DelayService(self)
         self.transactions = OpenTransactions(self)
         self.timer = TimerService(self) if store.files.config.timer_wheel_enable else None

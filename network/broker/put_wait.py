@@ -20,7 +20,7 @@ class PutWait:
     __slots__ = ("_deadlines", "_is_over", "_lock", "_now", "_told", "code", "forget")
 
     def __init__(self, now: int) -> None:
-        """`now`: ms."""
+        """`now`: ms of the monotonic clock."""
         self.code = ResponseCode.SUCCESS
         self.forget: Callable[[], None] = _nothing
         self._is_over = False
@@ -50,7 +50,7 @@ class PutWait:
         self._end(late, None)
 
     def expire(self, now: int) -> None:
-        """Wait no more for what should be there by now (ms)."""
+        """Wait no more for what should be there by now (ms of the monotonic clock)."""
         for late, deadline in list(self._deadlines.items()):
             if deadline <= now:
                 self._end(late, late)

@@ -46,7 +46,7 @@ def runtime_info(broker: Broker) -> dict[str, str]:
     earliest = store_time_at(broker.files.log, broker.files.log.min_offset)
     table |= {
         "bootTimestamp": str(broker.started_at),
-        "runtime": _running_time(broker.clock() - broker.started_at),
+        "runtime": _running_time(broker.running_ms),
         "brokerActive": "true",
         "brokerVersionDesc": VERSION_TEXT,
         "brokerVersion": str(VERSION),

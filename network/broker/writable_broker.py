@@ -18,6 +18,7 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Promised, Reply, Tell
 from rmqctl.network.topic_config import TopicConfig, retry_topic
 from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.files.reference import monotonic_ms
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.prepare import wants_durability
 from rmqctl.store.write.result import PendingPut
@@ -38,15 +39,16 @@ class WritableBroker(Broker):
         tell: Tell,
         clock: Callable[[], int] = wall_clock,
         properties: dict[str, str] | None = None,
+        elapsed: Callable[[], int] = monotonic_ms,
     ) -> None:
         """CorruptError and UnreadableError for a damaged table of config/, which would be lost otherwise; else as for
         every broker."""
-        super().__init__(store.files, identity, tell, clock, properties)
+        super().__init__(store.files, identity, tell, clock, properties, elapsed)
         self.store = store
         self.saver = ConfigSaver(store.files.layout.config, tell)
         self.steps: list[Callable[[int], None]] = []
         self._put_waits: dict[PutWait, None] = {}
-        self._saved_at = clock()
+        self._saved_at = elapsed()
         self._add_system_topics()
         for name in system_groups():
             if self.groups.find(name) is None:
@@ -105,7 +107,7 @@ class WritableBroker(Broker):
             return answer(ResponseCode.SLAVE_NOT_AVAILABLE)
         if not put.durable_at and not wants_slaves:
             return answer(ResponseCode.SUCCESS)
-        wait = PutWait(self.clock())
+        wait = PutWait(self.elapsed())
         if is_alone:
             wait.code = ResponseCode.SLAVE_NOT_AVAILABLE
         elif wants_slaves:
@@ -183,15 +185,17 @@ class WritableBroker(Broker):
     # ---- what goes on
 
     def _save_offsets(self, now: int) -> None:
+        """Have the offsets written if it is time to; `now`, a date, does not say so."""
+        now = self.elapsed()
         if self.offsets.has_changed and now - self._saved_at >= self.settings.flush_consumer_offset_interval:
             self._saved_at = now
             self.save_offsets()
 
     def step(self) -> None:
         """To be called some ten times a second: a little of all that goes on by itself."""
-        now = self.clock()
+        elapsed, now = self.elapsed(), self.clock()
         for wait in list(self._put_waits):
-            wait.expire(now)
+            wait.expire(elapsed)
             if wait.done():
                 # nobody asks for the answer to a oneway request
                 self._end_wait(wait)

@@ -18,7 +18,7 @@ _PLAIN_JSON_VERSION = 401
 
 
 class NameServer:
-    """The routes, and what else a name server knows. `clock`: ms."""
+    """The routes, and what else a name server knows. `clock`: ms of a clock that is never set."""
 
     def __init__(self, clock: Callable[[], int], port: int = 9876) -> None:
         self.routes = RouteTable()

@@ -11,6 +11,7 @@ from rmqctl.formats.properties import parse_properties
 from rmqctl.store.commitlog.append import FileNotCreatedError, LogAppender
 from rmqctl.store.commitlog.flush import FlushService
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.files.reference import monotonic_ms
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.offset_table import OffsetTable
 from rmqctl.store.queues.unit import QueueKey
@@ -124,7 +125,7 @@ class Putter:
 
     def _condition(self) -> StoreCondition:
         state, begin = self._services.state, self._puts.begin_in_lock
-        busy = None if begin is None else self._clock() - begin
+        busy = None if begin is None else monotonic_ms() - begin
         return StoreCondition(state.is_closed, state.failure is None, busy)
 
     def _put_all(self, messages: Sequence[Message], as_stored: bool, is_batch: bool) -> _Outcome:
@@ -143,7 +144,7 @@ class Putter:
             return self._refused(prepared, len(messages))
         puts = self._puts
         with puts.lock:
-            puts.begin_in_lock = self._clock()
+            puts.begin_in_lock = monotonic_ms()
             try:
                 stored = self._append(prepared)
                 if not is_batch and isinstance(stored, _Outcome):

@@ -22,9 +22,9 @@ class Window(NamedTuple):
 class PutState:
     """Owned by the writer. All of it is changed under `lock` only, but for `close_window`.
 
-    `last_timestamp`: the store time of the last message, `begin_in_lock`: since when somebody holds the lock, both in
-    ms of the writer's clock. `window`: None where the fast path is not open: in a store that has none, is closed or
-    failed, and until the slow path has opened it.
+    `last_timestamp`: the store time of the last message, in ms of the writer's clock. `begin_in_lock`: since when the
+    lock is held, in ms of the monotonic clock. `window`: None where the fast path is not open: in a store that has
+    none, is closed or failed, and until the slow path has opened it.
     """
 
     __slots__ = ("begin_in_lock", "last_timestamp", "lock", "window")

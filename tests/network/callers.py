@@ -48,20 +48,28 @@ class Peer:
 
 
 class Asking:
-    """A broker over the store at `path` with a clock that stands still until it is told, asked by one caller."""
+    """A broker over the store at `path`, asked by one caller.
+
+    `now`: its time in ms, which goes on only where a test says so; `set_back`: by how much its wall clock was set back.
+    """
 
     processor: Processor[Any]
 
     def __init__(self, path: Path) -> None:
         self.now = 1_800_000_000_000
+        self.set_back = 0
         self.told: list[str] = []
         self.peer = Peer()
         self.make(path)
 
     def make(self, path: Path) -> None:
         """Make the broker."""
-        self.broker = Broker(StoreFiles(path), BrokerIdentity(), self.told.append, lambda: self.now)
+        self.broker = Broker(StoreFiles(path), BrokerIdentity(), self.told.append, self.clock, elapsed=lambda: self.now)
         self.processor = Processor(self.broker, SERVICES, self.told.append)
+
+    def clock(self) -> int:
+        """The wall clock, in ms."""
+        return self.now - self.set_back
 
     def reply(self, code: int, body: Any = None, *, flag: int = 0, peer: Peer | None = None, **fields: Any) -> Any:
         """What the broker answers, Suspended and None too; fields as texts, the body as JSON."""
@@ -102,11 +110,11 @@ class Writing(Asking):
 
     def make(self, path: Path) -> None:
         self.store = MessageStore.open(
-            path, "rw", self.config, create=True, allocate_ahead=False, clock=lambda: self.now, store_host=LOCAL_HOST
+            path, "rw", self.config, create=True, allocate_ahead=False, clock=self.clock, store_host=LOCAL_HOST
         )
         try:
             self.broker = self.master = MasterBroker(
-                self.store, BrokerIdentity(), self.told.append, lambda: self.now, self.properties
+                self.store, BrokerIdentity(), self.told.append, self.clock, self.properties, lambda: self.now
             )
         except BaseException:
             self.store.close()

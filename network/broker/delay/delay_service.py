@@ -33,7 +33,7 @@ class DelayService:
         self._offsets = offsets_of(found.rows)
         # when a level's next message is due (ms)
         self._next: dict[int, int] = {}
-        self._saved_at = broker.clock()
+        self._saved_at = broker.elapsed()
         self._has_changed = False
         for level in range(1, len(self._delays) + 1):
             self._clamp(level)
@@ -55,13 +55,14 @@ class DelayService:
         """Deliver what is due at `now` (ms); save from time to time."""
         for level in range(1, len(self._delays) + 1):
             self._deliver_level(level, now)
-        if self._has_changed and now - self._saved_at >= self._broker.settings.flush_delay_offset_interval:
+        interval = self._broker.settings.flush_delay_offset_interval
+        if self._has_changed and self._broker.elapsed() - self._saved_at >= interval:
             self.save()
 
     def save(self) -> None:
         """Have the offsets written, once all that was delivered is on disk."""
-        self._saved_at, self._has_changed = self._broker.clock(), False
-        self._version = next_version(self._version, self._saved_at)
+        self._saved_at, self._has_changed = self._broker.elapsed(), False
+        self._version = next_version(self._version, self._broker.clock())
         self._broker.saver.save(DELAY_FILE, self.table, self._broker.store.flush)
 
     def _deliver_level(self, level: int, now: int) -> None:

@@ -58,7 +58,7 @@ class TimerService:
         self._has_changed = False
         self.is_behind = False
         """Whether there is more to take than one step could."""
-        self._saved_at = broker.clock()
+        self._saved_at = broker.elapsed()
         self._state = TimerState(found)
         if has_timer_log(layout):
             # whatever happens now, a broker that starts reads the queue again
@@ -85,7 +85,7 @@ class TimerService:
             return
         self._read(view)
         self._deliver(view, now)
-        if self._has_changed and self._knows_all and now - self._saved_at >= _SAVE_MS:
+        if self._has_changed and self._knows_all and self._broker.elapsed() - self._saved_at >= _SAVE_MS:
             self._save(TimerState(self._current(now)))
 
     # ---- what waits
@@ -170,7 +170,7 @@ class TimerService:
         """Have it written, once all that was delivered is on disk."""
         broker = self._broker
         self._state, self._checkpoint = state, state.checkpoint
-        self._saved_at, self._has_changed = broker.clock(), False
+        self._saved_at, self._has_changed = broker.elapsed(), False
         size = broker.settings.mapped_file_size_timer_log
         broker.saver.save(
             CHECKPOINT_FILE,

@@ -153,7 +153,7 @@ def _retried(broker: WritableBroker, request: RemotingCommand, header: SendHeade
     most = int(settings["retryMaxTimes"])
     if header.max_reconsume_times is not None and request.version >= _SAYS_MOST_TIMES:
         most = header.max_reconsume_times
-    if header.reconsume_times <= most and not broker.locks.is_held(group, broker.clock()):
+    if header.reconsume_times <= most and not broker.locks.is_held(group, broker.elapsed()):
         return message
     topic = broker.create_topic(DLQ_PREFIX + group, 1)
     return message._replace(topic=topic.name, queue_id=0, properties={**message.properties, names.DELAY: "-1"})

@@ -42,7 +42,7 @@ class OpenTransactions:
         self._copies: dict[int, int] = {}
         # what ended half messages, in the op topic's order
         self._ops: deque[tuple[int, list[int]]] = deque()
-        self._begun = broker.clock()
+        self._begun = broker.elapsed()
         self._rounds = self._forever()
         self._turn = 0
         self._read_ops()
@@ -91,16 +91,16 @@ class OpenTransactions:
         next(self._rounds)
 
     def _forever(self) -> Iterator[None]:
-        clock, interval = self._broker.clock, self._broker.settings.transaction_check_interval
+        elapsed, interval = self._broker.elapsed, self._broker.settings.transaction_check_interval
         while True:
-            while clock() - self._begun < interval:
+            while elapsed() - self._begun < interval:
                 yield
-            self._begun = clock()
-            yield from self._round(self._begun)
+            self._begun = elapsed()
+            yield from self._round(self._broker.clock())
             yield from self._advance()
 
     def _round(self, begun: int) -> Iterator[None]:
-        """Look at every half message without an end that was there when the round began."""
+        """Look at every half message without an end that was there when the round began, at `begun` by the clock."""
         end = self._broker.bounds(half_topics.HALF_TOPIC, 0)[1]
         view = self._broker.view(half_topics.HALF_TOPIC, 0)
         if view is None:

@@ -13,6 +13,7 @@ from rmqctl.store.columns.batch import Flags, Int64s
 from rmqctl.store.columns.frame_columns import HOST_TABLE, Frame
 from rmqctl.store.columns.frames import FrameSource, FrameWriter, packed_hosts, topic_fields
 from rmqctl.store.commitlog.append import Room
+from rmqctl.store.files.reference import monotonic_ms
 from rmqctl.store.queues.offset_table import NextOffset
 from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
 from rmqctl.store.write.bulk.bulk_result import ColumnsResult, CopiedHosts
@@ -97,7 +98,7 @@ class BulkPuts:
         with puts.lock:
             if not services.state.is_writeable or services.headroom.is_over_ratio:
                 return begin
-            now = puts.begin_in_lock = self._clock()
+            now, puts.begin_in_lock = self._clock(), monotonic_ms()
             try:
                 file = services.appender.last_file
                 left = file.size - file.wrote_position if file is not None else self._file_size

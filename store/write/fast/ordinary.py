@@ -19,6 +19,7 @@ from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME, FRAME_HEAD_44, MESSAGE_MAGIC_V1
 from rmqctl.formats.message import Message
 from rmqctl.store.files.background import Background
+from rmqctl.store.files.reference import monotonic_ms
 from rmqctl.store.write.fast.known import UNUSUAL_FLAGS, Known, packed_host
 from rmqctl.store.write.put_state import PutState
 from rmqctl.store.write.result import STORED, PutResult, new_result
@@ -117,7 +118,7 @@ class OrdinaryPuts:
             end = position + _HEAD + len(rest)
             if end > window.limit:
                 return None
-            state.begin_in_lock = now
+            state.begin_in_lock = monotonic_ms()
             physical_offset = window.start_offset + position
             try:
                 head = _pack_head(
@@ -139,7 +140,7 @@ class OrdinaryPuts:
 
     def _is_busy(self) -> bool:
         begin = self._state.begin_in_lock
-        return begin is not None and self._clock() - begin > self._busy_after
+        return begin is not None and monotonic_ms() - begin > self._busy_after
 
 
 def _fastest_crc32() -> Callable[[bytes], int]:

@@ -16,7 +16,9 @@ from rmqctl.store.commitlog import flush
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
+from rmqctl.store.write import put
 from rmqctl.store.write.dispatch import reput
+from rmqctl.store.write.fast import ordinary
 from rmqctl.store.write.headroom import Headroom
 from rmqctl.store.write.prepare import wants_durability
 from rmqctl.store.write.put import Putter
@@ -159,10 +161,14 @@ def test_no_message_is_a_usage_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("since", "is_busy"), [(1001, True), (1000, False)])
-def test_a_lock_that_is_held_for_long_is_told_to_who_comes(tmp_path: Path, since: int, is_busy: bool) -> None:
+def test_a_lock_that_is_held_for_long_is_told_to_who_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: int, is_busy: bool
+) -> None:
+    for module in (put, ordinary):
+        monkeypatch.setattr(module, "monotonic_ms", lambda: 5000)
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, clock=lambda: NOW) as store:
         store.put(message())
-        store._writing._puts.begin_in_lock = NOW - since
+        store._writing._puts.begin_in_lock = 5000 - since
         result = store.put(message(queue_id=1))  # no queue that is known
         checked = store.check_message(message())
         store._writing._puts.begin_in_lock = None
