@@ -79,6 +79,12 @@ class NotFoundError(RmqctlError):
     code = "RMQ-E-006"
 
 
+class HiddenByDamageError(CorruptError):
+    """What was asked for was not found, and damage may hide it: neither found nor absent."""
+
+    code = "RMQ-E-020"
+
+
 class UnsupportedError(RmqctlError):
     """A format that is recognised and named but not read or written yet (RocksDB queues, DLedger, ...)."""
 

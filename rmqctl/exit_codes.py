@@ -25,6 +25,7 @@ UNREADABLE = 3
 IN_USE = 4
 REFUSED = 5
 WRITE_FAILED = 6
+DAMAGE_IN_THE_WAY = 7
 BUG = 70
 HUNG_UP = 129
 INTERRUPTED = 130
@@ -32,12 +33,13 @@ TERMINATED = 143
 
 MEANINGS: dict[int, str] = {
     OK: "done, all well",
-    DAMAGE_OR_NOTHING: "damage was found, or nothing matched",
+    DAMAGE_OR_NOTHING: "damage was found beside the answer, or nothing matched",
     USAGE: "the command line or its input is wrong",
     UNREADABLE: "not a store, or it cannot be read; no server that answers as it should",
     IN_USE: "the store is in use by a broker or another writer",
     REFUSED: "refused: it needs a flag, a decision or something that is not here; or the format is not supported",
     WRITE_FAILED: "an I/O error while writing",
+    DAMAGE_IN_THE_WAY: "a lookup cannot be answered: damage may hide what was asked for",
     BUG: "a bug of rmqctl",
     HUNG_UP: "ended because its terminal was closed (SIGHUP)",
     INTERRUPTED: "interrupted by Ctrl-C",
@@ -45,7 +47,7 @@ MEANINGS: dict[int, str] = {
 }
 
 EXIT_CODES: dict[type[RmqctlError], int] = {
-    CorruptError: DAMAGE_OR_NOTHING,
+    CorruptError: DAMAGE_IN_THE_WAY,
     NotFoundError: DAMAGE_OR_NOTHING,
     UncertainError: DAMAGE_OR_NOTHING,
     UsageError: USAGE,

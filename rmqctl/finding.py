@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError
 from rmqctl.formats.hosts import is_message_id
 from rmqctl.formats.wording import counted
 from rmqctl.opening import StoreLocation, open_store
@@ -69,11 +69,11 @@ def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, sc
         output.talk("the index did not lead to it: searched the whole commitlog")
     if not result.messages:
         where = "in the commitlog" if result.scanned else f"in the index, of {counted(result.topics, 'topic')} asked"
-        _tell(output, result.damaged)
-        raise NotFoundError(
+        missing = NotFoundError(
             f"no message has the id {text!r}: {_as_offset_id(text)}, and it is no unique key {where}",
             hint=None if result.scanned else "--scan searches the commitlog itself",
         )
+        raise _nothing_found(output, result.damaged, missing)
     if not output.is_json:
         output.talk(f"found by {result.how}")
     return _show(output, result.messages, result.damaged)
@@ -118,8 +118,7 @@ def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> 
         output.talk(_scan_note(indexed, bool(damaged)))
     messages = newest_first(messages)[:limit]
     if not messages:
-        _tell(output, list(damaged.values()))
-        raise _no_key(reader, wanted, key, indexed, scanned)
+        raise _nothing_found(output, list(damaged.values()), _no_key(reader, wanted, key, indexed, scanned))
     return _show(output, messages, list(damaged.values()), many=True)
 
 
@@ -153,14 +152,14 @@ def _by_queue_offset(reader: StoreReader, output: Output, topic: str, queue_id: 
     if result.damaged and result.damaged[0].queue_offset == offset and limit == 1:
         raise result.damaged[0].error
     if not result.messages:
-        _tell(output, [unit.error for unit in result.damaged])
         holds = f"offsets {result.min_offset} to {result.max_offset - 1}"
         if result.min_offset >= result.max_offset:
             holds = f"no messages, its next offset is {result.max_offset}"
-        raise NotFoundError(
+        missing = NotFoundError(
             f"queue {queue_id} of {topic!r} has nothing at offset {offset} ({result.status.value})",
             hint=f"the queue holds {holds}",
         )
+        raise _nothing_found(output, [unit.error for unit in result.damaged], missing)
     return _show(output, result.messages, [unit.error for unit in result.damaged])
 
 
@@ -211,6 +210,14 @@ def _show(
         output.rows(TABLE_COLUMNS, map(message_json, messages), all_columns=ALL_COLUMNS)
     _tell(output, damaged)
     return exit_codes.DAMAGE_OR_NOTHING if damaged else exit_codes.OK
+
+
+def _nothing_found(output: Output, damaged: Sequence[CorruptError], missing: NotFoundError) -> RmqctlError:
+    """Return the error to raise; where damage may hide what was asked for, name that damage first."""
+    from rmqctl.reports.answer import hidden_by_damage
+
+    _tell(output, damaged)
+    return hidden_by_damage(len(damaged), missing) if damaged else missing
 
 
 def _tell(output: Output, damaged: Sequence[CorruptError]) -> None:

@@ -13,7 +13,7 @@ from rmqctl import exit_codes
 from rmqctl.output.output import output_failed, talk
 from rmqctl.output.pager import NO_PAGER, paged
 from rmqctl.quick import COMPLETION_VARIABLE
-from rmqctl.reports.outcome import PROGRAM, concluded
+from rmqctl.reports.outcome import PROGRAM, concluded, wants_json, wrong_usage
 from rmqctl.store.installed import version
 
 __all__ = ["COMPLETION_VARIABLE", "GROUPS", "PROGRAM", "VERBS", "Verb", "VerbGroup", "cli", "main", "no_such_verb"]
@@ -231,7 +231,7 @@ def main(arguments: list[str] | None = None, commands: click.Group = cli) -> int
     """
     given = sys.argv[1:] if arguments is None else arguments
     with paged(_is_long(given)):
-        return concluded(lambda: _run(given, commands))
+        return concluded(lambda: _run(given, commands), as_json=wants_json(given))
 
 
 def _is_long(arguments: list[str]) -> bool:
@@ -264,7 +264,7 @@ def _run(arguments: list[str], commands: click.Group) -> int:
     except click.Abort as abort:
         raise KeyboardInterrupt from abort
     except click.ClickException as error:
-        return _wrong_usage(error)
+        return _wrong_usage(error, wants_json(arguments))
 
 
 def _is_of_click(error: OSError) -> bool:
@@ -275,16 +275,16 @@ def _is_of_click(error: OSError) -> bool:
     return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("click.")
 
 
-def _wrong_usage(error: click.ClickException) -> int:
+def _wrong_usage(error: click.ClickException, as_json: bool) -> int:
     context = error.ctx if isinstance(error, click.UsageError) else None
     if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
         talk(context.get_help(), keep_newlines=True)
         return exit_codes.USAGE
-    talk(f"{PROGRAM}: {' '.join(error.format_message().split())}")
-    if context is not None:
-        talk(context.get_usage())
-        talk(f"Try '{context.command_path} --help'.")
-    return exit_codes.USAGE
+    message = " ".join(error.format_message().split())
+    if context is None:
+        return wrong_usage(message, as_json, None)
+    usage = context.get_usage() if as_json else f"{context.get_usage()}\nTry '{context.command_path} --help'."
+    return wrong_usage(message, as_json, usage)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def main() -> int:
     _speak_utf8()
     short = quick.understood(sys.argv[1:])
     if short is not None:
-        return leave(concluded(lambda: quick.run(short)))
+        return leave(concluded(lambda: quick.run(short), as_json=short.as_json))
     from rmqctl.main import main as run
 
     return run()

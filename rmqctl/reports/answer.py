@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError
+from rmqctl.formats.errors import CorruptError, HiddenByDamageError, NotFoundError, UncertainError
+from rmqctl.formats.wording import counted
 from rmqctl.reports.damage import ToldDamage
 
 if TYPE_CHECKING:
@@ -26,12 +27,23 @@ def tell_answer(
     otherwise: NotFoundError,
     droppable: Sequence[str] = (),
 ) -> int:
-    """Print what `ask(tell, on_damage)` gives, and return the exit code; `otherwise` is raised for an answer without
-    rows, unless damage is what hides them."""
+    """Print what `ask(tell, on_damage)` gives, and return the exit code.
+
+    Raises: `otherwise` for an answer without rows; HiddenByDamageError if damage may be what hides them.
+    """
     damage = ToldDamage(output)
     count = output.rows(columns, (row._asdict() for row in ask(output.talk, damage)), droppable=droppable)
-    if damage.count or damage.is_uncertain:
-        return exit_codes.DAMAGE_OR_NOTHING
-    if not count:
+    if not count and damage.count:
+        raise hidden_by_damage(damage.count, otherwise)
+    if not count and not damage.is_uncertain:
         raise otherwise
-    return exit_codes.OK
+    return exit_codes.DAMAGE_OR_NOTHING if damage.count or damage.is_uncertain else exit_codes.OK
+
+
+def hidden_by_damage(places: int, otherwise: NotFoundError) -> HiddenByDamageError:
+    """Return the error for a lookup without a result in a store with damaged `places`."""
+    found = counted(places, "damaged place")
+    return HiddenByDamageError(
+        f"not found, but {found} may hide it: {otherwise.message}",
+        hint="`rmqctl check` lists the damage" if otherwise.hint is None else otherwise.hint,
+    )

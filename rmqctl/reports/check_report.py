@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.formats.wording import counted
 from rmqctl.output.paragraph import print_paragraph
 from rmqctl.output.style import OF_SEVERITY
-from rmqctl.reports.verdict import of_check, print_verdict
+from rmqctl.reports.verdict import command_on, of_check, print_verdict
 from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 
 if TYPE_CHECKING:
@@ -141,7 +141,9 @@ class CheckReport:
         """The verdict, what was found, what fixes it, and what was covered: a line of talk, and with `with_record` an
         object."""
         output = self._output
-        print_verdict(output, of_check(summary, self._worst_fix()))
+        print_verdict(
+            output, of_check(summary, self._worst_fix(), command_on(self._root, "check", config=self._config_path))
+        )
         if self._groups:
             output.text("")
         self.groups()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import NotAStoreError, RmqctlError, UnreadableError, UnsupportedError
+from rmqctl.formats.errors import NotAStoreError, RmqctlError, UnreadableError, UnsupportedError, UsageError
+from rmqctl.output.lines import json_line
 from rmqctl.output.output import output_failed, talk
 from rmqctl.store.installed import how_to_add, version
 
@@ -51,14 +53,23 @@ _REFUSALS = {
 }
 
 
-def concluded(command: Callable[[], int]) -> int:
-    """Run `command` and return its exit code, or that of how it failed (rmqctl/exit_codes.py). Never raises."""
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Return whether a command line asks for JSON, before anything else of it is understood."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in own or "--format=json" in own or ("--format", "json") in itertools.pairwise(own)
+
+
+def concluded(command: Callable[[], int], *, as_json: bool = False) -> int:
+    """Run `command` and return its exit code, or that of how it failed (rmqctl/exit_codes.py). Never raises.
+
+    `as_json`: an error is one JSON object on stderr.
+    """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # a locale that cannot print a character shows its escape instead of failing
             stream.reconfigure(errors="backslashreplace")
     with _terminable() as signals, _heard(signals):
-        code = _concluded(command)
+        code = _concluded(command, as_json)
     # who says something to a terminal that is gone gets an error for it, which nobody can foresee
     if signals and (code == exit_codes.INTERRUPTED or (signal.SIGHUP in signals and code == exit_codes.BUG)):
         code = _ENDING[signals[0]]
@@ -115,10 +126,10 @@ def _heard(noted: list[signal.Signals]) -> Iterator[None]:
             timer.cancel()
 
 
-def _concluded(command: Callable[[], int]) -> int:
+def _concluded(command: Callable[[], int], as_json: bool) -> int:
     code = exit_codes.OK
     try:
-        code = _answered(command)
+        code = _answered(command, as_json)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
@@ -130,25 +141,25 @@ def _concluded(command: Callable[[], int]) -> int:
         # only the last flush of stdout can end here: _answered turns everything else into a code
         _discard(sys.stdout)
         if code != exit_codes.WRITE_FAILED:  # else that was said already
-            talk(f"{PROGRAM}: {output_failed(error)}")
+            say_error(output_failed(error), as_json)
         return exit_codes.WRITE_FAILED
 
 
-def _answered(command: Callable[[], int]) -> int:
+def _answered(command: Callable[[], int], as_json: bool) -> int:
     try:
         return command()
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except RmqctlError as error:
-        return _known_error(error)
+        return _known_error(error, as_json)
     except ModuleNotFoundError as error:
-        return _missing_extra(error)
+        return _missing_extra(error, as_json)
     except OSError as error:
-        return _bug(error) if (unreadable := _unreadable(error)) is None else _known_error(unreadable)
+        return _bug(error, as_json) if (unreadable := _unreadable(error)) is None else _known_error(unreadable, as_json)
     except Exception as error:  # the last resort: whatever it is, the user gets a sentence and code 70
         if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 wraps what comes while a class is made
             raise KeyboardInterrupt from error
-        return _bug(error)
+        return _bug(error, as_json)
 
 
 def _unreadable(error: OSError) -> RmqctlError | None:
@@ -163,32 +174,49 @@ def _unreadable(error: OSError) -> RmqctlError | None:
     return found
 
 
-def _known_error(error: RmqctlError) -> int:
+def say_error(error: RmqctlError, as_json: bool, exit_code: int | None = None, usage: str | None = None) -> int:
+    """Print an error on stderr, as JSON on one line, and return its exit code; `usage` is of a wrong command line."""
+    code = exit_codes.exit_code_of(error) if exit_code is None else exit_code
+    if as_json:
+        fields = {"file": error.file, "physical_offset": error.physical_offset, "hint": error.hint, "usage": usage}
+        known = {name: value for name, value in fields.items() if value is not None}
+        talk(json_line({"error": error.code, "exit_code": code, "message": error.message, **known}).rstrip("\n"))
+        return code
     talk(f"{PROGRAM}: {error}")
-    hint = error.hint
-    if hint is None and isinstance(error, NotAStoreError):
-        hint = "name the store with -s DIR, $RMQCTL_STORE or -c broker.conf"
-    if hint:
-        talk(f"  {hint}")
+    if error.hint:
+        talk(f"  {error.hint}")
+    if usage:
+        talk(usage, keep_newlines=True)
+    return code
+
+
+def wrong_usage(message: str, as_json: bool, usage: str | None) -> int:
+    """Print what is wrong with a command line, and return the exit code."""
+    return say_error(UsageError(message), as_json, usage=usage)
+
+
+def _known_error(error: RmqctlError, as_json: bool) -> int:
+    if error.hint is None and isinstance(error, NotAStoreError):
+        error.hint = "name the store with -s DIR, $RMQCTL_STORE or -c broker.conf"
+    code = say_error(error, as_json)
     _show_traceback(error)
-    return exit_codes.exit_code_of(error)
+    return code
 
 
-def _missing_extra(error: ModuleNotFoundError) -> int:
+def _missing_extra(error: ModuleNotFoundError, as_json: bool) -> int:
     """What an extra brings may be missing, and then there is nothing wrong with us; all else is ours to have."""
     hint = how_to_add(error.name)
     if hint is None:
-        return _bug(error)
+        return _bug(error, as_json)
     name = str(error.name).partition(".")[0]
-    return _known_error(UnsupportedError(f"this needs {name}, which is not installed here", hint=hint))
+    return _known_error(UnsupportedError(f"this needs {name}, which is not installed here", hint=hint), as_json)
 
 
-def _bug(error: Exception) -> int:
-    talk(f"{PROGRAM}: unexpected {type(error).__name__}: {error}")
+def _bug(error: Exception, as_json: bool) -> int:
     shown = _show_traceback(error)
-    advice = "please report it with the text above" if shown else f"{DEBUG_VARIABLE}=1 shows where it comes from"
-    talk(f"  This is a bug in {PROGRAM} {version()}; {advice}.")
-    return exit_codes.BUG
+    advice = "please report it with the traceback" if shown else f"{DEBUG_VARIABLE}=1 shows where it comes from"
+    hint = f"This is a bug in {PROGRAM} {version()}; {advice}."
+    return say_error(RmqctlError(f"unexpected {type(error).__name__}: {error}", hint=hint), as_json, exit_codes.BUG)
 
 
 def _show_traceback(error: Exception) -> bool:

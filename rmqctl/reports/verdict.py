@@ -66,21 +66,25 @@ def of_info(row: dict[str, Any], config: Path | None) -> Opening:
     return Opening(f"Closed cleanly: {held}.", check)
 
 
-def of_check(summary: CheckSummary, fix: str | None) -> Opening:
-    """What a check has come to; `fix` mends the worst of it."""
+def of_check(summary: CheckSummary, fix: str | None, check: str) -> Opening:
+    """Return the verdict of a check; `fix` is the command for its worst finding, `check` that of a whole check."""
     counts = ", ".join(
         counted(count, word)
         for count, word in ((summary.errors, "error"), (summary.warnings, "warning"), (summary.notices, "notice"))
         if count
     )
     if summary.errors or summary.warnings:
-        lost = ", and messages are lost" if summary.data_lost else ""
-        sentence = f"Something is wrong: {counts}{lost}."
-        return Opening(sentence, fix, BAD if summary.errors else DOUBTFUL)
-    unfinished = "" if summary.complete else " as far as it was checked"
-    if summary.notices:
-        return Opening(f"Nothing is wrong{unfinished}; {counts}.", None)
-    return Opening(f"Nothing is wrong{unfinished}.", None)
+        known = "messages may be lost" if summary.perhaps_lost else "nothing is lost"
+        lost = f"{_and(summary.lost)} are lost" if summary.lost else known
+        return Opening(f"Something is wrong: {counts}; {lost}.", fix, BAD if summary.errors else DOUBTFUL)
+    noticed = f"; {counts}" if counts else ""
+    if summary.level == "quick":
+        sentence = (
+            f"The quick check found no damage{noticed}. It does not read every message, queue unit or index entry."
+        )
+        return Opening(sentence, check)
+    covered = "" if summary.complete and summary.subset is None else " in the part that was checked"
+    return Opening(f"Nothing is wrong{covered}{noticed}.", None)
 
 
 def of_prediction(found: Prediction, store: Path, config: Path | None) -> Opening:

@@ -48,6 +48,8 @@ def tell_whereabouts(output: Output, found: Sequence[Whereabouts], damaged: int)
     else:
         output.rows(_COLUMNS, map(whereabouts_json, found))
     is_there = any(one.msg_id is not None for one in found)
+    if damaged and not is_there:
+        return exit_codes.DAMAGE_IN_THE_WAY
     return exit_codes.OK if is_there and not damaged else exit_codes.DAMAGE_OR_NOTHING
 
 

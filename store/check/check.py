@@ -128,6 +128,9 @@ class CheckRun:
         self.summary.warnings += finding.severity is Severity.WARNING
         self.summary.notices += finding.severity is Severity.NOTICE
         self.summary.data_lost |= finding.data_lost is True
+        self.summary.perhaps_lost |= finding.data_lost is None and finding.severity.is_alarm
+        if finding.loses is not None and finding.loses not in self.summary.lost:
+            self.summary.lost.append(finding.loses)
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -45,7 +46,15 @@ def fake(number: int | None) -> int | None:
     return number
 
 
+@click.command()
+@click.option("--json", "as_json", is_flag=True)
+def json_fake(as_json: bool) -> int:
+    """Stand in for a verb that prints JSON."""
+    raise outcome[0]
+
+
 outcome: list[BaseException] = []
+json_fakes = VerbGroup(name="rmqctl", verbs={"fake": Verb(f"{__name__}:json_fake", "look", "Stand in.")})
 fakes = VerbGroup(name="rmqctl", verbs={"fake": Verb(f"{__name__}:fake", "look", "Stand in.")})
 
 
@@ -78,7 +87,7 @@ def test_a_command_may_end_with_click_exit() -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (CorruptError("x"), 1),
+        (CorruptError("x"), 7),
         (NotFoundError("x"), 1),
         (UsageError("x"), 2),
         (NotAStoreError("x"), 3),
@@ -106,6 +115,46 @@ def test_every_error_has_its_code_and_no_traceback(
     assert captured.out == ""
     assert "Traceback" not in captured.err
     assert captured.err == "" if code == 0 else captured.err.startswith("rmqctl: ")
+
+
+def test_with_json_an_error_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    damaged = CorruptError("damaged \x1b", file="/store/\u202ecommitlog", physical_offset=12, hint="look\nhere")
+    outcome.append(damaged)
+    assert main(["fake", "--json"], json_fakes) == 7
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert not {"\x1b", "\u202e"} & set(captured.err)
+    assert [json.loads(line) for line in captured.err.splitlines()] == [
+        {
+            "error": "RMQ-E-005",
+            "exit_code": 7,
+            "message": "damaged \x1b",
+            "file": "/store/\u202ecommitlog",
+            "physical_offset": 12,
+            "hint": "look\nhere",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "exit_code"),
+    [
+        (["query", "--json"], "RMQ-E-002", 2),
+        (["query", "--format", "json", "-o", "-1"], "RMQ-E-002", 2),
+        (["qeury", "--json"], "RMQ-E-002", 2),
+        (["info", "--format=json", "-s", "/nowhere"], "RMQ-E-003", 3),
+        (["query", "-o", "1", "-s", "/nowhere", "--json"], "RMQ-E-003", 3),
+    ],
+)
+def test_with_json_every_mistake_is_one_object(
+    arguments: list[str], code: str, exit_code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == exit_code
+    (line,) = capsys.readouterr().err.splitlines()
+    said = json.loads(line)
+    assert (said["error"], said["exit_code"], bool(said["message"])) == (code, exit_code, True)
+    assert main([arguments[0], *(["-k", "a", "-i", "b"] if arguments[0] == "query" else ["-x"]), "--", "--json"]) == 2
+    assert capsys.readouterr().err.startswith("rmqctl: ")
 
 
 def test_an_error_names_its_place_and_the_way_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ States:
   damaged           the message that is due first cannot be read; in the timer, some that may wait
   unknown           what the timer has delivered is not known; `detail` says what is missing
 
-Exit code 1: no message was ever delayed, or damage is in the way, which is named."""
+Exit code 1: no message was ever delayed, or damage beside the answer; 7: damage may hide it."""
 )
 @store_options
 @output_options

@@ -35,7 +35,7 @@ Examples:
   rmqctl dlq list -s DIR -g orders-consumer -t Orders
   rmqctl dlq list -s DIR --json | jq -r .origin_id | xargs -n 1 rmqctl query -s DIR -i
 
-Exit code 1: no dead letter matched, or damage is in the way, which is named.""",
+Exit code 1: no dead letter matched, or damage beside the answer; 7: damage may hide it.""",
 )
 @store_options
 @group_option

@@ -71,7 +71,7 @@ the same redrive is noticed where the message is found by its unique key in this
 store's index: also one that was sent to this store's broker by `produce`, but not
 one that another broker got, or that has expired.
 
-Exit code 1: no dead letter matched, or damage is in the way, which is named.""",
+Exit code 1: no dead letter matched, or damage beside the answer; 7: damage may hide it.""",
 )
 @store_options
 @group_option.but(required=True, help="The group that gave them up.")

@@ -54,7 +54,8 @@ States:
 With -n the brokers are asked: `in_flight` messages of the lag were pulled already, `clients` members are connected, and
 a queue without an offset counts as offset 0, as mqadmin consumerProgress has it.
 
-Exit code 1: no group matched, or damage is in the way, which is named. With -n, 3: somebody did not answer."""
+Exit code 1: no group matched, or damage beside the answer; 7: damage may hide it; with -n,
+3: a server did not answer."""
 )
 @store_options
 @namesrv_option.but(

@@ -40,7 +40,7 @@ States:
   unknown    a message that may say how it ended is damaged
   damaged    the half message itself cannot be read
 
-Exit code 1: every transaction has its end, or damage is in the way, which is named."""
+Exit code 1: every transaction has its end, or damage beside the answer; 7: damage may hide it."""
 )
 @store_options
 @output_options

@@ -60,7 +60,7 @@ A filter is known only where the broker keeps it (SQL92, or set with the group),
 state, detail) and `evidence` (stage, state, detail, place; `timestamp` in ms: stored, due, given up, expires;
 `group_offset`, and `distance`: so many messages come before it, negative for a group that is past it).
 
-Exit code 1: there is no such message, or damage is in the way, which is named."""
+Exit code 1: no such message, or damage beside the answer; 7: not found, and damage may hide it."""
 )
 @click.argument("words", nargs=-1, required=True, metavar="KEY | ID | OFFSET | TOPIC QUEUE OFFSET")
 @store_options

@@ -18,7 +18,7 @@ from rmqctl.flags.options import (
     store_options,
 )
 from rmqctl.formats.errors import NotFoundError, UnsupportedError
-from rmqctl.formats.wording import counted
+from rmqctl.reports.answer import hidden_by_damage
 from rmqctl.reports.damage import ToldDamage
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ Examples:
   %% a percent sign           \\n \\r \\t \\0 \\\\ and \\xNN, a byte in hex
 Into a file or a pipe bytes go as they are; on a terminal control characters are shown as escapes.
 
-Damage is named on stderr and passed; exit code 1 says that there was some, or that nothing matched. What --follow
-shows goes on where a broker rolls, cleans or restarts; Ctrl-C ends it with exit code 0."""
+Damage is reported on stderr and skipped. Exit code 1: damage was found beside the messages, or nothing matched;
+7: nothing matched, and damage may be why. --follow continues where a broker rolls, cleans or restarts; Ctrl-C ends
+it with exit code 0."""
 )
 @store_options
 @selection_options("From this offset on: physical in order of the log, else the queue's.", "Before this offset.")
@@ -224,5 +225,5 @@ def _nothing(reader: StoreReader, selection: Selection, damage: ToldDamage) -> N
     missing = reader.files.missing_log()
     if missing is not None:
         raise NotFoundError(missing, hint="bring it back, or name its place: -c broker.conf with storePathCommitLog")
-    found = f", and {counted(damage.count, 'place is', 'places are')} damaged" if damage.count else ""
-    raise NotFoundError(f"no message matched{found}")
+    matched = NotFoundError("no message matched")
+    raise hidden_by_damage(damage.count, matched) if damage.count else matched

@@ -40,7 +40,7 @@ Examples:
   rmqctl query -s DIR -t Orders -q 3 -o 1000         by queue offset
   rmqctl query -s DIR -t Orders --at '2h ago'        where each queue stood then
 
-Exit code 1: nothing found, or damage in the way, which is named."""
+Exit code 1: nothing found, or damage beside what was found; 7: not found, and damage may hide it."""
 )
 @store_options
 @topics_options

@@ -12,6 +12,16 @@ from rmqctl.store.check.catalogue.kind import Kind, Severity
 
 Value = str | int | None
 
+_LOST_WITH = {
+    "consumerOffset.json": "consumer offsets",
+    "lmqConsumerOffset.json": "consumer offsets",
+    "delayOffset.json": "delay offsets",
+    "topics.json": "topic settings",
+    "subscriptionGroup.json": "consumer group settings",
+}
+"""What a config file holds, which is gone with it."""
+_LOST_OF_FAMILY = {"CFG": "settings", "OFF": "offsets"}
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -52,6 +62,14 @@ class Finding:
     def severity(self) -> Severity:
         """How bad it is."""
         return self.kind.severity
+
+    @property
+    def loses(self) -> str | None:
+        """What is gone for good, in the plural; None where nothing is, or where that cannot be known."""
+        if self.data_lost is not True:
+            return None
+        named = None if self.file is None else _LOST_WITH.get(self.file.name.removesuffix(".bak"))
+        return named or _LOST_OF_FAMILY.get(self.kind.family, "messages")
 
     def row(self) -> dict[str, Any]:
         """The finding as one object with stable names, paths as text."""

@@ -41,7 +41,7 @@ def test_every_exit_code_has_a_meaning() -> None:
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("CorruptError", 1),
+        ("CorruptError", 7),
         ("NotFoundError", 1),
         ("UsageError", 2),
         ("NotAStoreError", 3),
@@ -60,5 +60,5 @@ def test_a_subclass_inherits_the_code_and_the_root_is_a_bug() -> None:
     class TornTailError(CorruptError):
         code = "RMQ-TEST-1"
 
-    assert exit_codes.exit_code_of(TornTailError("x")) == 1
+    assert exit_codes.exit_code_of(TornTailError("x")) == 7
     assert exit_codes.exit_code_of(RmqctlError("x")) == 70

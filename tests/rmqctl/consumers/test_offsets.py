@@ -190,7 +190,7 @@ def test_merge_refuses_what_is_no_file_of_offsets(store: Path) -> None:
     other = store.parent / "other.json"
     assert run("offsets", "merge", "-s", store, other).code == exit_codes.DAMAGE_OR_NOTHING
     other.write_text('{"offsetTable": [', encoding="utf-8")
-    assert run("offsets", "merge", "-s", store, other).code == exit_codes.DAMAGE_OR_NOTHING
+    assert run("offsets", "merge", "-s", store, other).code == exit_codes.DAMAGE_IN_THE_WAY
     other.write_text('{"other": {}}', encoding="utf-8")
     assert "holds no table" in run("offsets", "merge", "-s", store, other).err
 
@@ -250,7 +250,7 @@ def test_the_backup_is_what_counts_where_the_file_is_damaged(store: Path) -> Non
     assert (store / FILE).read_bytes() == damaged
     (store / (FILE + ".bak")).write_bytes(damaged)
     done = run("offsets", "set", "-s", store, *OF, "-q", 0, "-o", 1)
-    assert (done.code, "does not parse" in done.err) == (exit_codes.DAMAGE_OR_NOTHING, True)
+    assert (done.code, "does not parse" in done.err) == (exit_codes.DAMAGE_IN_THE_WAY, True)
     assert (store / FILE).read_bytes() == (store / (FILE + ".bak")).read_bytes() == damaged
 
 

@@ -112,7 +112,7 @@ def test_damage_is_an_answer_and_an_exit_code(golden_store: GoldenStore) -> None
     row = next(row for row in truth("broker-real").messages if row["topic"] == "Orders")
     damage_body(store, row)
     done = run("where", "-s", store, row["phyOffset"], "--json")
-    assert (done.code, done.objects[0]["state"]) == (exit_codes.DAMAGE_OR_NOTHING, "damaged")
+    assert (done.code, done.objects[0]["state"]) == (exit_codes.DAMAGE_IN_THE_WAY, "damaged")
     assert "damage: " in done.err
     assert not done.objects[0]["msg_id"]
 

@@ -14,7 +14,7 @@ from rmqctl import exit_codes
 from rmqctl.reports.check_report import CheckReport
 from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 from rmqctl.store.check.catalogue.finding import Finding
-from tests.goldens import broker_conf, golden, tree_state
+from tests.goldens import GoldenStore, broker_conf, golden, tree_state
 from tests.opened import store_path
 from tests.rmqctl.looking import run
 from tests.store.check.breaking import messages, put_field
@@ -47,12 +47,34 @@ def test_for_people() -> None:
     assert done.code == exit_codes.DAMAGE_OR_NOTHING
     fix = f"rmqctl recover --bridge -s {store_path('crc-flip-last')}"
     assert done.out.startswith(
-        f"Something is wrong: 1 error, 2 warnings, and messages are lost.\nnext: {fix}\n\n"
+        f"Something is wrong: 1 error, 2 warnings; messages are lost.\nnext: {fix}\n\n"
         "error   RMQ-LOG-005  body checksum wrong\n    commitlog/00000000000002097152 at 2106230: "
     )
     assert "(1 message, 268 bytes, lost)" in done.out
     assert f"rmqctl recover --bridge -s {store_path('crc-flip-last')}\n" in done.out
     assert done.err.startswith("1 error, ")
+
+
+@pytest.mark.parametrize("name", ["clean", "cq-truncated", "index-garbage"])
+def test_a_quick_check_does_not_answer_for_what_it_did_not_look_at(name: str) -> None:
+    done = run("check", "-s", store_path(name), "--quick")
+    assert "Nothing is wrong" not in done.out
+    assert done.out.startswith("The quick check found no damage")
+    assert f"next: rmqctl check -s {store_path(name)}\n" in done.out
+
+
+@pytest.mark.parametrize(
+    ("emptied", "lost"),
+    [("config/consumerOffset.json", "consumer offsets"), ("config/topics.json", "topic settings")],
+)
+def test_the_verdict_names_what_is_lost(emptied: str, lost: str, golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    (store / emptied).write_bytes(b"{\x00")
+    for backup in store.glob(f"{emptied}.bak"):
+        backup.unlink()
+    done = run("check", "-s", store)
+    assert f"; {lost} are lost.\n" in done.out
+    assert run("check", "-s", store, "--summary", "--json").objects[-1]["summary"]["lost"] == [lost]
 
 
 def test_neighbours_of_one_kind_have_one_heading() -> None:
@@ -164,7 +186,10 @@ def test_notices_alone_are_no_damage() -> None:
 
 def test_severity_hides_but_counts() -> None:
     done = run("check", "-s", store_path("crash"), "--severity", "error")
-    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "Something is wrong: 2 warnings, 3 notices.\n")
+    assert (done.code, done.out) == (
+        exit_codes.DAMAGE_OR_NOTHING,
+        "Something is wrong: 2 warnings, 3 notices; nothing is lost.\n",
+    )
     assert "2 warnings" in done.err
 
 

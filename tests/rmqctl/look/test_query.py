@@ -131,7 +131,7 @@ def test_a_damaged_index_is_damage_with_or_without_an_answer() -> None:
     unique = truth("clean").messages[-1]["properties"]["UNIQ_KEY"]
     topic = truth("clean").messages[-1]["topic"]
     done = run("query", "-s", store_path("index-garbage"), "-k", unique, "-t", topic, "--json")
-    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
+    assert (done.code, done.out) == (exit_codes.DAMAGE_IN_THE_WAY, "")
     assert "hash slot" in done.err
     done = run("query", "-s", store_path("index-garbage"), "-k", unique, "-t", topic, "--json", "--scan")
     assert done.code == exit_codes.DAMAGE_OR_NOTHING
@@ -156,9 +156,12 @@ def test_a_damaged_index_is_damage_with_or_without_an_answer() -> None:
         ("crc-flip-third", ["-t", "topic-with-dash", "-q", 0, "-o", 281], "body CRC"),
     ],
 )
-def test_nothing_found_or_damage_is_exit_code_1(name: str, arguments: list[object], words: str) -> None:
+def test_nothing_found_is_exit_code_1_and_damage_in_the_way_is_7(
+    name: str, arguments: list[object], words: str
+) -> None:
     done = run("query", "-s", store_path(name), *arguments)
-    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
+    is_damaged = name in ("gap", "crc-flip-last", "crc-flip-third")
+    assert (done.code, done.out) == (exit_codes.DAMAGE_IN_THE_WAY if is_damaged else exit_codes.DAMAGE_OR_NOTHING, "")
     assert words in done.err
 
 
@@ -187,11 +190,11 @@ def test_slots_of_a_first_file_of_no_bytes_are_not_called_expired(golden_store: 
     row = truth("clean").messages[0]
     topic, queue_id, place = row["topic"], row["queueId"], row["queueOffset"]
     done = run("query", "-s", store, "-t", topic, "-q", queue_id, "-o", place)
-    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
+    assert (done.code, done.out) == (exit_codes.DAMAGE_IN_THE_WAY, "")
     assert f"commitlog/{file_name(0)} at offset {row['phyOffset']}: the commitlog file there has no bytes" in done.err
     where = run("where", "-s", store, topic, queue_id, place)
     assert (where.code, where.out) == (
-        exit_codes.DAMAGE_OR_NOTHING,
+        exit_codes.DAMAGE_IN_THE_WAY,
         "No message can be read there: the commitlog file there has no bytes.\n",
     )
     # a place that no slot has ever had

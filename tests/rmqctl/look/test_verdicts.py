@@ -66,7 +66,7 @@ def told(verb: str, name: str) -> tuple[str, str | None]:
             (
                 "check",
                 "cq-lost",
-                "Something is wrong: 1 error.",
+                "Something is wrong: 1 error; nothing is lost.",
                 "rmqctl recover -s S",
             ),
         ],
