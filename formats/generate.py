@@ -36,6 +36,7 @@ FIXED: list[tuple[str, Construct, dict[str, bool]]] = [
     ("INDEX_ENTRY", index.index_entry, {}),
     ("CHECKPOINT", checkpoint.checkpoint_values, {}),
     ("TIMER_CHECKPOINT", timer.timer_checkpoint, {}),
+    ("TIMER_WHEEL_SLOT", timer.timer_wheel_slot, {}),
     ("TIMER_LOG_UNIT", timer.timer_log_unit, {}),
     ("OFFSET_MESSAGE_ID_V4", ids.offset_message_id_v4, {}),
     ("OFFSET_MESSAGE_ID_V6", ids.offset_message_id_v6, {}),
@@ -65,6 +66,7 @@ DOCUMENTED: list[tuple[str, str, Construct]] = [
     ("Index entry", "the entries behind the slots", index.index_entry),
     ("Checkpoint", "`checkpoint`", checkpoint.checkpoint_values),
     ("Timer checkpoint", "`config/timercheck`", timer.timer_checkpoint),
+    ("Timer wheel slot", "`timerwheel`, or a snapshot of it, `timerwheel.<position>`", timer.timer_wheel_slot),
     ("Timer log unit", "`timerlog/<offset>`", timer.timer_log_unit),
     ("Offset message id, IPv4", "32 hex digits", ids.offset_message_id_v4),
     ("Offset message id, IPv6", "56 hex digits", ids.offset_message_id_v6),
@@ -97,6 +99,7 @@ def layouts_source() -> str:
         f"BLANK_MAGIC = 0x{message.BLANK_MAGIC:X}",
         f"CHECKPOINT_SIZE = {checkpoint.CHECKPOINT_SIZE}",
         f"TIMER_CHECKPOINT_SIZE = {timer.TIMER_CHECKPOINT_SIZE}",
+        f"TIMER_WHEEL_SLOTS = {timer.TIMER_WHEEL_SLOTS}",
         "# MessageSysFlag",
     ]
     lines += [f"SYS_FLAG_{name.upper()} = 0x{mask:X}" for name, mask in message.SYS_FLAG_BITS.items()]

@@ -208,6 +208,16 @@ TIMER_CHECKPOINT = Layout(
         ("counter", "q", 48, 8),
     ),
 )
+TIMER_WHEEL_SLOT = Layout(
+    "TIMER_WHEEL_SLOT",
+    (
+        ("time", "q", 0, 8),
+        ("first_pos", "q", 8, 8),
+        ("last_pos", "q", 16, 8),
+        ("num", "i", 24, 4),
+        ("magic", "i", 28, 4),
+    ),
+)
 TIMER_LOG_UNIT = Layout(
     "TIMER_LOG_UNIT",
     (
@@ -289,6 +299,7 @@ MESSAGE_MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194
 CHECKPOINT_SIZE = 4096
 TIMER_CHECKPOINT_SIZE = 4096
+TIMER_WHEEL_SLOTS = 1209600
 # MessageSysFlag
 SYS_FLAG_COMPRESSED = 0x1
 SYS_FLAG_MULTI_TAGS = 0x2

@@ -49,7 +49,7 @@ HOUSE = tuple(
     rmqctl.store.dump rmqctl.store.survey rmqctl.store.follow rmqctl.store.journal.blob
     rmqctl.store.journal.plan rmqctl.store.journal.kept rmqctl.store.journal.use rmqctl.store.journal
     rmqctl.store.info rmqctl.store.clean rmqctl.store.offsets
-    rmqctl.store.recover.mend rmqctl.store.recover
+    rmqctl.store.recover.mend rmqctl.store.recover.followers rmqctl.store.recover
     rmqctl.store.check.catalogue rmqctl.store.check.cross rmqctl.store.check.log rmqctl.store.check.state
     rmqctl.store.check.queues rmqctl.store.check.index rmqctl.store.check rmqctl.store.predict
     rmqctl.store.write.result rmqctl.store.write.put_state rmqctl.store.write.topic_types

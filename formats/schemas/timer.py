@@ -16,6 +16,16 @@ timer_checkpoint = Struct(
     "counter" / Int64sb * "data version",
 )
 
+TIMER_WHEEL_SLOTS = 1_209_600
+
+timer_wheel_slot = Struct(
+    "time" / Int64sb * "time of the slot in units of timerPrecisionMs; the slot's index is this modulo 1209600",
+    "first_pos" / Int64sb * "position in the timer log of the first unit of the slot",
+    "last_pos" / Int64sb * "position of the last one, from which `previous_pos` leads to the others",
+    "num" / Int32sb * "messages: one more for each unit, one less for each that takes another message back",
+    "magic" / Int32sb * "bits as in a unit of the timer log",
+)
+
 timer_log_unit = Struct(
     "size" / Int32sb * "52",
     "previous_pos" / Int64sb * "position of the unit before in the same slot of the wheel, -1 without one",

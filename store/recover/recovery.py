@@ -9,6 +9,7 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.wording import counted
 from rmqctl.store.checkpoint import Checkpoint, checkpoint_bytes
 from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.config.epoch_file import is_under_controller
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue, stranger_error
@@ -16,6 +17,7 @@ from rmqctl.store.files.presence import exists, is_directory
 from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.journal.frame import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
+from rmqctl.store.recover.followers.followers import plan_followers
 from rmqctl.store.recover.mend.gone import Gone
 from rmqctl.store.recover.mend.index_mend import IndexRecovery
 from rmqctl.store.recover.mend.queue_files import plan_empty_ext
@@ -134,6 +136,10 @@ class Recovery:
             report.truncated_bytes = self._end_log(survey)
         if queues is not None:
             self._mend_queues(queues, report)
+            if Part.LOG in self.goal.parts:
+                is_cut = bool(report.truncated_bytes or report.messages_cut) or self.goal.at is not None
+                end, ends = survey.end_offset, queues.ends
+                plan_followers(self.change, self.operations, end, ends, is_cut=is_cut, crashed=crashed)
         if Part.INDEX in self.goal.parts:
             report.index_files_rebuilt = self._mend_index(index, survey.start_offset)
         if self.operations or crashed or checkpoint is None or self.goal.new_checkpoint:
@@ -256,6 +262,12 @@ class Recovery:
             index_msg_timestamp=index_timestamp,
             confirm_physical_offset=survey.last_message_offset,
         )
+        known = checkpoint or Checkpoint()
+        wanted = wanted._replace(master_flushed_offset=min(known.master_flushed_offset, survey.end_offset))
+        if is_under_controller(self.files.layout):
+            # an end there, up to which in-sync replicas have the log; without a controller the last message's place
+            confirmed = min(max(known.confirm_physical_offset, self.log.min_offset), survey.end_offset)
+            wanted = wanted._replace(confirm_physical_offset=confirmed)
         path = self.files.layout.checkpoint
         data = checkpoint_bytes(wanted)
         if not exists(path):

@@ -91,6 +91,12 @@ class Consumers:
             why = self.missing or "no offset of this queue is kept: it has not consumed, or keeps its offsets itself"
             return step._replace(detail=f"{group}: {why}")
         step = step._replace(group_offset=offset, distance=queue_offset - offset)
+        if (in_order := self._popping.said_in_order(group, topic, queue_id, queue_offset)) is not None:
+            state, why = in_order
+            detail = (
+                f"{group}: its offset is {offset}, and the group consumes by POP in order: it was handed out, {why}"
+            )
+            return step._replace(state=PASSED if state == ACKNOWLEDGED else state, detail=detail)
         if offset > queue_offset:
             by = counted(offset - queue_offset, "message")
             detail = f"{group}: its offset {offset} is past it, by {by}"

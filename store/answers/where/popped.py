@@ -3,7 +3,7 @@
 The offset of such a group is what was handed out, not what it is done with. A broker settles most of that in its
 memory; what it writes down are checkpoints (what was handed out) and acknowledgements, in rmq_sys_REVIVE_LOG_*, to
 which the checkpoints come by way of the timer (PopBufferMergeService, PopReviveService). Those behind the offset of
-the revive group are not settled.
+the revive group are not settled: it is the last record that is, where those of other groups are the next to read.
 """
 
 from __future__ import annotations
@@ -14,20 +14,46 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError, UsageError
+from rmqctl.formats.errors import (
+    CorruptError,
+    NotFoundError,
+    RmqctlError,
+    UnreadableError,
+    UnsupportedError,
+    UsageError,
+)
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import format_time
+from rmqctl.store.answers.config_offsets import table_in
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.answers.timed import waiting_for
+from rmqctl.store.files.presence import exists
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+_ORDER_FILE = "consumerOrderInfo.json"
+_KV_FOLDER = "kvStore"
 _CHECKPOINT, _ACK, _BATCH_ACK = "ck", "ack", "bAck"
 
 # the number of messages in a PopCheckPoint is a byte of Java's
 _MOST_AT_ONCE = 127
+# names that fields had before they were shortened (AckMsg, BatchAckMsg, PopCheckPoint); Java reads both
+_LONG_NAMES = {
+    "aol": "ackOffsetList",
+    "ao": "ackOffset",
+    "so": "startOffset",
+    "c": "consumerGroup",
+    "t": "topic",
+    "q": "queueId",
+    "pt": "popTime",
+    "it": "invisibleTime",
+    "bm": "bitMap",
+    "n": "num",
+    "d": "queueOffsetDiff",
+}
+_REQUIRED = object()
 
 ACKNOWLEDGED = "acknowledged"
 POPPED = "popped"
@@ -74,6 +100,7 @@ class Popping:
         self._reads_next = reads_next
         self._now = now
         self._on_damage = on_damage
+        self._ordered: Mapping[Any, Any] | None = None
         self._popped: list[_Popped] | None = None
         # by group, topic, queue id and queue offset: when what is acknowledged was handed out
         self._acknowledged: dict[tuple[str, str, int, int], set[int]] = {}
@@ -117,7 +144,40 @@ class Popping:
             return UNACKNOWLEDGED, said
         if acknowledged:
             return ACKNOWLEDGED, "and an acknowledgement of it is stored"
+        if exists(self._reader.files.root / _KV_FOLDER):
+            return POPPED, f"and {_KV_FOLDER}/, a RocksDB that is not read, may keep whether it is acknowledged"
         return POPPED, "and no checkpoint that is left names it: acknowledged, or to come again as a retry"
+
+    def said_in_order(self, group: str, topic: str, queue_id: int, queue_offset: int) -> tuple[str, str] | None:
+        """Return what consumerOrderInfo.json says of a message of the queue's last ordered pop, as `said` does; None
+        for any other message. Such a pop has no checkpoint, and the group's offset moves with the acknowledgements
+        (ConsumerOrderInfoManager)."""
+        if self._ordered is None:
+            self._ordered = self._order_info()
+        by_queue = self._ordered.get(f"{topic}@{group}")
+        last = by_queue.get(queue_id) if isinstance(by_queue, Mapping) else None
+        if last is None:
+            return None
+        try:
+            first, *distances = (int(number) for number in last["o"])
+            number = [first, *(first + distance for distance in distances)].index(queue_offset)
+            until = int((last.get("ot") or {}).get(queue_offset, int(last["popTime"]) + int(last["i"])))
+            acknowledged = int(last.get("cm") or 0) >> number & 1
+        except (ValueError, TypeError, KeyError, AttributeError):  # another message, or nothing of a broker's
+            return None
+        if acknowledged:
+            return ACKNOWLEDGED, f"and {_ORDER_FILE} says that it is acknowledged"
+        if until > self._now:
+            return IN_FLIGHT, f"{_ORDER_FILE} says that it is in flight until {format_time(until)}"
+        return UNACKNOWLEDGED, f"{_ORDER_FILE} says that it was in flight until {format_time(until)}, not acknowledged"
+
+    def _order_info(self) -> Mapping[Any, Any]:
+        path = self._reader.files.layout.config / _ORDER_FILE
+        try:
+            return table_in(path, "table", lambda _: None, self._on_damage) or {}
+        except UnreadableError as error:
+            self._on_damage(CorruptError(error.message, file=path))
+            return {}
 
     def _all(self) -> list[_Popped]:
         if self._popped is None:
@@ -138,7 +198,8 @@ class Popping:
             return
         for queue in queues:
             begin = queue.min_offset(self._reader.files.log.min_offset)
-            reached = self._reads_next(REVIVE_GROUP, queue.topic, queue.queue_id) or 0
+            settled = self._reads_next(REVIVE_GROUP, queue.topic, queue.queue_id)
+            reached = 0 if settled is None else settled + 1
             view = self._reader.view_without_ext(queue)
             for unit in queue.units(max(begin, reached), queue.max_offset):
                 try:
@@ -154,18 +215,30 @@ class Popping:
         if kind not in (_CHECKPOINT, _ACK, _BATCH_ACK):
             return
         body = json.loads(message.plain_body())
-        group, topic, queue_id = str(body["c"]), str(body["t"]), int(body["q"])
+        group, topic, queue_id = str(_field(body, "c")), str(_field(body, "t")), int(_field(body, "q"))
+        popped_at = int(_field(body, "pt"))
         if kind != _CHECKPOINT:
-            for offset in body["aos"] if kind == _BATCH_ACK else [body["ao"]]:
+            for offset in _field(body, "aol") if kind == _BATCH_ACK else [_field(body, "ao")]:
                 place = (group, topic, queue_id, int(offset))
-                self._acknowledged.setdefault(place, set()).add(int(body["pt"]))
+                self._acknowledged.setdefault(place, set()).add(popped_at)
             return
-        start, count = int(body["so"]), int(body["n"])
+        start, count, settled = int(_field(body, "so")), int(_field(body, "n")), int(_field(body, "bm", 0))
         if not 0 <= count <= _MOST_AT_ONCE:
             raise ValueError(count)
-        steps = body.get("d") or range(count)
+        steps = _field(body, "d", None) or range(count)
         assert self._popped is not None
         written = f"{message.topic} {message.queue_id} {message.queue_offset}"
-        popped_at = int(body["pt"])
-        handed = frozenset(start + int(step) for step in steps)
-        self._popped.append(_Popped(group, topic, queue_id, handed, popped_at, popped_at + int(body["it"]), written))
+        visible_again = popped_at + int(_field(body, "it"))
+        handed = [start + int(step) for step in steps]
+        for number, offset in enumerate(handed):
+            if settled >> number & 1:  # acknowledged in memory before the checkpoint was stored
+                self._acknowledged.setdefault((group, topic, queue_id, offset), set()).add(popped_at)
+        self._popped.append(_Popped(group, topic, queue_id, frozenset(handed), popped_at, visible_again, written))
+
+
+def _field(body: Mapping[str, Any], name: str, missing: Any = _REQUIRED) -> Any:
+    """Return the field `name` of a record of POP, which may have its old long name. KeyError where it is required."""
+    value = body.get(name, body.get(_LONG_NAMES[name], missing))
+    if value is _REQUIRED:
+        raise KeyError(name)
+    return value

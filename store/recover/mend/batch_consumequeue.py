@@ -34,9 +34,14 @@ class BatchConsumeQueueMend:
         """Whether anything of this queue is planned to change."""
         return bool(self.plan)
 
+    @property
+    def end(self) -> int:
+        """The queue offset after the last message."""
+        return self._wanted[-1].next_queue_offset if self._wanted else 0
+
     def add(self, unit: QueueUnit) -> None:
         """The log implies `unit`."""
-        if has_batch_slot(unit, self._wanted[-1].next_queue_offset if self._wanted else 0):
+        if has_batch_slot(unit, self.end):
             self._wanted.append(unit)
         else:
             self.conflicts += 1

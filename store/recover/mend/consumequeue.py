@@ -62,6 +62,11 @@ class ConsumeQueueMend(SlotOrder):
         """Whether anything of this queue is planned to change."""
         return bool(self.plan)
 
+    @property
+    def end(self) -> int:
+        """The slot after the last one, once `finish` was called."""
+        return self._next or 0
+
     def _begin(self, queue_offset: int) -> int:
         first = self.queue.first_slot if self.queue.files.files else queue_offset
         self._buffer_start = min(first, queue_offset - queue_offset % self._per_file)

@@ -68,6 +68,11 @@ class QueuesMend:
             plan.operations += mend.plan.operations
 
     @property
+    def ends(self) -> dict[tuple[str, int], int]:
+        """The end of each queue, by topic and queue id, once `finish` was called."""
+        return {key: mend.end for key, mend in self._mends.items()}
+
+    @property
     def changed(self) -> int:
         """Queues that change."""
         return sum(mend.changed for mend in self._mends.values())

@@ -1,0 +1,70 @@
+"""The epochs of a store under a controller: which master wrote which part of the log (EpochFileCache)."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.formats.errors import CorruptError
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.presence import exists
+from rmqctl.store.files.reading import read_small_file
+
+EPOCH_FILE = "epochFileCheckpoint"
+IDENTITY_FILE = "brokerIdentity"
+_CRC_MASK = 0x7FFFFFFF
+_LARGEST_FILE = 16 << 20
+_LARGEST = (1 << 63) - 1
+
+
+class Epoch(NamedTuple):
+    """A master's term, and the offset in the commitlog where it begins."""
+
+    number: int
+    start: int
+
+
+def is_under_controller(layout: StoreLayout) -> bool:
+    """Return whether a broker under a controller has written to the store: its confirm offset is an end, then."""
+    return exists(layout.root / EPOCH_FILE) or exists(layout.root / IDENTITY_FILE)
+
+
+def read_epochs(path: Path) -> list[Epoch] | None:
+    """Return the entries of one file (CheckpointFile); None where there is none.
+
+    CorruptError where the number of entries, the CRC or an entry is wrong: a broker takes the backup then.
+    UnreadableError.
+    """
+    try:
+        data = read_small_file(path, _LARGEST_FILE)
+    except FileNotFoundError:
+        return None
+    lines = data.decode("utf-8", "replace").splitlines()
+    try:
+        count, crc = (_number(line) for line in lines[:2])
+        epochs = [Epoch(*(_number(part) for part in line.split("-"))) for line in lines[2:]]
+    except (ValueError, TypeError) as error:
+        raise CorruptError("a line is not the number of entries, a CRC or epoch-offset", file=path) from error
+    if count != len(epochs):
+        raise CorruptError(f"{len(epochs)} entries instead of {count}", file=path)
+    expected = _crc(data.split(b"\n", 2)[2])
+    if crc not in (0, expected):
+        raise CorruptError(f"the CRC is {crc}, but that of the entries is {expected}", file=path)
+    return epochs
+
+
+def epoch_bytes(epochs: list[Epoch]) -> bytes:
+    """Return the file that holds these entries."""
+    entries = "".join(f"{epoch.number}-{epoch.start}\n" for epoch in epochs).encode()
+    return f"{len(epochs)}\n{_crc(entries)}\n".encode() + entries
+
+
+def _crc(entries: bytes) -> int:
+    return zlib.crc32(entries) & _CRC_MASK
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > _LARGEST:
+        raise ValueError(text)
+    return int(text)

@@ -1,0 +1,1 @@
+"""Tests of what follows the end of the log and is cut with it."""
