@@ -73,6 +73,13 @@ class CorruptError(RmqctlError):
     code = "RMQ-E-005"
 
 
+class UncertainError(CorruptError):
+    """A part of the store that an answer depends on is not read, or lags behind the log: nothing is damaged, but the
+    answer may be wrong. It comes where damage would come, as it stands in the way like damage."""
+
+    code = "RMQ-E-040"
+
+
 class NotFoundError(RmqctlError):
     """What was asked for is not in the store, and nothing damaged was in the way of knowing so."""
 
@@ -89,12 +96,6 @@ class UnsupportedError(RmqctlError):
     """A format that is recognised and named but not read or written yet (RocksDB queues, DLedger, ...)."""
 
     code = "RMQ-E-007"
-
-
-class UncertainError(RmqctlError):
-    """A part of the store that an answer depends on is not read, or lags behind the log: the answer may be wrong."""
-
-    code = "RMQ-E-040"
 
 
 class StoreInUseError(RmqctlError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import CorruptError, HiddenByDamageError, NotFoundError, UncertainError
+from rmqctl.formats.errors import CorruptError, HiddenByDamageError, NotFoundError
 from rmqctl.formats.wording import counted
 from rmqctl.reports.damage import ToldDamage
 
@@ -23,7 +23,7 @@ class AnswerRow(Protocol):
 def tell_answer(
     output: Output,
     columns: Sequence[str],
-    ask: Callable[[Callable[[str], None], Callable[[CorruptError | UncertainError], None]], Iterable[AnswerRow]],
+    ask: Callable[[Callable[[str], None], Callable[[CorruptError], None]], Iterable[AnswerRow]],
     otherwise: NotFoundError,
     droppable: Sequence[str] = (),
 ) -> int:

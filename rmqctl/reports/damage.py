@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqctl.formats.errors import CorruptError, UncertainError
+    from rmqctl.formats.errors import CorruptError
     from rmqctl.output.output import Output
 
 # beyond this, damage and bad items are only counted on stderr
@@ -25,7 +25,7 @@ class ToldDamage:
         """Return whether a part of the store that counts was not read, or lags behind the log."""
         return bool(self._uncertain)
 
-    def __call__(self, error: CorruptError | UncertainError) -> None:
+    def __call__(self, error: CorruptError) -> None:
         """Report one damaged place, or one part that was not read."""
         from rmqctl.formats.errors import UncertainError
 
@@ -38,7 +38,7 @@ class ToldDamage:
         elif self.count == _TOLD + 1:
             self._output.talk("damage: more of it follows, which is only counted")
 
-    def _report_uncertain(self, error: UncertainError) -> None:
+    def _report_uncertain(self, error: CorruptError) -> None:
         if str(error) not in self._uncertain:
             self._uncertain.add(str(error))
             hint = f"; {error.hint}" if error.hint else ""

@@ -35,8 +35,9 @@ _NARROWEST = 40
 _INDENT = 10
 
 
-def tell_whereabouts(output: Output, found: Sequence[Whereabouts], damaged: int) -> int:
-    """Print them, and return the exit code; `damaged`: how much damage was told."""
+def tell_whereabouts(output: Output, found: Sequence[Whereabouts], damaged: int, *, is_uncertain: bool = False) -> int:
+    """Print them, and return the exit code. `damaged`: the number of damaged places; `is_uncertain`: a part of the
+    store that counts was not read, or lags behind the log."""
     if output.format == "table":
         if found and found[0].msg_id is not None:
             output.talk(f"found by {found[0].found_by}")
@@ -50,7 +51,8 @@ def tell_whereabouts(output: Output, found: Sequence[Whereabouts], damaged: int)
     is_there = any(one.msg_id is not None for one in found)
     if damaged and not is_there:
         return exit_codes.DAMAGE_IN_THE_WAY
-    return exit_codes.OK if is_there and not damaged else exit_codes.DAMAGE_OR_NOTHING
+    is_certain = not damaged and not is_uncertain
+    return exit_codes.OK if is_there and is_certain else exit_codes.DAMAGE_OR_NOTHING
 
 
 def whereabouts_json(one: Whereabouts) -> dict[str, Any]:

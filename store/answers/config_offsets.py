@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.store.config.config_files import load_config
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config_files import load_config, parse_config_file, read_config
+from rmqctl.store.config.homes import in_database, offsets_home
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.selection import OnDamage
 
 CONSUMER_FILE = "consumerOffset.json"
+LMQ_TABLE = "lmqOffsetTable"
+"""In lmqConsumerOffset.json: `topic@group` and the offset in queue 0, of groups that begin with %LMQ%."""
 DELAY_FILE = "delayOffset.json"
 OFFSET_TABLE = "offsetTable"
 GROUP_TABLE = "subscriptionGroupTable"
@@ -96,3 +100,48 @@ def table_in(path: Path, name: str, tell: Say, on_damage: OnDamage) -> dict[Any,
         on_damage(CorruptError(f"holds no table {name}", file=loaded.source))
         return None
     return table
+
+
+class ConsumerTable(NamedTuple):
+    """Offsets of consumer groups by `topic@group` and queue; `table` is None where they are not known, and `missing`
+    says why. `path`: the file that a broker keeps them in. `stale`: whose offsets a file has that the broker no longer
+    uses, as a RocksDB has them: these groups may well exist, where they are is not known."""
+
+    path: Path
+    table: dict[Any, Any] | None
+    missing: str = ""
+    stale: tuple[OffsetKey, ...] = ()
+
+
+def consumer_table(config: Path, settings: StoreConfig, tell: Say, on_damage: OnDamage) -> ConsumerTable:
+    """Return the offsets in the folder `config`, from the file that a broker with these `settings` reads; `tell` takes
+    which one that is, unless it is the usual one. UnreadableError."""
+    home = offsets_home(config, settings)
+    if home.note:
+        tell(home.note)
+    elsewhere = in_database(home.path)
+    table = table_in(home.path, OFFSET_TABLE, tell, on_damage)
+    if elsewhere is not None:
+        return ConsumerTable(home.path, None, elsewhere, _owners_in(home.path))
+    if table is None:
+        return ConsumerTable(home.path, None, f"{home.path} cannot be read or is not there")
+    if home.is_lmq:
+        table = {**table, **light_offsets(read_config(home.path))}
+    return ConsumerTable(home.path, table)
+
+
+def _owners_in(path: Path) -> tuple[OffsetKey, ...]:
+    """Return whose offsets a file holds that is out of use; none where it does not parse."""
+    try:
+        loaded = parse_config_file(path)
+    except CorruptError:
+        return ()
+    table = loaded.content.get(OFFSET_TABLE) if loaded is not None and isinstance(loaded.content, dict) else None
+    owners = map(offset_key, table if isinstance(table, dict) else ())
+    return tuple(owner for owner in owners if owner is not None)
+
+
+def light_offsets(content: object) -> dict[Any, Any]:
+    """Return the second table of lmqConsumerOffset.json as the first one has it: by queue, which is always 0."""
+    table = content.get(LMQ_TABLE) if isinstance(content, Mapping) else None
+    return {key: {0: offset} for key, offset in table.items()} if isinstance(table, dict) else {}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.wording import counted
 from rmqctl.store.answers.config_offsets import (
-    CONSUMER_FILE,
-    OFFSET_TABLE,
     OffsetKey,
     Say,
+    consumer_table,
     in_one,
     no_unit,
     offset_key,
@@ -74,28 +74,33 @@ def group_queues(
     the group's tags are known, or given as `tags`. UnreadableError; UsageError for tags that are none.
     """
     config = reader.files.layout.config
-    table = table_in(config / CONSUMER_FILE, OFFSET_TABLE, tell, on_damage)
+    kept = consumer_table(config, reader.files.config, tell, on_damage)
+    table = kept.table
     configured = table_in(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
     missing = "no offset of it is kept: it has not consumed, or keeps its offsets itself (broadcasting)"
+    for stale in kept.stale:
+        if group in (None, stale.group) and topic in (None, stale.topic):
+            detail = "its offsets are in a RocksDB, which is not read yet"
+            yield GroupQueue(stale.group, stale.topic, None, UNKNOWN, detail=detail)
     if table is None:
-        missing = f"{config / CONSUMER_FILE} cannot be read or is not there: nobody knows how far the group is"
+        missing = f"{kept.missing}: how far the group is cannot be known"
     known: list[tuple[OffsetKey, Any]] = []
     for key, queues in (table or {}).items():
         owner = offset_key(key)
         if owner is None or not isinstance(queues, dict):
-            on_damage(CorruptError(f"{key!r} names no topic and group with offsets", file=config / CONSUMER_FILE))
+            on_damage(CorruptError(f"{key!r} names no topic and group with offsets", file=kept.path))
         else:
             known.append((owner, queues))
     wanted = [
         (owner, queues) for owner, queues in known if group in (None, owner.group) and topic in (None, owner.topic)
     ]
-    with_offsets = {owner.group for owner, _ in known}
+    with_offsets = {owner.group for owner, _ in known} | {owner.group for owner in kept.stale}
     without = [
         name for name in map(str, configured) if name not in with_offsets and group in (None, name) and topic is None
     ]
     by_topic = table_in(config / FILTER_FILE, FILTER_TABLE, tell, on_damage) or {}
     filters = KnownFilters(configured, by_topic, tags)
-    queues_of = _Queues(reader, {owner.topic for owner, _ in wanted}, filters, on_damage)
+    queues_of = _Queues(reader, kept.path, {owner.topic for owner, _ in wanted}, filters, on_damage)
     by_group: dict[str, list[tuple[OffsetKey, Any]]] = {name: [] for name in without}
     for owner, queues in sorted(wanted, key=lambda one: one[0]):
         by_group.setdefault(owner.group, []).append((owner, queues))
@@ -133,8 +138,12 @@ class _Delay(NamedTuple):
 class _Queues:
     """The queues of some topics, and what an offset means in each."""
 
-    def __init__(self, reader: StoreReader, topics: set[str], filters: KnownFilters, on_damage: OnDamage) -> None:
+    def __init__(
+        self, reader: StoreReader, offsets: Path, topics: set[str], filters: KnownFilters, on_damage: OnDamage
+    ) -> None:
+        """`offsets`: the file that they are from."""
         self._reader = reader
+        self._offsets = offsets
         self._log = reader.files.log
         self._filters = filters
         self._on_damage = on_damage
@@ -150,11 +159,10 @@ class _Queues:
         """The group in all queues of the topic, those too that it has no offset of."""
         kept = offsets_of(queues)
         if len(kept) < len(queues):
-            where = self._reader.files.layout.config / CONSUMER_FILE
             for number, offset in queues.items():
                 if not offsets_of({number: offset}):
                     said = f"{owner.topic}@{owner.group} queue {number}: {offset!r} is none"
-                    self._on_damage(CorruptError(said, file=where))
+                    self._on_damage(CorruptError(said, file=self._offsets))
         offsets = {number: offset for number, offset in kept.items() if offset >= 0}
         there = self._queues.get(owner.topic, {})
         known = self._filters.of(owner.group, owner.topic)

@@ -12,11 +12,10 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import TRANSACTION_COMMIT
 from rmqctl.store.answers.config_offsets import (
     CONSUMER_FILE,
-    OFFSET_TABLE,
     Say,
+    consumer_table,
     offset_key,
     offsets_of,
-    table_in,
     whole_number,
 )
 from rmqctl.store.answers.half_topics import (
@@ -153,9 +152,9 @@ class _LostEnds:
 
 def _starts(reader: StoreReader, tell: Say, on_damage: OnDamage) -> dict[tuple[str, int], int]:
     """By topic and queue, up to where the broker has dealt with all."""
-    path = reader.files.layout.config / CONSUMER_FILE
+    kept = consumer_table(reader.files.layout.config, reader.files.config, tell, on_damage)
     starts: dict[tuple[str, int], int] = {}
-    for key, table in (table_in(path, OFFSET_TABLE, tell, on_damage) or {}).items():
+    for key, table in (kept.table or {}).items():
         owner = offset_key(key)
         if owner is not None and owner.group == GROUP and not owner.is_broadcast and isinstance(table, dict):
             starts |= {(owner.topic, queue_id): offset for queue_id, offset in offsets_of(table).items()}

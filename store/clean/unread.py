@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.store.answers.config_offsets import (
-    CONSUMER_FILE,
     DELAY_FILE,
     GROUP_TABLE,
     OFFSET_TABLE,
     Say,
+    consumer_table,
     is_own_group,
     offset_key,
     offsets_of,
@@ -52,15 +52,16 @@ def unread_before(files: StoreFiles, min_offset: int, tell: Say, on_damage: OnDa
     if not losing:
         return []
     reader = StoreReader(files)
-    table = table_in(config / CONSUMER_FILE, OFFSET_TABLE, tell, on_damage)
+    kept = consumer_table(config, files.config, tell, on_damage)
+    table = kept.table
     if table is None:
-        tell(f"{config / CONSUMER_FILE} is not there or cannot be read: what groups have not read is not known")
+        tell(f"{kept.missing}: what groups have not read is not known")
     rows: list[Unread] = []
     with_offsets: set[str] = set()
     for key, queues in (table or {}).items():
         owner = offset_key(key)
         if owner is None or not isinstance(queues, dict):
-            on_damage(CorruptError(f"{key!r} names no topic and group with offsets", file=config / CONSUMER_FILE))
+            on_damage(CorruptError(f"{key!r} names no topic and group with offsets", file=kept.path))
             continue
         with_offsets.add(owner.group)
         if owner.topic in losing and not owner.is_broadcast:

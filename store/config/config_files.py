@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json, parse_config_json
 from rmqctl.formats.errors import CorruptError
+from rmqctl.store.config.homes import refuse_database, uncertain_in
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import read_small_file
 
@@ -32,8 +33,12 @@ def load_config(path: Path) -> ConfigFile | None:
     """A config file, or its backup where it is missing, empty or damaged, as the broker loads it (ConfigManager#load).
 
     None if there is neither. CorruptError where what there is cannot be parsed: that is said even where only the file
-    itself is damaged and no backup exists, while a broker would start with an empty table. UnreadableError.
+    itself is damaged and no backup exists, while a broker would start with an empty table. UncertainError where the
+    broker has the table in a RocksDB instead; UnreadableError.
     """
+    elsewhere = uncertain_in(path)
+    if elsewhere is not None:
+        raise elsewhere
     damage: CorruptError | None = None
     for candidate in (path, backup_of(path)):
         try:
@@ -75,8 +80,10 @@ def write_config(path: Path, content: Any) -> None:
     """Replace a config file in the broker's form; what it held goes to its backup first (MixAll#string2File).
 
     Unlike the broker's, each file is the old or the new one, never half, and a file that holds nothing of use does not
-    replace a good backup. WriteFailedError, UnreadableError.
+    replace a good backup. WriteFailedError, UnreadableError; UnsupportedError where the broker has the table in a
+    RocksDB, and reads nothing of the file.
     """
+    refuse_database(path)
     text = format_config_json(content)
     io.make_directories(path.parent, flushed=True)
     old = next_backup(path)

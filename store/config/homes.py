@@ -8,7 +8,6 @@ from typing import NamedTuple
 from rmqctl.formats.errors import UncertainError, UnsupportedError
 from rmqctl.formats.wording import format_time
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.files.presence import is_file, status_of
 
 TOPICS = "topics.json"
@@ -118,7 +117,7 @@ def offsets_home(config: Path, settings: StoreConfig) -> OffsetsHome:
 
 def _written(path: Path) -> int | None:
     """Return when a file or its backup was written, ns; None if there is neither, or nothing in them."""
-    for one in (path, backup_of(path)):
+    for one in (path, path.with_name(path.name + ".bak")):
         status = status_of(one)
         if status is not None and status.st_size:
             return status.st_mtime_ns

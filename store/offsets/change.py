@@ -91,7 +91,9 @@ def change_offsets(files: StoreFiles, decide: Decision, terms: Terms) -> Offsets
     """
     report = OffsetsReport(dry_run=terms.dry_run)
     with changing(files, "offsets", terms, mends=False) as change:
-        file = offset_file_of(change.files.layout)
+        file = offset_file_of(change.files)
+        if file.note:
+            report.notes.append(file.note)
         if file.source not in (None, file.path):
             report.notes.append(f"{file.path} is missing, empty or damaged: its backup is what is changed")
         report.rows = decide(Deciding(StoreReader(change.files), file, report.notes.append))

@@ -9,16 +9,17 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.formats.wording import counted
 from rmqctl.store.answers.config_offsets import (
-    CONSUMER_FILE,
     DELAY_FILE,
     OFFSET_TABLE,
     Say,
     is_own_group,
     is_queue_id,
+    light_offsets,
     offset_key,
 )
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.config.config_files import ConfigFile, backup_of, parse_config_file, read_config
+from rmqctl.store.config.homes import in_database, offsets_home
 from rmqctl.store.files.layout import StoreLayout, is_safe_topic
 from rmqctl.store.offsets.offset_file import known_groups
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
@@ -48,15 +49,21 @@ class OffsetProblem(NamedTuple):
 def lint_offsets(files: StoreFiles, now: int, tell: Say) -> Iterator[OffsetProblem]:
     """All of consumerOffset.json and delayOffset.json, and of their backups, at `now` (ms). UnreadableError."""
     look = _Lint(files, now, tell)
-    for name in (CONSUMER_FILE, DELAY_FILE):
-        path = files.layout.config / name
+    home = offsets_home(files.layout.config, files.config)
+    if home.note:
+        tell(home.note)
+    for path in (home.path, files.layout.config / DELAY_FILE):
+        stale = in_database(path)
+        if stale is not None:
+            yield OffsetProblem("warning", "in-rocksdb", path, detail=stale)
+            continue
         file, backup = look.loaded(path), look.loaded(backup_of(path))
         yield from look.problems
         look.problems.clear()
         yield from look.version(file, backup)
         table, older = look.table(file), look.table(backup)
         if table is not None:
-            yield from look.consumers(path, table) if name == CONSUMER_FILE else look.delays(path, table)
+            yield from look.consumers(path, table) if path == home.path else look.delays(path, table)
         if table is not None and older is not None:
             yield from _against_backup(path, table, older)
 
@@ -92,7 +99,7 @@ class _Lint:
     def table(self, loaded: ConfigFile | None) -> Mapping[Any, Any] | None:
         """The table of offsets, None where there is none."""
         table = loaded.content.get(OFFSET_TABLE) if loaded and isinstance(loaded.content, dict) else None
-        return table if isinstance(table, dict) else None
+        return {**table, **light_offsets(loaded.content if loaded else None)} if isinstance(table, dict) else None
 
     def version(self, file: ConfigFile | None, backup: ConfigFile | None) -> Iterator[OffsetProblem]:
         """The version of the data: that it is one, not of the future, and not older than that of the backup."""

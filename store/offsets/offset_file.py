@@ -7,42 +7,54 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import format_config_json
-from rmqctl.formats.errors import CorruptError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, UncertainError
 from rmqctl.store.answers.config_offsets import (
-    CONSUMER_FILE,
     GROUP_TABLE,
+    LMQ_TABLE,
     OFFSET_TABLE,
     OffsetKey,
     is_queue_id,
+    light_offsets,
     offset_key,
     offsets_of,
 )
 from rmqctl.store.answers.groups import GROUP_FILE
 from rmqctl.store.config.config_files import load_config, next_version, read_config
+from rmqctl.store.config.homes import LMQ_OFFSETS, offsets_home, refuse_database
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import is_directory
+from rmqctl.store.queues.dispatch import LMQ_PREFIX
+from rmqctl.store.store_files import StoreFiles
 
 _VERSION = "dataVersion"
 # what 5.x derives from the table and writes beside it
 _TOPICS_BY_GROUP = "groupTopicMap"
-_IN_ROCKSDB = ("consumerOffsets", "rocksdb")
 
 QueueOffsets = dict[int, int]
 """Offsets by queue id."""
+ChangedOffsets = Mapping[int, int | None]
+"""New offsets by queue id; None for one that is removed."""
 
 
 class OffsetFile(NamedTuple):
-    """`content`: all of the file `path`, or of its backup where `source` says so; both empty where there is neither."""
+    """`content`: all of the file `path`, or of its backup where `source` says so; both empty where there is neither.
+    `note`: which file it is, where that is not the usual one."""
 
     path: Path
     source: Path | None
     content: Mapping[Any, Any]
+    note: str = ""
 
     @property
     def table(self) -> Mapping[Any, Any]:
         """The offsets by `topic@group`, as they stand there."""
         table = self.content.get(OFFSET_TABLE)
-        return table if isinstance(table, dict) else {}
+        table = table if isinstance(table, dict) else {}
+        return {**table, **light_offsets(self.content)} if self.is_lmq else table
+
+    @property
+    def is_lmq(self) -> bool:
+        """Return whether it is the file of a broker with enableLmq, which has a second table."""
+        return self.path.name == LMQ_OFFSETS
 
     def owners(self) -> Iterator[tuple[OffsetKey, QueueOffsets]]:
         """Whose offsets there are, and the offsets; what is malformed is left out."""
@@ -66,17 +78,11 @@ def read_offset_file(path: Path) -> OffsetFile:
     """The offsets in the file `path`, or in its backup, as a broker would load them.
 
     CorruptError where neither can be parsed or there is no table of offsets in it; UnsupportedError where the broker
-    keeps them in a RocksDB; UnreadableError.
+    has them in a RocksDB beside it; UnreadableError.
     """
+    refuse_database(path)
     loaded = load_config(path)
     if loaded is None:
-        for name in _IN_ROCKSDB:
-            if is_directory(path.parent / name):
-                raise UnsupportedError(
-                    "the broker keeps its offsets in a RocksDB, which is not read",
-                    file=path.parent / name,
-                    hint="`mqadmin rocksDBConfigToJson` prints them",
-                )
         return OffsetFile(path, None, {})
     content = loaded.content
     if not isinstance(content, dict) or not isinstance(content.get(OFFSET_TABLE), dict):
@@ -86,36 +92,56 @@ def read_offset_file(path: Path) -> OffsetFile:
     return OffsetFile(path, loaded.source, content)
 
 
-def offset_file_of(layout: StoreLayout) -> OffsetFile:
-    """The offsets of a store."""
-    return read_offset_file(layout.config / CONSUMER_FILE)
+def offset_file_of(files: StoreFiles) -> OffsetFile:
+    """Return the offsets of a store, from the file that its broker reads. Errors as of `read_offset_file`."""
+    home = offsets_home(files.layout.config, files.config)
+    return read_offset_file(home.path)._replace(note=home.note)
 
 
 def known_groups(layout: StoreLayout) -> set[str]:
     """The groups that subscriptionGroup.json names; none where it is not there. CorruptError, UnreadableError."""
-    content = read_config(layout.config / GROUP_FILE)
+    try:
+        content = read_config(layout.config / GROUP_FILE)
+    except UncertainError:
+        return set()
     table = content.get(GROUP_TABLE) if isinstance(content, dict) else None
     return set(map(str, table)) if isinstance(table, dict) else set()
 
 
-def content_with(file: OffsetFile, changed: Mapping[tuple[str, str], QueueOffsets], now: int) -> bytes:
-    """What the file is to hold with the `changed` offsets, by (group, topic), at `now` (ms).
+def content_with(file: OffsetFile, changed: Mapping[tuple[str, str], ChangedOffsets], now: int) -> bytes:
+    """Return what the file is to hold with the `changed` offsets, by (group, topic), at `now` (ms).
 
-    As ConsumerOffsetManager#encode writes it. The version of the data goes on where there is one (4.x has none): a
-    master that comes back takes over the offsets of a slave that acted for it unless its own are newer
-    (BrokerPreOnlineService).
+    As ConsumerOffsetManager#encode and LmqConsumerOffsetManager#encode write it. The version of the data goes on where
+    there is one (4.x has none): a master that comes back takes over the offsets of a slave that acted for it unless its
+    own are newer (BrokerPreOnlineService).
     """
-    table = {key: _with_whole_keys(queues) for key, queues in file.table.items()}
+    light = file.content.get(LMQ_TABLE) if file.is_lmq else None
+    light = dict(light) if isinstance(light, dict) else {}
+    table = {key: _with_whole_keys(queues) for key, queues in file.table.items() if key not in light}
     for (group, topic), offsets in changed.items():
         key = f"{topic}@{group}"
+        if file.is_lmq and group.startswith(LMQ_PREFIX):
+            _change(light, key, offsets.get(0))
+            continue
         before = table.get(key)
-        table[key] = {**(before if isinstance(before, dict) else {}), **offsets}
+        after = {**(before if isinstance(before, dict) else {}), **offsets}
+        _change(table, key, {queue_id: offset for queue_id, offset in after.items() if offset is not None} or None)
     content = {**file.content, OFFSET_TABLE: table}
+    if file.is_lmq:
+        content[LMQ_TABLE] = light
     if isinstance(content.get(_VERSION), dict):
         content[_VERSION] = next_version(content[_VERSION], now)
     if isinstance(content.get(_TOPICS_BY_GROUP), dict):
-        content[_TOPICS_BY_GROUP] = _topics_by_group(content[_TOPICS_BY_GROUP], table)
+        content[_TOPICS_BY_GROUP] = _topics_by_group(content[_TOPICS_BY_GROUP], table, changed)
     return format_config_json(content).encode("utf-8")
+
+
+def _change(table: dict[Any, Any], key: str, value: Any) -> None:
+    """Set a row of `table`; None removes it."""
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
 
 
 def _with_whole_keys(queues: Any) -> Any:
@@ -125,11 +151,19 @@ def _with_whole_keys(queues: Any) -> Any:
     return {int(key) if is_queue_id(str(key)) else key: offset for key, offset in queues.items()}
 
 
-def _topics_by_group(before: Mapping[Any, Any], table: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The map as it was, with the topics and groups that came to the table (ConsumerOffsetManager#getGroupTopicMap)."""
+def _topics_by_group(
+    before: Mapping[Any, Any], table: Mapping[Any, Any], changed: Mapping[tuple[str, str], ChangedOffsets]
+) -> dict[Any, Any]:
+    """Return the map as it was, with the topics and groups that came to the table and without those that `changed` took
+    from it (ConsumerOffsetManager#getGroupTopicMap)."""
     found = {group: [*topics] if isinstance(topics, list) else [] for group, topics in before.items()}
     for key in table:
         owner = offset_key(key)
         if owner is not None and not owner.is_broadcast and owner.topic not in found.setdefault(owner.group, []):
             found[owner.group].append(owner.topic)
+    for group, topic in changed:
+        if f"{topic}@{group}" not in table and topic in found.get(group, ()):
+            found[group].remove(topic)
+            if not found[group]:
+                del found[group]
     return found

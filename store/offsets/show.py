@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.store.answers.config_offsets import (
-    CONSUMER_FILE,
     DELAY_FILE,
     OFFSET_TABLE,
     Say,
+    in_one,
+    light_offsets,
     offset_key,
     offsets_of,
 )
 from rmqctl.store.config.config_files import backup_of, parse_config_file
+from rmqctl.store.config.homes import offsets_home, uncertain_in
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.reader import StoreReader
@@ -58,7 +60,15 @@ def kept_offsets(
 ) -> Iterator[KeptOffset]:
     """All offsets, or those of one group, topic or queue: groups by name, then delay levels. UnreadableError."""
     config = reader.files.layout.config
-    rows = [*_consumers(_pair(config / CONSUMER_FILE, tell, on_damage), on_damage, config / CONSUMER_FILE)]
+    home = offsets_home(config, reader.files.config)
+    if home.note:
+        tell(home.note)
+    stale = uncertain_in(home.path)
+    if stale is not None:
+        on_damage(stale)
+    rows = [*_consumers(_pair(home.path, tell, on_damage), on_damage, home.path)]
+    if stale is not None:
+        rows = [row._replace(detail="of a file that the broker no longer uses") for row in rows]
     if group is None:
         rows += _delays(_pair(config / DELAY_FILE, tell, on_damage))
     bounds = _Bounds(reader, tell)
@@ -78,9 +88,9 @@ class _Bounds:
     def told(self, row: KeptOffset) -> KeptOffset:
         """`row` with the ends of its queue, and what a backup that differs is to say."""
         if row.offset is None:
-            row = row._replace(detail="only in the backup")
+            row = row._replace(detail=in_one(row.detail, "only in the backup"))
         elif row.backup_offset is not None and row.backup_offset > row.offset:
-            row = row._replace(detail="smaller than in the backup")
+            row = row._replace(detail=in_one(row.detail, "smaller than in the backup"))
         if not self._is_readable:
             return row
         try:
@@ -109,7 +119,9 @@ def _pair(path: Path, tell: Say, on_damage: OnDamage) -> _Pair:
         table = content.content.get(OFFSET_TABLE) if content and isinstance(content.content, dict) else None
         if content is not None and not isinstance(table, dict):
             on_damage(CorruptError(f"holds no table {OFFSET_TABLE}", file=one))
-        tables.append(table if isinstance(table, dict) else None)
+        tables.append(
+            {**table, **light_offsets(content.content if content else None)} if isinstance(table, dict) else None
+        )
     return _Pair(*tables)
 
 

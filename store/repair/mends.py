@@ -12,6 +12,7 @@ from rmqctl.formats.message import FrameDamage
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.commitlog.one_message import frame_without_crc
 from rmqctl.store.config.config_files import backup_of, load_config
+from rmqctl.store.config.homes import in_database, offsets_home
 from rmqctl.store.journal.plan import Plan, Resize, Staging, WriteRange, install_config
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.store_files import StoreFiles
@@ -69,8 +70,10 @@ def mend_config(finding: Finding, plan: Plan, staging: Staging) -> None:
 def mend_offsets(files: StoreFiles, codes: set[str], plan: Plan, staging: Staging) -> None:
     """Plan new offsets where those of consumer groups (RMQ-OFF-001) or delay levels (RMQ-OFF-003) are behind the end of
     their queue, or are none (RMQ-OFF-007)."""
-    for name, judge in (("consumerOffset.json", _consumer), ("delayOffset.json", _delay)):
-        path = files.layout.config / name
+    home = offsets_home(files.layout.config, files.config)
+    for path, judge in ((home.path, _consumer), (files.layout.config / "delayOffset.json", _delay)):
+        if in_database(path) is not None:
+            continue
         loaded = load_config(path)
         table = loaded.content.get("offsetTable") if loaded is not None and isinstance(loaded.content, dict) else None
         if loaded is not None and isinstance(table, dict) and judge(files, table, codes):

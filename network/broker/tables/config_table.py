@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.network.remoting.services import Tell
 from rmqctl.store.config.config_files import read_config
+from rmqctl.store.config.homes import refuse_database
 from rmqctl.store.store_files import StoreFiles
 
 NO_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}
@@ -26,7 +27,10 @@ def config_table(
     files: StoreFiles, file: str, table: str, tell: Tell, without: str, *, is_written: bool = False
 ) -> ConfigTable:
     """The field `table` of config/`file`. A damaged file holds none, which is told with what follows: `without`; but
-    where it is going to be written, that raises CorruptError or UnreadableError."""
+    where it is going to be written, that raises CorruptError or UnreadableError, and UnsupportedError where the broker
+    has the table in a RocksDB."""
+    if is_written:
+        refuse_database(files.layout.config / file)
     try:
         content = read_config(files.layout.config / file)
     except (CorruptError, UnreadableError) as error:

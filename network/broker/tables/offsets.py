@@ -8,8 +8,10 @@ from typing import Any
 from rmqctl.network.broker.tables.config_table import config_table
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import RequestError, Tell
-from rmqctl.store.answers.config_offsets import CONSUMER_FILE, OFFSET_TABLE, offset_key, offsets_of
+from rmqctl.store.answers.config_offsets import LMQ_TABLE, OFFSET_TABLE, light_offsets, offset_key, offsets_of
 from rmqctl.store.config.config_files import next_version
+from rmqctl.store.config.homes import LMQ_OFFSETS, offsets_home
+from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.store_files import StoreFiles
 
 _SEPARATOR = "@"
@@ -20,11 +22,13 @@ _MOST_OFFSETS = 1_000_000
 class ConsumerOffsets:
     """Offsets by topic, group and queue: of the next message to be consumed. Negative ones are none."""
 
-    FILE = CONSUMER_FILE
-
     def __init__(self, files: StoreFiles, tell: Tell, *, is_written: bool = False) -> None:
-        """Starts with what consumerOffset.json holds; if that is damaged it is told, and no group has come anywhere; a
-        CorruptError where it `is_written`."""
+        """Starts with what consumerOffset.json holds, or lmqConsumerOffset.json where the broker uses that one; if that
+        is damaged it is told, and no group has come anywhere; a CorruptError where it `is_written`."""
+        home = offsets_home(files.layout.config, files.config)
+        if home.note:
+            tell(home.note)
+        self.FILE = home.path.name
         found = config_table(
             files,
             self.FILE,
@@ -34,6 +38,8 @@ class ConsumerOffsets:
             is_written=is_written,
         )
         table, self.data_version, self._content = found
+        if home.is_lmq:
+            table = {**table, **light_offsets(self._content)}
         self.has_changed = False
         self._others: dict[str, Any] = {}
         self._resets: dict[tuple[str, str, int], int] = {}
@@ -136,9 +142,14 @@ class ConsumerOffsets:
             offsets = {queue_id: min(offset, end(topic, queue_id)) for queue_id, offset in sorted(queues.items())}
             table[f"{topic}{_SEPARATOR}{group}"] = offsets
             topics.setdefault(group, []).append(topic)
-        return {
+        content = {
             **self._content,
             "dataVersion": self.data_version,
             "groupTopicMap": topics,
             "offsetTable": {**table, **self._others},
         }
+        if self.FILE == LMQ_OFFSETS:
+            light = [key for key in table if key.partition(_SEPARATOR)[2].startswith(LMQ_PREFIX)]
+            content[LMQ_TABLE] = {key: table[key].get(0, 0) for key in light}
+            content[OFFSET_TABLE] = {key: queues for key, queues in content["offsetTable"].items() if key not in light}
+        return content

@@ -78,6 +78,7 @@ def show(store: StoreLocation, output: Output, group: str | None, topic: str | N
     epilog="""\b
 Problems:
   damaged, missing     a file as a whole: what a broker does with it
+  in-rocksdb           a RocksDB holds the offsets, and is not read yet
   data-version         the version of the data, which a master that comes back goes by
   malformed-key, malformed-entry, malformed-offset, queue-twice, negative
   unknown-topic, unknown-queue, unknown-group, unknown-level

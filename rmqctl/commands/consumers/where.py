@@ -106,4 +106,4 @@ def where(
         total = sum(file.size for file in opened.files.log.files)
         with progress("searching the commitlog", total, "bytes") as bar:
             found = list(whereabouts_of(opened.reader, question, output.talk, damage, bar.advance))
-    return tell_whereabouts(output, found, damage.count)
+    return tell_whereabouts(output, found, damage.count, is_uncertain=damage.is_uncertain)

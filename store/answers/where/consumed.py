@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import counted, format_time
-from rmqctl.store.answers.config_offsets import CONSUMER_FILE, OFFSET_TABLE, Say, offset_key, offsets_of, table_in
+from rmqctl.store.answers.config_offsets import (
+    CONSUMER_FILE,
+    ConsumerTable,
+    Say,
+    consumer_table,
+    offset_key,
+    offsets_of,
+    table_in,
+)
 from rmqctl.store.answers.dead_letters import POP_SEPARATORS, RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.answers.filters import FILTER_FILE, FILTER_TABLE, KnownFilters
 from rmqctl.store.answers.groups import GROUP_FILE, GROUP_TABLE
@@ -44,10 +53,11 @@ class Consumers:
         config = reader.files.layout.config
         self._offsets: dict[str, dict[str, dict[int, int]]] = {}
         self.missing = ""
-        table = _table(config / CONSUMER_FILE, OFFSET_TABLE, tell, on_damage)
-        if table is None:
-            self.missing = f"{config / CONSUMER_FILE} cannot be read or is not there"
-        for key, queues in (table or {}).items():
+        kept = _offsets(config, reader, tell, on_damage)
+        self.missing = kept.missing
+        for stale in kept.stale:
+            self._offsets.setdefault(stale.topic, {})[stale.group + (BROADCAST if stale.is_broadcast else "")] = {}
+        for key, queues in (kept.table or {}).items():
             owner = offset_key(key)
             if owner is not None and isinstance(queues, Mapping):
                 group = owner.group + (BROADCAST if owner.is_broadcast else "")
@@ -125,6 +135,15 @@ class Consumers:
         if known.tags.matches(tag):
             return step._replace(state=TAKEN, detail=f"{said} takes {what}")
         return step._replace(state=PASSED_OVER, detail=f"{said} passes over {what}")
+
+
+def _offsets(config: Path, reader: StoreReader, tell: Say, on_damage: OnDamage) -> ConsumerTable:
+    """Return the offsets of groups; none, which is reported, also for a file that may not be read."""
+    try:
+        return consumer_table(config, reader.files.config, tell, on_damage)
+    except UnreadableError as error:
+        tell(str(error))
+        return ConsumerTable(config / CONSUMER_FILE, None, f"{config / CONSUMER_FILE} cannot be read")
 
 
 def _table(path: Any, name: str, tell: Say, on_damage: OnDamage) -> dict[Any, Any] | None:

@@ -75,6 +75,27 @@ KINDS: tuple[Kind, ...] = (
         "Compare it with its backup.",
     ),
     Kind(
+        "RMQ-CFG-040",
+        Severity.NOTICE,
+        "configuration in a RocksDB",
+        "A RocksDB holds topics, groups or offsets, and is not read: a JSON file of them beside it is history. Answers "
+        "that depend on them say `not certain`, and changes of them are refused.",
+        "storeType=defaultRocksDB, configManagerVersion=v2 or useSingleRocksDBForAllConfigs.",
+        "Nothing. `mqadmin rocksDBConfigToJson` prints what it holds. If the broker no longer uses it, move the folder "
+        "away.",
+        None,
+    ),
+    Kind(
+        "RMQ-CFG-041",
+        Severity.NOTICE,
+        "offsets in the file of light queues",
+        "A broker with enableLmq keeps the offsets of all groups in lmqConsumerOffset.json, one without it in "
+        "consumerOffset.json. Without a broker.conf the only file counts, or the newer one.",
+        "enableLmq=true, now or once.",
+        "Name the broker.conf with -c where both files are there.",
+        None,
+    ),
+    Kind(
         "RMQ-OFF-001",
         Severity.WARNING,
         "consumer offset behind the end of its queue",

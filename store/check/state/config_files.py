@@ -13,6 +13,7 @@ from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.config.config_files import backup_of
+from rmqctl.store.config.homes import database_of
 
 _SUFFIX = ".json"
 # a string as a whole, so that brackets inside it do not count; nothing is tried twice
@@ -22,6 +23,7 @@ TABLES = {
     "topics.json": "topicConfigTable",
     "subscriptionGroup.json": "subscriptionGroupTable",
     "consumerOffset.json": "offsetTable",
+    "lmqConsumerOffset.json": "offsetTable",
     "delayOffset.json": "offsetTable",
 }
 
@@ -125,7 +127,8 @@ def _names(directory: Path) -> list[str]:
     except OSError:
         return []
     names = {name.removesuffix(".bak") for name in entries if name.removesuffix(".bak").endswith(_SUFFIX)}
-    return sorted(names)
+    # what a RocksDB holds no broker reads from a file
+    return sorted(name for name in names if database_of(directory, name) is None)
 
 
 def _of_pair(content: Content, backup: Content) -> Iterator[Finding]:

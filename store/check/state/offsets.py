@@ -8,9 +8,11 @@ from typing import Any
 
 from rmqctl.formats.errors import UnsupportedError
 from rmqctl.formats.wording import counted
+from rmqctl.store.answers.config_offsets import light_offsets
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.state.config_files import ConfigFiles
 from rmqctl.store.config.config_files import DELETED_TOPICS
+from rmqctl.store.config.homes import databases, offsets_home
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -18,7 +20,7 @@ from rmqctl.store.store_files import StoreFiles
 
 _SEPARATOR = "@"
 _LMQ = "%LMQ%"
-_CONSUMER, _DELAY, _TOPICS = "consumerOffset.json", "delayOffset.json", "topics.json"
+_DELAY, _TOPICS = "delayOffset.json", "topics.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,16 @@ class OffsetCheck:
     def __init__(self, files: StoreFiles, configs: ConfigFiles) -> None:
         self._files = files
         self._configs = configs
+        self._home = offsets_home(files.layout.config, files.config)
 
     def findings(self) -> Iterator[Finding]:
         """Offsets of groups, of delay levels, and topics that are not configured."""
+        config = self._files.layout.config
+        for database, names in databases(config).items():
+            text = f"a RocksDB holds what {', '.join(names)} held, and was not checked"
+            yield Finding("RMQ-CFG-040", text, database)
+        if self._home.note and not self._files.config.enable_lmq:
+            yield Finding("RMQ-CFG-041", self._home.note, self._home.path)
         try:
             queues = {(queue.topic, queue.queue_id): queue for queue in self._files.queues.all()}
         except UnsupportedError:
@@ -49,17 +58,27 @@ class OffsetCheck:
         yield from self._went_back()
         yield from self._unknown_topics(queues)
 
+    def _consumer_table(self) -> dict[Any, Any]:
+        """Return the offsets of groups; those of light queues are kept in a table of their own."""
+        value = self._configs.value(self._home.path.name)
+        table = self._configs.table(self._home.path.name)
+        return {**table, **light_offsets(value)} if self._home.is_lmq else table
+
     def _consumers(self, queues: dict[tuple[str, int], AnyConsumeQueue]) -> Iterator[Finding]:
-        for key, table in self._configs.table(_CONSUMER).items():
+        for key, table in self._consumer_table().items():
             topic, _, group = str(key).partition(_SEPARATOR)
             if not isinstance(table, dict):
-                yield self._impossible(_CONSUMER, f"{key}: {type(table).__name__} instead of offsets", topic, None)
+                yield self._impossible(
+                    self._home.path.name, f"{key}: {type(table).__name__} instead of offsets", topic, None
+                )
                 continue
             wrong: dict[str, list[_Wrong]] = {}
             for queue_id, offset in table.items():
                 if not isinstance(queue_id, int) or not _is_offset(offset):
                     number = queue_id if isinstance(queue_id, int) else None
-                    yield self._impossible(_CONSUMER, f"{key} queue {queue_id}: {offset!r}", topic, number, offset)
+                    yield self._impossible(
+                        self._home.path.name, f"{key} queue {queue_id}: {offset!r}", topic, number, offset
+                    )
                     continue
                 found = self._judged(queues.get((topic, queue_id)), queue_id, offset)
                 if found is not None:
@@ -87,7 +106,7 @@ class OffsetCheck:
         return Finding(
             code,
             text,
-            self._files.layout.config / _CONSUMER,
+            self._home.path,
             topic=topic,
             queue_id=first.queue_id if len(several) == 1 else None,
             expected=first.bound,
@@ -127,11 +146,11 @@ class OffsetCheck:
 
     def _went_back(self) -> Iterator[Finding]:
         """Offsets that are lower than in the backup, which was written before."""
-        pair = self._configs.files.get(_CONSUMER)
+        pair = self._configs.files.get(self._home.path.name)
         if pair is None or not (pair[0].is_good and pair[1].is_good):
             return
         before = pair[1].value.get("offsetTable") if isinstance(pair[1].value, dict) else None
-        for key, table in self._configs.table(_CONSUMER).items():
+        for key, table in self._consumer_table().items():
             older = before.get(key) if isinstance(before, dict) else None
             if not (isinstance(table, dict) and isinstance(older, dict)):
                 continue

@@ -43,6 +43,7 @@ def test_the_version_goes_on_where_there_is_one(tmp_path: Path) -> None:
 
 def test_offsets_in_a_rocksdb(tmp_path: Path) -> None:
     (tmp_path / "consumerOffsets").mkdir()
+    (tmp_path / "consumerOffsets" / "CURRENT").write_text("MANIFEST-000005")
     with pytest.raises(UnsupportedError, match="RocksDB"):
         read_offset_file(tmp_path / "consumerOffset.json")
 
