@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError
+from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UncertainError
 from rmqctl.formats.hosts import is_message_id
 from rmqctl.formats.wording import counted
 from rmqctl.opening import StoreLocation, open_store
@@ -49,15 +49,36 @@ def find_and_show(store: StoreLocation, output: Output, wanted: Question) -> int
     """Find, show, and return the exit code; NotFoundError, CorruptError and what opening a store raises."""
     with open_store(store, needs_messages=True) as opened:
         reader = opened.reader
-        if wanted.message_id is not None:
-            return _by_id(reader, output, wanted.message_id, wanted.topic, wanted.scan)
-        if wanted.key is not None:
-            return _by_key(reader, output, wanted.key, wanted)
-        if wanted.at is not None and wanted.topic is not None:
-            return _at_time(reader, output, wanted.topic, wanted.queue_id, wanted.at, wanted.boundary)
-        if wanted.topic is not None and wanted.queue_id is not None and wanted.offset is not None:
-            return _by_queue_offset(reader, output, wanted.topic, wanted.queue_id, wanted.offset, wanted.limit or 1)
-        return _show(output, [reader.lookup(wanted.offset or 0)])
+        try:
+            return _found(reader, output, wanted)
+        except NotFoundError as error:
+            raise _in_unread_log(reader, wanted) or error from None
+
+
+def _in_unread_log(reader: StoreReader, wanted: Question) -> UncertainError | None:
+    """Return what to say where a log that is not read may hold the message; None where none may."""
+    from rmqctl.store.answers.unread import unread_messages, unread_queues
+
+    if wanted.offset is not None and wanted.topic is not None:
+        queues = unread_queues(reader.files, wanted.topic, wanted.queue_id)
+        if not any(one.holds(wanted.offset) for one in queues):
+            return None
+    first = next(iter(unread_messages(reader.files, wanted.topic)), None)
+    if first is not None:
+        first.message = f"not in the commitlog, but {first.message}"
+    return first
+
+
+def _found(reader: StoreReader, output: Output, wanted: Question) -> int:
+    if wanted.message_id is not None:
+        return _by_id(reader, output, wanted.message_id, wanted.topic, wanted.scan)
+    if wanted.key is not None:
+        return _by_key(reader, output, wanted.key, wanted)
+    if wanted.at is not None and wanted.topic is not None:
+        return _at_time(reader, output, wanted.topic, wanted.queue_id, wanted.at, wanted.boundary)
+    if wanted.topic is not None and wanted.queue_id is not None and wanted.offset is not None:
+        return _by_queue_offset(reader, output, wanted.topic, wanted.queue_id, wanted.offset, wanted.limit or 1)
+    return _show(output, [reader.lookup(wanted.offset or 0)])
 
 
 def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, scan: bool) -> int:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.message import StoredMessage
+from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.reader import StoreReader
@@ -54,11 +55,17 @@ def dead_letters(
     def is_wanted(name: str) -> bool:
         return name.startswith(DLQ_PREFIX) and group in (None, name.removeprefix(DLQ_PREFIX))
 
+    behind = undispatched(reader.files, on_damage)
     for queue in reader.files.queues.of_topics(is_wanted):
         owner = queue.topic.removeprefix(DLQ_PREFIX)
         for row in _letters(reader.view_without_ext(queue), queue, owner, on_damage):
             if topic is None or row.state == DAMAGED or row.origin_topic == topic:
                 yield row
+    for message in behind.messages:
+        if is_wanted(message.topic):
+            row = _letter(message, message.topic.removeprefix(DLQ_PREFIX), message.queue_offset)
+            if topic in (None, row.origin_topic):
+                yield row._replace(detail="in no queue yet")
 
 
 def _letters(view: QueueView, queue: AnyConsumeQueue, group: str, on_damage: OnDamage) -> Iterator[DeadLetter]:

@@ -18,6 +18,7 @@ from rmqctl.store.answers.config_offsets import (
     table_in,
     whole_number,
 )
+from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
@@ -62,12 +63,19 @@ def delay_levels(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterato
     files = reader.files
     path = files.layout.config / DELAY_FILE
     table = table_in(path, OFFSET_TABLE, tell, on_damage)
+    behind = undispatched(files, on_damage)
     queues = files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
     if table is None and queues:
         tell(f"{path} cannot be read or is not there: a broker would deliver all that is in the queues")
     offsets = offsets_of(table or {})
     for queue in queues:
-        yield _level(reader, queue, offsets.get(queue.queue_id + 1, 0), on_damage)
+        row = _level(reader, queue, offsets.get(queue.queue_id + 1, 0), on_damage)
+        new = behind.slots[SCHEDULE_TOPIC, queue.queue_id]
+        if new and row.pending is not None:
+            detail = in_one(row.detail, f"{counted(new, 'message')} of them in no queue yet")
+            state = WAITING if row.state == DELIVERED else row.state
+            row = row._replace(state=state, pending=row.pending + new, detail=detail)
+        yield row
 
 
 def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int, on_damage: OnDamage) -> DelayLevel:

@@ -19,6 +19,8 @@ from rmqctl.store.answers.config_offsets import (
     table_in,
 )
 from rmqctl.store.answers.filters import FILTER_FILE, FILTER_TABLE, KnownFilter, KnownFilters
+from rmqctl.store.answers.undispatched import undispatched
+from rmqctl.store.answers.unread import unread_messages, unread_queues
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
@@ -144,6 +146,8 @@ class _Queues:
         """`offsets`: the file that they are from."""
         self._reader = reader
         self._offsets = offsets
+        self._behind = undispatched(reader.files, on_damage)
+        self._unread = {(one.copy.topic, one.copy.queue_id): one for one in unread_queues(reader.files)}
         self._log = reader.files.log
         self._filters = filters
         self._on_damage = on_damage
@@ -185,10 +189,21 @@ class _Queues:
         end = queue.max_offset
         begin = queue.min_offset(self._log.min_offset)
         stands = _standing(offset, begin, end)
+        unread = self._unread.get((owner.topic, queue_id))
+        if unread is not None and offset is not None and offset < unread.until:
+            for error in unread_messages(self._reader.files, owner.topic):
+                self._on_damage(error)
+            stands = _Standing(UNKNOWN, detail=f"messages before {unread.until} are in a log that is not read yet")
         delay = _Delay(0, 0) if stands.lag == 0 else _Delay()
         if stands.lag:
             delay = self._delay(queue, stands.first, end)
         is_timed = bool(stands.lag)
+        new = self._behind.slots[owner.topic, queue_id]
+        if new and stands.lag is not None:
+            detail = in_one(stands.detail, f"{counted(new, 'message')} of them in no queue yet")
+            state = BEHIND if stands.state == CAUGHT_UP else stands.state
+            stands = stands._replace(state=state, lag=stands.lag + new, detail=detail)
+            delay = delay if is_timed else _Delay()
         tagged = self._tagged(queue, stands, end, known)
         taken = None if tagged is None or not is_timed else f"{tagged} of them are of its tags {tags!r}"
         return GroupQueue(

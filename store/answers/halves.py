@@ -27,6 +27,7 @@ from rmqctl.store.answers.half_topics import (
     PRODUCER_GROUP,
     ended_offsets,
 )
+from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.key_query import NotIndexedError
@@ -77,6 +78,7 @@ def unresolved_halves(reader: StoreReader, now: int, tell: Say, on_damage: OnDam
     the broker gives up what it asked for too often. UnsupportedError for queues in a RocksDB.
     """
     starts = _starts(reader, tell, on_damage)
+    behind = undispatched(reader.files, on_damage)
     queues = reader.files.queues.of_topics({HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC}.__contains__)
     ops = {queue.queue_id: queue for queue in queues if queue.topic == OP_TOPIC}
     given_up: set[str] | None = None
@@ -88,8 +90,13 @@ def unresolved_halves(reader: StoreReader, now: int, tell: Say, on_damage: OnDam
         op_view = None if op_queue is None else reader.view_without_ext(op_queue)
         begin, op_begin = _begins(view, op_view, starts, tell)
         ends = _ends(op_view, op_begin, on_damage)
+        for mark in behind.of(OP_TOPIC):
+            if mark.queue_id == queue.queue_id:
+                ends.offsets.update(ended_offsets(mark.body))
         lost = _LostEnds(reader, op_view, tell)
         found = list(_candidates(view, begin, ends, on_damage))
+        new = [half for half in behind.of(HALF_TOPIC) if half.queue_id == queue.queue_id]
+        found += [(half.queue_offset, half, "") for half in new if half.queue_offset not in ends.offsets]
         if found and given_up is None:
             given_up = _unique_keys(reader, queues, on_damage)
         last = {message.properties().get(names.UNIQUE_KEY): offset for offset, message, _ in found if message}

@@ -114,7 +114,8 @@ def cat(
             _nothing(opened.reader, selection, damage)
         else:
             _tell_unmet(opened.reader, selection, output)
-    return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
+            _tell_unread(opened.reader, selection, damage)
+    return exit_codes.DAMAGE_OR_NOTHING if damage.count or damage.is_uncertain else exit_codes.OK
 
 
 def _check(selection: Selection, limit: int | None, order: Order, follow: bool) -> None:
@@ -199,6 +200,15 @@ def _at_most(batches: Iterator[list[StoredMessage]], count: int | None) -> Itera
                 return
 
 
+def _tell_unread(reader: StoreReader, selection: Selection, damage: ToldDamage) -> None:
+    """Report messages of the topic that is asked for which only a log has that is not read yet."""
+    if selection.criteria.topic is not None:
+        from rmqctl.store.answers.unread import unread_messages
+
+        for error in unread_messages(reader.files, selection.criteria.topic):
+            damage(error)
+
+
 def _tell_unmet(reader: StoreReader, selection: Selection, output: Output) -> None:
     """Where several topics are asked for: which of the names nothing goes by."""
     from rmqctl.store.read.topic_names import unmet_names
@@ -225,5 +235,10 @@ def _nothing(reader: StoreReader, selection: Selection, damage: ToldDamage) -> N
     missing = reader.files.missing_log()
     if missing is not None:
         raise NotFoundError(missing, hint="bring it back, or name its place: -c broker.conf with storePathCommitLog")
+    from rmqctl.store.answers.unread import unread_messages
+
+    if not damage.count:
+        for error in unread_messages(reader.files, topic):
+            raise error
     matched = NotFoundError("no message matched")
     raise hidden_by_damage(damage.count, matched) if damage.count else matched

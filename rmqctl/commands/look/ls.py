@@ -10,6 +10,7 @@ import click
 from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, output_options, queue_option, store_options, topic_option
 from rmqctl.formats.errors import NotFoundError
+from rmqctl.reports.damage import ToldDamage
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -49,21 +50,24 @@ def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue
         raise click.UsageError("-t and -q choose topics and queues, not files")
     if what == "topics" and queue_id is not None:
         what = "queues"
+    damage = ToldDamage(output)
     with open_store(store) as opened:
+        if what != "files":
+            _tell_unread(opened, topic, damage)
         if opened.files.dledger is not None and what != "files":
             output.talk(f"note: {opened.files.dledger.said}: messages are those of the queues, times are not known")
         if what == "files":
-            return _shown(output, _FILE_COLUMNS, opened.list_files(), "the store has no files")
+            return _shown(output, damage, _FILE_COLUMNS, opened.list_files(), "the store has no files")
         if what == "queues":
             return _shown(
                 output,
+                damage,
                 _QUEUE_COLUMNS,
                 opened.queues(topic, queue_id),
                 "no queue matched" if topic or queue_id is not None else "the store has no consume queues",
             )
-        return _shown(
-            output, _TOPIC_COLUMNS, _topics(opened, output, topic), "no topic matched" if topic else "no topics"
-        )
+        otherwise = "no topic matched" if topic else "no topics"
+        return _shown(output, damage, _TOPIC_COLUMNS, _topics(opened, output, topic), otherwise)
 
 
 def _topics(opened: MessageStore, output: Output, topic: str | None) -> Iterator[dict[str, Any]]:
@@ -78,7 +82,20 @@ def _topics(opened: MessageStore, output: Output, topic: str | None) -> Iterator
         yield from opened.topics(topic, progress=bar.advance)
 
 
-def _shown(output: Output, columns: tuple[str, ...], rows: Iterator[dict[str, Any]], otherwise: str) -> int:
-    if not output.rows(columns, rows, droppable=_DROPPABLE):
+def _tell_unread(opened: MessageStore, topic: str | None, damage: ToldDamage) -> None:
+    """Report messages that the rows leave out: in no queue yet, or in logs that are not read."""
+    from rmqctl.store.answers.undispatched import undispatched
+    from rmqctl.store.answers.unread import unread_messages
+
+    if opened.has_queue_files():
+        undispatched(opened.files, damage)
+    for error in unread_messages(opened.files, topic):
+        damage(error)
+
+
+def _shown(
+    output: Output, damage: ToldDamage, columns: tuple[str, ...], rows: Iterator[dict[str, Any]], otherwise: str
+) -> int:
+    if not output.rows(columns, rows, droppable=_DROPPABLE) and not damage.is_uncertain:
         raise NotFoundError(otherwise, hint="`rmqctl info` says what the store holds")
-    return exit_codes.OK
+    return exit_codes.DAMAGE_OR_NOTHING if damage.is_uncertain else exit_codes.OK

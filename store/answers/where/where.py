@@ -12,12 +12,15 @@ from rmqctl.formats.wording import counted, format_time
 from rmqctl.store.answers.config_offsets import Say
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
 from rmqctl.store.answers.half_topics import GIVEN_UP_TOPIC, HALF_TOPIC
+from rmqctl.store.answers.undispatched import undispatched
+from rmqctl.store.answers.unread import unread_messages, unread_queues
 from rmqctl.store.answers.where.consumed import Consumers
 from rmqctl.store.answers.where.copies import Copies, copies_with
 from rmqctl.store.answers.where.family import Family, families
 from rmqctl.store.answers.where.held_back import HeldBack
 from rmqctl.store.answers.where.places import (
     BY_KEY,
+    BY_PLACE,
     BY_UNIQUE_KEY,
     Named,
     at_place,
@@ -72,6 +75,7 @@ class _Search:
         self._tell = tell
         self._on_damage = on_damage
         self._progress = progress
+        undispatched(reader.files, on_damage)
         consumers = Consumers(reader, question.now, tell, on_damage, question.tags)
         held = HeldBack(reader, question.now, tell, on_damage)
         self._also = {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, GIVEN_UP_TOPIC} | {
@@ -88,7 +92,19 @@ class _Search:
             )
         named: Named | None = None
         if len(words) == 3:
-            named = at_place(self._reader, place_in(words), self._tell, self._progress)
+            place = place_in(words)
+            unread = [
+                one for one in unread_queues(self._reader.files, place.topic) if one.copy.queue_id == place.queue_id
+            ]
+            try:
+                named = at_place(self._reader, place, self._tell, self._progress)
+            except NotFoundError:
+                if not unread:
+                    raise
+                named = Named(BY_PLACE, place=place)
+            if named.message is None and any(one.holds(place.queue_offset) for one in unread):
+                yield self._in_unread_log(place.topic)
+                return
         elif self._question.kind != "key":
             named = by_offset(self._reader, words[0])
             if named is None and self._question.kind == "offset":
@@ -100,6 +116,8 @@ class _Search:
         copies = Copies() if is_final else self._copies(words[0], set())
         if copies.messages:
             yield from self._of_key(words[0], copies)
+        elif named is not None and not isinstance(named.error, CorruptError) and self._is_unread():
+            yield self._in_unread_log(None)
         elif named is not None:
             if named.error is not None and named.error.hint is not None:
                 self._tell(named.error.hint)
@@ -151,6 +169,18 @@ class _Search:
 
     # ---- nothing was found
 
+    def _is_unread(self) -> bool:
+        """Return whether a log that is not read may hold what a key or an offset names."""
+        return len(self._question.words) == 1 and bool(unread_queues(self._reader.files, self._question.topic))
+
+    def _in_unread_log(self, topic: str | None) -> Whereabouts:
+        """Say that a log which is not read may hold the message: it is neither expired nor absent."""
+        errors = [*unread_messages(self._reader.files, topic)]
+        for error in errors:
+            self._on_damage(error)
+        said = "; ".join(error.message for error in errors)
+        return self._absent(f"It is not in the commitlog, but {said}", Verdict.UNKNOWN)
+
     def _nothing(self, copies: Copies) -> Whereabouts:
         """What is known of a key that no message has: whether one may be damaged, or have expired."""
         for error in copies.damaged:
@@ -163,6 +193,8 @@ class _Search:
                 return self._absent(f"It cannot be read: {said}", Verdict.DAMAGED, offset)
             except NotFoundError:
                 continue
+        if self._is_unread() and not copies.damaged:
+            return self._in_unread_log(self._question.topic)
         if copies.removed:
             entries = counted(copies.removed, "index entry has", "index entries have")
             return self._absent(

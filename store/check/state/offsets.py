@@ -9,6 +9,7 @@ from typing import Any
 from rmqctl.formats.errors import UnsupportedError
 from rmqctl.formats.wording import counted
 from rmqctl.store.answers.config_offsets import light_offsets
+from rmqctl.store.answers.unread import unread_queues
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.state.config_files import ConfigFiles
 from rmqctl.store.config.config_files import DELETED_TOPICS
@@ -39,6 +40,8 @@ class OffsetCheck:
     def __init__(self, files: StoreFiles, configs: ConfigFiles) -> None:
         self._files = files
         self._configs = configs
+        # what has left the commitlog has not expired: a log that is not read has it
+        self._unread = {(one.copy.topic, one.copy.queue_id) for one in unread_queues(files)}
         self._home = offsets_home(files.layout.config, files.config)
 
     def findings(self) -> Iterator[Finding]:
@@ -92,7 +95,9 @@ class OffsetCheck:
         if offset > queue.max_offset:
             return _Wrong("RMQ-OFF-001", queue_id, offset, queue.max_offset)
         minimum = queue.min_offset(self._files.log.min_offset)
-        return _Wrong("RMQ-OFF-002", queue_id, offset, minimum) if offset < minimum else None
+        if offset >= minimum or (queue.topic, queue_id) in self._unread:
+            return None
+        return _Wrong("RMQ-OFF-002", queue_id, offset, minimum)
 
     def _grouped(self, code: str, topic: str, group: str, several: list[_Wrong]) -> Finding:
         first = several[0]

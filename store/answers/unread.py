@@ -1,0 +1,76 @@
+"""Messages that only a log holds that is not read yet: of compacted topics, in tiered storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqctl.formats.errors import UncertainError, UnsupportedError
+from rmqctl.formats.wording import counted
+from rmqctl.store.commitlog.unread_logs import UnreadCopy, unread_copies
+from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.store_files import StoreFiles
+
+
+class Unread(NamedTuple):
+    """A copy of a queue that holds messages the commitlog no longer has: those before queue offset `until`."""
+
+    copy: UnreadCopy
+    until: int
+
+    def holds(self, queue_offset: int) -> bool:
+        """Return whether the message at a queue offset may be in the copy alone."""
+        return self.copy.holds(queue_offset) and queue_offset < self.until
+
+
+def unread_queues(files: StoreFiles, topic: str | None = None, queue_id: int | None = None) -> list[Unread]:
+    """Return the queues whose copy goes back further than what the commitlog holds of them: all, or those of a topic,
+    or one. UnreadableError."""
+    found = []
+    for copy in unread_copies(files.layout, topic):
+        if queue_id not in (None, copy.queue_id):
+            continue
+        until = _begin(files, copy)
+        if copy.min_offset < until:
+            found.append(Unread(copy, until))
+    return found
+
+
+def _begin(files: StoreFiles, copy: UnreadCopy) -> int:
+    """Return the queue offset from which on the commitlog has the messages; the copy's end where that is not known."""
+    try:
+        queue = files.queues.find(copy.topic, copy.queue_id) if is_safe_topic(copy.topic) else None
+    except UnsupportedError:
+        queue = None
+    if queue is None or not files.log.files:
+        return copy.max_offset
+    return queue.min_offset(files.log.min_offset)
+
+
+def unread_messages(files: StoreFiles, topic: str | None = None) -> Iterator[UncertainError]:
+    """Yield what to report of messages, of all topics or of one, that only a log holds that is not read yet."""
+    found = unread_queues(files, topic)
+    of_topics: dict[str, int] = {}
+    for one in found:
+        if one.copy.kind == "compaction":
+            of_topics[one.copy.topic] = of_topics.get(one.copy.topic, 0) + one.copy.messages
+    for name, messages in of_topics.items():
+        yield compacted(files, name, messages)
+    tiered = [one for one in found if one.copy.kind == "tiered"]
+    if tiered:
+        count = counted(sum(min(one.until, one.copy.max_offset) - one.copy.min_offset for one in tiered), "message")
+        yield UncertainError(
+            f"tiered storage holds {count} that the commitlog no longer has, and is not read yet",
+            file=tiered[0].copy.folder,
+            hint="`rmqctl salvage FOLDER --to NEW` with the folder of tieredStoreFilePath shows them",
+        )
+
+
+def compacted(files: StoreFiles, topic: str, messages: int) -> UncertainError:
+    """Return what to report of a topic with a compaction log of so many `messages`."""
+    folder = files.layout.root / "compaction"
+    return UncertainError(
+        f"the compaction log of topic {topic!r} holds {counted(messages, 'message')}, and is not read yet",
+        file=folder,
+        hint=f"`rmqctl salvage {folder} --to NEW` shows them",
+    )
