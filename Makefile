@@ -13,17 +13,18 @@ STAMP := $(VENV)/installed.stamp
 WORKERS ?= auto
 # A process that dies ends the run: with another one in its place xdist may wait for ever at the end.
 # Compiled tests are kept, whatever the environment says: otherwise each process compiles all of them anew.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --max-worker-restart 0 \
-	--timeout 600 --durations 25
+PYTEST = env PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 \
+	--max-worker-restart 0 --timeout 600 --durations 25
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all coverage lint interop bench docs proof format clean
+.PHONY: help install demo test test-all any-day coverage lint interop bench docs proof format clean
 
 help:
 	@echo "make install   the environment in .venv, with .venv/bin/rmqctl"
 	@echo "make demo      write a store, kill the writer, then info, recover, query, cat, clean"
 	@echo "make test      the quick run: a sample of everything, in a few minutes; it says what it leaves out"
 	@echo "make test-all  every test but those of interop: all golden stores, all kill points, Spark"
+	@echo "make any-day   every verb by a clock that is set: month ends, 29 February, 2038 and more, in four time zones"
 	@echo "make coverage  the lines and branches that the tests run, by room (ARGS=--quick: those of the quick run)"
 	@echo "make lint      ruff (rules and format), mypy, and whether generated documents are fresh"
 	@echo "make interop   the tests that start the real RocketMQ (Maven and a JDK 11+; skipped with a reason without)"
@@ -59,11 +60,21 @@ $(STAMP): pyproject.toml constraints.txt setup.py store/write/fast/fast_path.c s
 demo: install
 	$(BIN)/python -m rmqctl.demo $(ARGS)
 
-test: install
-	$(PYTEST) --dist loadfile --no-loadscope-reorder --quick $(ARGS)
+# by a clock that is set, if libfaketime is there (Debian: apt-get install faketime); RMQCTL_CLOCK chooses another day
+FIXED_DAY = $(BIN)/python -m tests.anyday.at_a_date fixed
+ANY_DAY = $(BIN)/python -m tests.anyday.at_a_date any
 
+test: install
+	$(FIXED_DAY) $(PYTEST) --dist loadfile --no-loadscope-reorder --quick $(ARGS)
+
+# what the quick run takes, on any day of the year, then all else by the real clock: a JVM does not run by another one
 test-all: install
-	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not interop" $(ARGS)
+	$(ANY_DAY) $(PYTEST) --dist loadfile --no-loadscope-reorder -m "not interop" --part quick $(ARGS)
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not interop" --part rest $(ARGS)
+
+# needs libfaketime (Debian: apt-get install faketime)
+any-day: install
+	$(BIN)/python -m tests.anyday $(ARGS)
 
 # many threads that begin at once meet in the tracer, which then leaves one of them out; the table comes, whatever failed
 coverage: install

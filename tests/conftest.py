@@ -36,6 +36,9 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what takes long, and say what that is")
+    parser.addoption(
+        "--part", choices=("quick", "rest"), help="only what the quick run takes, or only what it does not"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,9 +76,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # what takes minutes by itself begins first: at the end one worker would wait for the other
     items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
     if config.getoption("quick"):
-        left = [item for item in items if _mark(item)]
-        items[:] = [item for item in items if not _mark(item)]
-        config.hook.pytest_deselected(items=left)
+        _keep(config, items, [item for item in items if not _mark(item)])
+    if config.getoption("part"):
+        is_wanted = config.getoption("part") == "quick"
+        # of those in LONG some ask a registry of packages, which is not to be done by another clock
+        wanted = [
+            item for item in items if (not _mark(item) and item.nodeid.partition("::")[0] not in LONG) == is_wanted
+        ]
+        _keep(config, items, wanted)
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], wanted: list[pytest.Item]) -> None:
+    """Leave all items out but `wanted`."""
+    kept = set(wanted)
+    left = [item for item in items if item not in kept]
+    items[:] = wanted
+    config.hook.pytest_deselected(items=left)
 
 
 def pytest_collection_finish() -> None:
@@ -95,8 +111,10 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
         item.config.stash[LEFT_OUT][_mark(item)] += 1
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A worker of pytest-xdist hands its count on to the process that prints; every worker collects all tests."""
+    if session.config.getoption("part") and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK  # -k may name tests of the other part only
     left_out = session.config.stash[LEFT_OUT]
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = dict(left_out)
