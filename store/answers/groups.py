@@ -19,6 +19,7 @@ from rmqctl.store.answers.config_offsets import (
     table_in,
 )
 from rmqctl.store.answers.filters import FILTER_FILE, FILTER_TABLE, KnownFilter, KnownFilters
+from rmqctl.store.answers.known_names import KnownNames
 from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.answers.unread import unread_messages, unread_queues
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -146,6 +147,7 @@ class _Queues:
         """`offsets`: the file that they are from."""
         self._reader = reader
         self._offsets = offsets
+        self._names = KnownNames.of(reader.files)
         self._behind = undispatched(reader.files, on_damage)
         self._unread = {(one.copy.topic, one.copy.queue_id): one for one in unread_queues(reader.files)}
         self._log = reader.files.log
@@ -160,7 +162,12 @@ class _Queues:
             self._why_unknown = error.message
 
     def rows(self, owner: OffsetKey, queues: dict[Any, Any]) -> Iterator[GroupQueue]:
-        """The group in all queues of the topic, those too that it has no offset of."""
+        """The group in all queues of the topic, those too that it has no offset of; orphans are marked."""
+        why = self._names.orphaned(owner)
+        for row in self._rows(owner, queues):
+            yield row if why is None else row._replace(detail=in_one(why, row.detail))
+
+    def _rows(self, owner: OffsetKey, queues: dict[Any, Any]) -> Iterator[GroupQueue]:
         kept = offsets_of(queues)
         if len(kept) < len(queues):
             for number, offset in queues.items():

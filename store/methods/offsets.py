@@ -129,6 +129,25 @@ class OffsetStore(ChangeableStore):
         decide = merge_offsets(Path(other), prefer, group, topic, only_shown=dry_run)
         return self._change_offsets(decide, dry_run, arguments, journal_in, agree)
 
+    def delete_offsets(
+        self,
+        group: str | None = None,
+        topic: str | None = None,
+        queue_id: int | None = None,
+        *,
+        dry_run: bool = False,
+        arguments: list[str] | None = None,
+        journal_in: Path | None = None,
+        agree: Agree | None = None,
+    ) -> OffsetsReport:
+        """Remove the offsets of a group: all, or those of a topic or queue. Without a group those of orphans: groups
+        and topics that the configuration does not name. NotFoundError where none of the group is kept; RefusedError
+        where orphans cannot be told apart."""
+        from rmqctl.store.offsets.decide import delete_offsets, delete_orphans
+
+        decide = delete_orphans() if group is None else delete_offsets(group, topic, queue_id)
+        return self._change_offsets(decide, dry_run, arguments, journal_in, agree)
+
     def redrive(
         self,
         group: str,

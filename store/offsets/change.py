@@ -11,7 +11,7 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.store.config.config_files import backup_of, next_backup
 from rmqctl.store.journal.frame import PlannedChange, Terms, changing
 from rmqctl.store.journal.plan import install_config
-from rmqctl.store.offsets.offset_file import OffsetFile, QueueOffsets, content_with, offset_file_of
+from rmqctl.store.offsets.offset_file import OffsetFile, content_with, offset_file_of
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -104,9 +104,9 @@ def change_offsets(files: StoreFiles, decide: Decision, terms: Terms) -> Offsets
 
 
 def _plan(change: PlannedChange, file: OffsetFile, report: OffsetsReport) -> None:
-    changed: dict[tuple[str, str], QueueOffsets] = {}
+    changed: dict[tuple[str, str], dict[int, int | None]] = {}
     for row in report.rows:
-        if row.is_change and row.after is not None:
+        if row.is_change:
             changed.setdefault((row.group, row.topic), {})[row.queue_id] = row.after
             report.changed += 1
             report.skipped += row.skipped or 0

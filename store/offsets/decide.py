@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple
 from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
+from rmqctl.store.answers.known_names import KnownNames, known_groups
 from rmqctl.store.offsets.change import Deciding, Decision, OffsetChange
-from rmqctl.store.offsets.offset_file import known_groups, read_offset_file
+from rmqctl.store.offsets.offset_file import read_offset_file
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 
 Preference = Literal["larger", "smaller", "replace"]
@@ -146,6 +147,49 @@ def merge_offsets(
                     f"{what}, the first of {place}", file=other, hint=f"{which}; --dry-run shows them all"
                 )
             deciding.tell(f"{what}: {which}")
+        return sorted(rows, key=lambda row: row[:3])
+
+    return decide
+
+
+def delete_offsets(group: str, topic: str | None = None, queue_id: int | None = None) -> Decision:
+    """Remove the offsets of a group: all, or those of a topic, or of one queue. Offsets of broadcasting clients stay.
+    NotFoundError where none is kept."""
+
+    def decide(deciding: Deciding) -> list[OffsetChange]:
+        rows = [
+            OffsetChange(owner.group, owner.topic, number, offset, None, detail="removed")
+            for owner, offsets in deciding.file.owners()
+            if owner.group == group and topic in (None, owner.topic) and not owner.is_broadcast
+            for number, offset in offsets.items()
+            if queue_id in (None, number)
+        ]
+        if not rows:
+            raise NotFoundError(
+                f"no offset of group {group!r} matched", hint="`rmqctl offsets show` lists what is kept"
+            )
+        return sorted(rows, key=lambda row: row[:3])
+
+    return decide
+
+
+def delete_orphans() -> Decision:
+    """Remove the offsets of groups that subscriptionGroup.json does not name, and of topics that topics.json does not
+    name and that have no queue. RefusedError where one of the files is not there or cannot be read."""
+
+    def decide(deciding: Deciding) -> list[OffsetChange]:
+        names = KnownNames.of(deciding.reader.files)
+        if names.groups is None or names.topics is None:
+            raise RefusedError(
+                "topics.json or subscriptionGroup.json cannot be read or is not there: orphans cannot be told apart",
+                file=deciding.reader.files.layout.config,
+                hint="name the group: `rmqctl offsets delete -g GROUP`",
+            )
+        rows = []
+        for owner, offsets in deciding.file.owners():
+            why = None if owner.is_broadcast else names.orphaned(owner)
+            for number, offset in offsets.items() if why is not None else ():
+                rows.append(OffsetChange(owner.group, owner.topic, number, offset, None, detail=why or ""))
         return sorted(rows, key=lambda row: row[:3])
 
     return decide

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.formats.wording import counted
@@ -12,20 +12,18 @@ from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     OFFSET_TABLE,
     Say,
-    is_own_group,
     is_queue_id,
     light_offsets,
     offset_key,
 )
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX, pop_retry_topics
-from rmqctl.store.config.config_files import ConfigFile, backup_of, parse_config_file, read_config
+from rmqctl.store.answers.known_names import UNKNOWN_GROUP, UNKNOWN_TOPIC, KnownNames
+from rmqctl.store.config.config_files import ConfigFile, backup_of, parse_config_file
 from rmqctl.store.config.homes import in_database, offsets_home
-from rmqctl.store.files.layout import StoreLayout, is_safe_topic
-from rmqctl.store.offsets.offset_file import known_groups
+from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.store_files import StoreFiles
 
-Names = TypeVar("Names", set[str], dict[str, int])
 Weight = Literal["error", "warning", "notice"]
 _DAY_MS = 86_400_000
 
@@ -74,8 +72,8 @@ class _Lint:
         self._files = files
         self._now = now
         self._tell = tell
-        self._groups = _named(lambda: known_groups(files.layout))
-        self._topics = _named(lambda: _known_topics(files.layout))
+        self._names_known = KnownNames.of(files)
+        self._groups, self._topics = self._names_known.groups, self._names_known.topics
         if self._groups is None or self._topics is None:
             tell("topics.json or subscriptionGroup.json cannot be read or is not there: names are not held against it")
 
@@ -156,7 +154,7 @@ class _Lint:
 
     def _names(self, here: OffsetProblem) -> Iterator[OffsetProblem]:
         group, topic = here.group or "", here.topic or ""
-        groups, topics = self._groups, self._topics
+        groups = self._groups
         owner = topic.removeprefix(RETRY_PREFIX)
         # a group that consumes by POP has a retry topic for each topic
         is_by_pop = topic.startswith(pop_retry_topics(group)) and owner not in (groups or ())
@@ -167,18 +165,10 @@ class _Lint:
             if groups is not None and owner not in groups:
                 detail = f"there is no group {owner!r}"
                 yield here._replace(weight="warning", problem="retry-without-group", detail=detail)
-        if groups is not None and group not in groups and not is_own_group(group):
-            detail = "subscriptionGroup.json does not name the group"
-            yield here._replace(weight="notice", problem="unknown-group", detail=detail)
-        if topics is not None and topic not in topics and not self._has_queues(topic):
-            detail = "topics.json does not name the topic, and it has no queue"
-            yield here._replace(weight="warning", problem="unknown-topic", detail=detail)
-
-    def _has_queues(self, topic: str) -> bool:
-        try:
-            return bool(self._files.queues.of_topics(topic.__eq__))
-        except UnsupportedError:
-            return True
+        if self._names_known.lacks_group(group):
+            yield here._replace(weight="notice", problem="unknown-group", detail=UNKNOWN_GROUP)
+        if self._names_known.lacks_topic(topic):
+            yield here._replace(weight="warning", problem="unknown-topic", detail=UNKNOWN_TOPIC)
 
     def _queues(self, here: OffsetProblem, topic: str, queues: Mapping[Any, Any]) -> Iterator[OffsetProblem]:
         seen: set[int] = set()
@@ -249,21 +239,3 @@ def _against_backup(path: Path, table: Mapping[Any, Any], older: Mapping[Any, An
                 yield row._replace(detail="only the backup has it")
             else:
                 yield row._replace(weight="notice", detail="smaller than in the backup: reset, or it went back")
-
-
-def _named(read: Callable[[], Names]) -> Names | None:
-    """What `read` gives; None where the file is damaged, or names nothing."""
-    try:
-        return read() or None
-    except CorruptError:
-        return None
-
-
-def _known_topics(layout: StoreLayout) -> dict[str, int]:
-    content = read_config(layout.config / "topics.json")
-    table = content.get("topicConfigTable") if isinstance(content, dict) else None
-    found: dict[str, int] = {}
-    for name, entry in (table if isinstance(table, dict) else {}).items():
-        count = entry.get("readQueueNums") if isinstance(entry, dict) else None
-        found[str(name)] = count if isinstance(count, int) else 0
-    return found

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import format_config_json
-from rmqctl.formats.errors import CorruptError, UncertainError
+from rmqctl.formats.errors import CorruptError
 from rmqctl.store.answers.config_offsets import (
-    GROUP_TABLE,
     LMQ_TABLE,
     OFFSET_TABLE,
     OffsetKey,
@@ -18,10 +17,8 @@ from rmqctl.store.answers.config_offsets import (
     offset_key,
     offsets_of,
 )
-from rmqctl.store.answers.groups import GROUP_FILE
-from rmqctl.store.config.config_files import load_config, next_version, read_config
+from rmqctl.store.config.config_files import load_config, next_version
 from rmqctl.store.config.homes import LMQ_OFFSETS, offsets_home, refuse_database
-from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.store_files import StoreFiles
 
@@ -96,16 +93,6 @@ def offset_file_of(files: StoreFiles) -> OffsetFile:
     """Return the offsets of a store, from the file that its broker reads. Errors as of `read_offset_file`."""
     home = offsets_home(files.layout.config, files.config)
     return read_offset_file(home.path)._replace(note=home.note)
-
-
-def known_groups(layout: StoreLayout) -> set[str]:
-    """The groups that subscriptionGroup.json names; none where it is not there. CorruptError, UnreadableError."""
-    try:
-        content = read_config(layout.config / GROUP_FILE)
-    except UncertainError:
-        return set()
-    table = content.get(GROUP_TABLE) if isinstance(content, dict) else None
-    return set(map(str, table)) if isinstance(table, dict) else set()
 
 
 def content_with(file: OffsetFile, changed: Mapping[tuple[str, str], ChangedOffsets], now: int) -> bytes:

@@ -41,6 +41,7 @@ _VERBS = {
     "set": Verb(f"{_CHANGES}:set_one", "change", "One queue of a group to an offset."),
     "reset": Verb(f"{_CHANGES}:reset", "change", "A group to a time, an offset or an end."),
     "copy": Verb(f"{_CHANGES}:copy", "change", "The offsets of a group for another one."),
+    "delete": Verb(f"{_CHANGES}:delete", "change", "Remove the offsets of a group, or of orphans."),
     "merge": Verb(f"{_CHANGES}:merge", "change", "Offsets of another consumerOffset.json."),
 }
 

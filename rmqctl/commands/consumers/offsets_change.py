@@ -1,4 +1,4 @@
-"""`rmqctl offsets set | reset | copy | merge`: changes of the groups' offsets."""
+"""`rmqctl offsets set | reset | copy | merge | delete`: changes of the groups' offsets."""
 
 from __future__ import annotations
 
@@ -252,6 +252,63 @@ def merge(
             prefer,
             group,
             topic,
+            dry_run=dry_run,
+            arguments=sys.argv[1:],
+            journal_in=journal_in,
+            agree=agree_to_loss(yes),
+        ),
+        dry_run,
+    )
+
+
+@click.command(
+    "delete",
+    epilog="""\b
+Examples:
+  rmqctl offsets delete -s DIR -g orders --dry-run
+  rmqctl offsets delete -s DIR -g orders -t WrongTopic
+  rmqctl offsets delete -s DIR --orphans --dry-run
+
+\b
+While the broker runs:
+  mqadmin deleteSubGroup -n NAMESRV -b BROKER -g GROUP -r true""",
+)
+@store_options
+@group_option.but(help="The consumer group.")
+@topic_option.but(help="Only its offsets in this topic.")
+@queue_option.but(help="Only that of this queue; goes with -t.")
+@click.option("--orphans", is_flag=True, help="Those of groups and topics that the configuration does not name.")
+@change_options
+def delete(
+    store: StoreLocation,
+    output: Output,
+    *,
+    group: str | None,
+    topic: str | None,
+    queue_id: int | None,
+    orphans: bool,
+    dry_run: bool,
+    journal_in: Path | None,
+    yes: bool,
+) -> int:
+    """Remove the offsets of a group, or those of all orphans.
+
+    A group of that name begins where its clients say (ConsumeFromWhere). Stop the clients first: they commit their
+    offsets again. Orphans belong to a group that subscriptionGroup.json does not name, or to a topic that topics.json
+    does not name and that has no queue. Offsets of broadcasting clients stay.
+    """
+    if orphans == (group is not None) or (orphans and topic is not None):
+        raise click.UsageError("name one group with -g, or --orphans alone")
+    if queue_id is not None and topic is None:
+        raise click.UsageError("-q goes with -t")
+    return _changed(
+        store,
+        output,
+        f"mqadmin deleteSubGroup -b BROKER -g {group} -r true" if group is not None and topic is None else None,
+        lambda opened: opened.delete_offsets(
+            group,
+            topic,
+            queue_id,
             dry_run=dry_run,
             arguments=sys.argv[1:],
             journal_in=journal_in,

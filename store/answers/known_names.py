@@ -1,0 +1,86 @@
+"""The groups and topics that a broker's configuration names, and offsets of others: orphans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError, UnsupportedError
+from rmqctl.store.answers.config_offsets import GROUP_TABLE, OffsetKey, is_own_group
+from rmqctl.store.config.config_files import read_config
+from rmqctl.store.config.homes import GROUPS, TOPICS
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.queues.dispatch import LMQ_PREFIX
+from rmqctl.store.store_files import StoreFiles
+
+UNKNOWN_GROUP = "subscriptionGroup.json does not name the group"
+UNKNOWN_TOPIC = "topics.json does not name the topic, and it has no queue"
+_Names = TypeVar("_Names", set[str], dict[str, int])
+
+
+def known_groups(layout: StoreLayout) -> set[str]:
+    """Return the groups that subscriptionGroup.json names; none where it is not there, or a RocksDB has them.
+
+    CorruptError, UnreadableError.
+    """
+    try:
+        content = read_config(layout.config / GROUPS)
+    except UncertainError:
+        return set()
+    table = content.get(GROUP_TABLE) if isinstance(content, dict) else None
+    return set(map(str, table)) if isinstance(table, dict) else set()
+
+
+def known_topics(layout: StoreLayout) -> dict[str, int]:
+    """Return the read queues of the topics that topics.json names. CorruptError, UnreadableError."""
+    content = read_config(layout.config / TOPICS)
+    table = content.get("topicConfigTable") if isinstance(content, dict) else None
+    found: dict[str, int] = {}
+    for name, entry in (table if isinstance(table, dict) else {}).items():
+        count = entry.get("readQueueNums") if isinstance(entry, dict) else None
+        found[str(name)] = count if isinstance(count, int) else 0
+    return found
+
+
+@dataclass(frozen=True)
+class KnownNames:
+    """Names that the configuration has; None where a file is missing, damaged or names nothing, so that no name can be
+    called unknown."""
+
+    files: StoreFiles
+    groups: set[str] | None
+    topics: dict[str, int] | None
+
+    @classmethod
+    def of(cls, files: StoreFiles) -> KnownNames:
+        """Return those of a store."""
+        return cls(files, _read(lambda: known_groups(files.layout)), _read(lambda: known_topics(files.layout)))
+
+    def lacks_group(self, group: str) -> bool:
+        """Return whether the group is certainly not configured. Groups of light queues never are."""
+        if self.groups is None or group.startswith(LMQ_PREFIX):
+            return False
+        return group not in self.groups and not is_own_group(group)
+
+    def lacks_topic(self, topic: str) -> bool:
+        """Return whether the topic is certainly not configured and has no queue. UnreadableError."""
+        if self.topics is None or topic in self.topics or topic.startswith(LMQ_PREFIX):
+            return False
+        try:
+            return not self.files.queues.of_topics(topic.__eq__)
+        except UnsupportedError:
+            return False
+
+    def orphaned(self, owner: OffsetKey) -> str | None:
+        """Return why nothing uses the offsets of `owner`; None where something may."""
+        if self.lacks_group(owner.group):
+            return UNKNOWN_GROUP
+        return UNKNOWN_TOPIC if self.lacks_topic(owner.topic) else None
+
+
+def _read(read: Callable[[], _Names]) -> _Names | None:
+    try:
+        return read() or None
+    except (CorruptError, UnreadableError):
+        return None
