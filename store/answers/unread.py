@@ -12,7 +12,7 @@ from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.store_files import StoreFiles
 
 
-class Unread(NamedTuple):
+class UnreadQueue(NamedTuple):
     """A copy of a queue that holds messages the commitlog no longer has: those before queue offset `until`."""
 
     copy: UnreadCopy
@@ -23,7 +23,7 @@ class Unread(NamedTuple):
         return self.copy.holds(queue_offset) and queue_offset < self.until
 
 
-def unread_queues(files: StoreFiles, topic: str | None = None, queue_id: int | None = None) -> list[Unread]:
+def unread_queues(files: StoreFiles, topic: str | None = None, queue_id: int | None = None) -> list[UnreadQueue]:
     """Return the queues whose copy goes back further than what the commitlog holds of them: all, or those of a topic,
     or one. UnreadableError."""
     found = []
@@ -32,7 +32,7 @@ def unread_queues(files: StoreFiles, topic: str | None = None, queue_id: int | N
             continue
         until = _begin(files, copy)
         if copy.min_offset < until:
-            found.append(Unread(copy, until))
+            found.append(UnreadQueue(copy, until))
     return found
 
 
