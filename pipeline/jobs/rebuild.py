@@ -19,7 +19,6 @@ from rmqctl.pipeline.jobs.rebuild_parts import (
     Passed,
     RebuildOrder,
     imply,
-    queue_root,
     write_index,
     write_queues,
 )
@@ -34,7 +33,7 @@ from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import Agree, Install, Plan
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.recover.mend.queue_files import plan_empty_ext
-from rmqctl.store.recover.rebuild import RebuildReport, plan_gone_queues, plan_index
+from rmqctl.store.recover.rebuild import RebuildReport, plan_gone_queues, plan_index, queue_root
 from rmqctl.store.recover.rebuild import rebuild as rebuild_in_process
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_survey import new_survey
@@ -152,9 +151,10 @@ class _Rebuild:
             files.queues, counted.keys() - unmade, order.topics, plan, files.log.min_offset
         )
         plan_empty_ext(files.queues, plan, order.topics)
-        report.slot_conflicts = sum(one.conflicts for one in made)
+        report.slot_conflicts = sum(one.conflicts + one.twice for one in made)
+        report.deleted_topic_messages = sum(one.deleted for one in made)
         report.queues_rebuilt = len(counted)
-        report.units = counted.total() - report.slot_conflicts
+        report.units = counted.total() - sum(one.conflicts for one in made)
 
     def _write_index(
         self, files: StoreFiles, order: RebuildOrder, results: Sequence[Implied], staging: Path, plan: Plan
@@ -213,6 +213,8 @@ def _order(
         files.index_to_mend.geometry,
         str(scratch.absolute()),
         min(_MOST_BUCKETS, -(-length // _BUCKET) or 1),
+        str(files.root.absolute()),
+        files.config,
     )
 
 

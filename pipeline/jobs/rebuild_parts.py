@@ -15,8 +15,9 @@ import numpy as np
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.pipeline.engine.scratch import attempt
 from rmqctl.pipeline.engine.shuffle import ShuffleReader, ShuffleWriter, bucket_of
-from rmqctl.pipeline.splits.splits import Split, split_runs
+from rmqctl.pipeline.splits.splits import Split, open_in_task, split_runs
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.files.presence import is_directory
@@ -27,8 +28,10 @@ from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.recover.mend.index_build import IndexBuilder
 from rmqctl.store.recover.mend.queue_writer import QueueWriter
+from rmqctl.store.recover.rebuild import queue_root
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
+from rmqctl.store.survey.lives import Lives, LiveSlots, goes_back, held_by, superseded
+from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, SlotTarget, route
 from rmqctl.store.survey.run_units import UNIT
 
 _Queue = tuple[str, int]
@@ -43,6 +46,8 @@ _UNIT_FIELDS = len(QueueUnit._fields)
 class RebuildOrder(NamedTuple):
     """What all tasks of a rebuild know. Picklable. Sizes of files in bytes, delays in ms.
 
+    `store` and `config`: for tasks that have to see what the present queues hold.
+
     `topics`: None for all. `batch_queues`: those that have 46-byte units. `scratch`: a folder that all machines see.
     """
 
@@ -56,6 +61,8 @@ class RebuildOrder(NamedTuple):
     geometry: Geometry
     scratch: str
     buckets: int
+    store: str
+    config: StoreConfig
 
 
 class Passed(NamedTuple):
@@ -79,14 +86,17 @@ class Implied(NamedTuple):
 
 
 class MadeQueue(NamedTuple):
-    """A written queue. `units`: those implied, `conflicts` of which had no place. `directory` is relative to the
-    scratch folder, None where no unit had a place."""
+    """A written queue. `units`: those implied, `conflicts` of which had no place. `twice` and `deleted`: messages that
+    later ones have superseded, see `LiveSlots`. `directory` is relative to the scratch folder, None where no unit had a
+    place."""
 
     topic: str
     queue_id: int
     is_batch: bool
     units: int
     conflicts: int
+    twice: int
+    deleted: int
     directory: str | None
 
 
@@ -209,32 +219,83 @@ def write_queues(order: RebuildOrder, asides: Sequence[str], bucket: int) -> lis
     return made
 
 
-def _written(
-    order: RebuildOrder, folder: Path, queue: _Queue, entries: Sequence[tuple[ShuffleReader, list[Any], int, int]]
-) -> MadeQueue:
-    topic, queue_id = queue
-    is_batch = bool(entries[0][1][0])
-    directory = topic_directory(folder / queue_root(is_batch), topic) / str(queue_id)
-    size = order.batch_file_size if is_batch else order.queue_file_size
-    writer = QueueWriter(directory, is_batch, size, below=folder.parent)
-    units = 0
-    for reader, (_, count), position, length in entries:
+_Entries = Sequence[tuple[ShuffleReader, list[Any], int, int]]
+
+
+def _written(order: RebuildOrder, folder: Path, queue: _Queue, entries: _Entries) -> MadeQueue:
+    """Write one queue, and once more where its queue offsets go back: that shows only at its end."""
+    writing = _Writing(order, folder, queue)
+    _pass_on(queue, entries, writing)
+    writer = writing.finish()
+    twice = deleted = 0
+    if writer.conflicts:
+        lives = _lives(order, queue, writer)
+        if lives:
+            if is_directory(writer.directory):
+                io.remove_tree(writer.directory)
+            writing = _Writing(order, folder, queue)
+            slots = LiveSlots(writing, {queue: lives})
+            _pass_on(queue, entries, slots)
+            writer, twice, deleted = writing.finish(), slots.twice, slots.deleted
+    path = str(writer.directory.relative_to(folder.parent)) if is_directory(writer.directory) else None
+    return MadeQueue(*queue, writer.is_batch, writing.units, writer.conflicts, twice, deleted, path)
+
+
+def _lives(order: RebuildOrder, queue: _Queue, writer: QueueWriter) -> Lives:
+    """Return what later messages of a queue have superseded, judged by what the store's queue holds now, too."""
+    if not goes_back(writer.rows):
+        return Lives(())
+    with open_in_task(order.store, order.config) as files:
+        return superseded(writer.rows, held_by(files.queues.find(*queue)))
+
+
+class _Writing:
+    """Writes one queue; its first unit decides whether it is one of batches."""
+
+    def __init__(self, order: RebuildOrder, folder: Path, queue: _Queue) -> None:
+        self.units = 0
+        self._order, self._folder, self._queue = order, folder, queue
+        self._writer: QueueWriter | None = None
+
+    def _writer_of(self, is_batch: bool) -> QueueWriter:
+        if self._writer is None:
+            order, (topic, queue_id) = self._order, self._queue
+            directory = topic_directory(self._folder / queue_root(is_batch), topic) / str(queue_id)
+            size = order.batch_file_size if is_batch else order.queue_file_size
+            self._writer = QueueWriter(directory, is_batch, size, below=self._folder.parent)
+        return self._writer
+
+    def is_batch_topic(self, topic: str, queue_id: int) -> bool:
+        """Whether the store has this queue with 46-byte units."""
+        return (topic, queue_id) in self._order.batch_queues
+
+    def add(self, slot: QueueSlot) -> None:
+        """The log implies this slot."""
+        self.units += 1
+        self._writer_of(slot.is_batch).add(slot.unit)
+
+    def add_units(self, run: QueueRun) -> None:
+        """The log implies these units."""
+        self.units += len(run.slots)
+        self._writer_of(False).add_units(run.slots, run.units)
+
+    def finish(self) -> QueueWriter:
+        """Return the writer, after all units are in its files."""
+        writer = self._writer_of(False)
+        writer.flush()
+        return writer
+
+
+def _pass_on(queue: _Queue, entries: _Entries, target: SlotTarget) -> None:
+    """Give `target` what all splits have put aside of a queue, in the order of the log."""
+    for reader, (is_batch, count), position, length in entries:
         data = reader.read(position, length)
-        units += count or length // (_UNIT_FIELDS * _NUMBER.itemsize)
         if count:
             slots = np.frombuffer(data, _NUMBER, count)
-            writer.add_units(slots, np.frombuffer(data, UNIT, count, offset=slots.nbytes))
+            target.add_units(QueueRun(*queue, slots, np.frombuffer(data, UNIT, count, offset=slots.nbytes), None))
             continue
         for fields in np.frombuffer(data, _NUMBER).reshape(-1, _UNIT_FIELDS).tolist():
-            writer.add(QueueUnit(*fields))
-    writer.flush()
-    path = str(directory.relative_to(folder.parent)) if is_directory(directory) else None
-    return MadeQueue(topic, queue_id, is_batch, units, writer.conflicts, path)
-
-
-def queue_root(is_batch: bool) -> str:
-    """The directory of a store that such queues are in."""
-    return "batchconsumequeue" if is_batch else "consumequeue"
+            target.add(QueueSlot(*queue, QueueUnit(*fields), bool(is_batch)))
 
 
 def write_index(order: RebuildOrder, ranges: Sequence[KeyRange]) -> str:

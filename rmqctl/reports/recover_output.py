@@ -33,6 +33,13 @@ def print_report(report: RecoverReport, output: Output, store: StoreLocation, *,
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged or report.left else exit_codes.OK
 
 
+def tell_deleted(messages: int, output: Output) -> None:
+    """Say how many messages of the log are in no queue because their topics were deleted."""
+    if messages:
+        of_topics = counted(messages, "message belongs", "messages belong")
+        output.talk(f"{of_topics} to a topic that was deleted and created again since: in no queue any more")
+
+
 def print_operations(operations: list[dict[str, Any]], output: Output) -> None:
     """What a dry run would change, operation by operation and as a sum."""
     if not operations:
@@ -62,6 +69,8 @@ def _for_people(
 ) -> None:
     operations, damaged, bridged = record.pop("operations"), record.pop("damaged"), record.pop("bridged")
     left = record.pop("left")
+    if not report.deleted_topic_messages:
+        del record["deleted_topic_messages"]
     output.record(record)
     if bridged:
         output.heading("Damage that " + ("would be" if report.dry_run else "was") + " replaced by filler messages:")
@@ -84,6 +93,7 @@ def _for_people(
         messages = counted(report.slot_conflicts, "message has a queue offset", "messages have queue offsets")
         output.talk(f"{messages} that another one has, or that cannot be right: in no queue")
         output.talk("  `rmqctl check` names them; `rmqctl salvage --offsets renumber` gives them a slot, in a copy")
+    tell_deleted(report.deleted_topic_messages, output)
     if report.unplaceable_messages:
         messages = counted(report.unplaceable_messages, "message has a topic", "messages have topics")
         output.talk(f"{messages} that cannot be a directory name: in no queue")

@@ -18,10 +18,12 @@ from rmqctl.store.journal.plan import Agree, Install, MoveAway, Plan
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, rocksdb_error
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.recover.mend.index_build import IndexBuilder
 from rmqctl.store.recover.mend.queue_files import plan_empty_ext
 from rmqctl.store.recover.mend.queue_writer import QueueWriter
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.lives import Lives, LiveSlots, held_by, superseded
 from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
 from rmqctl.store.survey.log_survey import new_survey
 from rmqctl.store.survey.run_survey import survey_runs
@@ -33,6 +35,7 @@ _HELD_UNITS = 1 << 20
 @dataclass(slots=True)
 class RebuildReport:
     """What rebuild made. `kept_queues`: queues whose messages have all expired; they hold the next offset, so stay.
+    `deleted_topic_messages`: messages of topics that were deleted and created again, which are in no queue any more.
 
     `damaged_spans`: places of the log that gave no messages. `journal` is the folder with the old files. `operations`
     is the plan.
@@ -43,6 +46,7 @@ class RebuildReport:
     units: int = 0
     kept_queues: int = 0
     slot_conflicts: int = 0
+    deleted_topic_messages: int = 0
     unplaceable_messages: int = 0
     index_files_rebuilt: int = 0
     damaged_spans: int = 0
@@ -55,11 +59,15 @@ class RebuildReport:
 class _QueuesRebuild:
     """All queues of the chosen topics (None for all); written to `staging`, None to find out only what would be."""
 
-    def __init__(self, queues: QueueTable, staging: Path | None, topics: frozenset[str] | None) -> None:
+    def __init__(
+        self, queues: QueueTable, staging: Path | None, topics: frozenset[str] | None, only: Set[QueueKey] | None = None
+    ) -> None:
+        """`only`: the queues that are written again, None for all."""
         self._queues = queues
         self._staging = staging
         self._root = staging or queues.layout.root
         self._topics = topics
+        self._only = only
         self._batch = {(queue.topic, queue.queue_id) for queue in queues.all() if isinstance(queue, BatchConsumeQueue)}
         self._writers: dict[tuple[str, int], QueueWriter] = {}
         self._held = 0
@@ -82,9 +90,11 @@ class _QueuesRebuild:
             writer.add_units(run.slots, run.units)
 
     def _counted(self, topic: str, queue_id: int, is_batch: bool, units: int) -> QueueWriter | None:
-        if self._topics is not None and topic not in self._topics:
-            return None
         key = (topic, queue_id)
+        if (self._topics is not None and topic not in self._topics) or (
+            self._only is not None and key not in self._only
+        ):
+            return None
         self.counted[key] = self.counted.get(key, 0) + units
         self._held += units
         if self._held > _HELD_UNITS:
@@ -93,11 +103,35 @@ class _QueuesRebuild:
                 writer.flush()
         found = self._writers.get(key)
         if found is None:
-            name = "batchconsumequeue" if is_batch else "consumequeue"
-            directory = topic_directory(self._root / name, topic) / str(queue_id)
+            directory = topic_directory(self._root / queue_root(is_batch), topic) / str(queue_id)
             size = self._queues.batch_file_size() if is_batch else self._queues.consumequeue_file_size()
             found = self._writers[key] = QueueWriter(directory, is_batch, size, writes=self._staging is not None)
         return found
+
+    def lives(self) -> dict[QueueKey, Lives]:
+        """Return what later messages have superseded, by queue: of queues whose offsets go back along the log."""
+        found = {
+            key: superseded(writer.rows, held_by(self._queues.find(*key)))
+            for key, writer in self._writers.items()
+            if writer.conflicts
+        }
+        return {key: lives for key, lives in found.items() if lives}
+
+    def take(self, again: _QueuesRebuild) -> None:
+        """Take the queues that were written again in place of what was written of them first."""
+        for key, writer in again._writers.items():
+            writer.flush()
+            first = self._writers[key]
+            if self._staging is not None:
+                if is_directory(first.directory):
+                    io.remove_tree(first.directory)
+                target = topic_directory(self._root / queue_root(writer.is_batch), key[0]) / str(key[1])
+                if is_directory(writer.directory):
+                    io.make_directories(target.parent)
+                    io.rename(writer.directory, target)
+                writer.directory = target
+            self._writers[key] = writer
+            self.counted[key] = again.counted[key]
 
     def finish(self, plan: Plan, report: RebuildReport, log_min_offset: int) -> None:
         """Plan the swaps. A queue without messages in the log stays if its own have expired, else goes."""
@@ -109,12 +143,18 @@ class _QueuesRebuild:
                 plan.add(Install(writer.directory, root / writer.directory.relative_to(self._root), writer.file_bytes))
             else:  # none of its units can stand where it says
                 unmade.add(key)
-            report.slot_conflicts += writer.conflicts
+        conflicts = sum(writer.conflicts for writer in self._writers.values())
+        report.slot_conflicts += conflicts
         made = self.counted.keys() - unmade
         report.kept_queues = plan_gone_queues(self._queues, made, self._topics, plan, log_min_offset)
         report.queues_rebuilt = len(self.counted)
-        report.units = sum(self.counted.values()) - report.slot_conflicts
+        report.units = sum(self.counted.values()) - conflicts
         report.topics = sorted({topic for topic, _ in self.counted})
+
+
+def queue_root(is_batch: bool) -> str:
+    """Return the name of the directory of a store that such queues are in."""
+    return "batchconsumequeue" if is_batch else "consumequeue"
 
 
 def plan_gone_queues(
@@ -248,12 +288,37 @@ def _rebuild(
             raise NotFoundError(
                 f"the commitlog holds no message of topic {missing[0]!r}", hint="`rmqctl ls --topics` lists the topics"
             )
+        _write_again(files, made, staging, chosen, report)
         made.finish(plan, report, files.log.min_offset)
         plan_empty_ext(files.queues, plan, chosen)
     if with_index:
         plan.add(plan_index(files, folder, keys.file_count))
         report.index_files_rebuilt = keys.file_count
     return report
+
+
+def _write_again(
+    files: StoreFiles,
+    made: _QueuesRebuild,
+    staging: Path | None,
+    topics: frozenset[str] | None,
+    report: RebuildReport,
+) -> None:
+    """Write the queues again that have superseded messages, without these: it shows only at the end of the log."""
+    lives = made.lives()
+    if not lives:
+        return
+    folder = None if staging is None else staging / "again"
+    again = _QueuesRebuild(files.queues, folder, topics, lives.keys())
+    slots = LiveSlots(again, lives)
+    levels = files.config.delay_levels()
+    survey = new_survey(files.log, 0, tolerant=True)
+    survey_runs(survey, files.log, Digest(levels, keys=False), lambda run: route(run, files.log, levels, slots))
+    made.take(again)
+    if folder is not None:
+        io.remove_tree(folder)
+    report.slot_conflicts += slots.twice
+    report.deleted_topic_messages = slots.deleted
 
 
 def report_row(report: RebuildReport) -> dict[str, Any]:

@@ -17,12 +17,14 @@ from rmqctl.store.files.presence import exists, is_directory
 from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.journal.frame import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.recover.followers.followers import plan_followers
 from rmqctl.store.recover.mend.gone import Gone
 from rmqctl.store.recover.mend.index_mend import IndexRecovery
 from rmqctl.store.recover.mend.queue_files import plan_empty_ext
 from rmqctl.store.recover.mend.queues import QueuesMend
 from rmqctl.store.recover.report import Bridges, Goal, Part, RecoverReport, damage_row, inside_damage
+from rmqctl.store.survey.lives import Lives, LiveSlots
 from rmqctl.store.survey.log_runs import Digest, Run, route
 from rmqctl.store.survey.log_survey import LogSurvey, new_survey, start_after_clean_stop, start_after_crash
 from rmqctl.store.survey.run_survey import survey_runs
@@ -52,6 +54,8 @@ class Recovery:
         self.goal = goal
         self.bridges = goal.bridges or Bridges()
         self.operations = Plan(list(self.bridges.operations.operations))
+        self._lives: dict[QueueKey, Lives] | None = None
+        """What later messages have superseded; None before the first look at the log."""
 
     def plan(self, progress: Progress | None) -> RecoverReport:
         """Decide everything; nothing of the store is touched (index files may be staged in the journal)."""
@@ -96,6 +100,7 @@ class Recovery:
         levels = self.files.config.delay_levels()
 
         fillers = list(self.bridges.runs)
+        slots = None if queues is None else LiveSlots(queues, self._lives or {})
 
         def on_run(run: Run) -> None:
             while fillers and fillers[0].physical_offset < run.physical_offset:
@@ -104,8 +109,8 @@ class Recovery:
 
         def add(run: Run) -> None:
             nonlocal unplaceable
-            if queues is not None:
-                route(run, self.log, levels, queues)
+            if slots is not None:
+                route(run, self.log, levels, slots)
             unplaceable += run.unplaceable
             index.add(run)
 
@@ -117,6 +122,9 @@ class Recovery:
             return earlier
         for run in fillers:  # only a blank frame follows
             add(run)
+        if self._finds_lives(queues):
+            index.discard()
+            return survey.start_offset
         if survey.has_damage_inside and not self.goal.cut:
             raise inside_damage(survey, self.files.layout.kept, is_full=self.goal.full)
         report = RecoverReport(
@@ -140,6 +148,9 @@ class Recovery:
                 is_cut = bool(report.truncated_bytes or report.messages_cut) or self.goal.at is not None
                 end, ends = survey.end_offset, queues.ends
                 plan_followers(self.change, self.operations, end, ends, is_cut=is_cut, crashed=crashed)
+        if slots is not None:
+            report.slot_conflicts += slots.twice
+            report.deleted_topic_messages = slots.deleted
         if Part.INDEX in self.goal.parts:
             report.index_files_rebuilt = self._mend_index(index, survey.start_offset)
         if self.operations or crashed or checkpoint is None or self.goal.new_checkpoint:
@@ -150,6 +161,14 @@ class Recovery:
         self.operations.messages_gone = report.messages_cut
         self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
         return report
+
+    def _finds_lives(self, queues: QueuesMend | None) -> bool:
+        """Whether queue offsets go back, which shows only at the end of the log: then all is planned once more without
+        the superseded messages."""
+        if queues is None or self._lives is not None:
+            return False
+        self._lives = queues.lives()
+        return bool(self._lives)
 
     def _first_that_counts(self, survey: LogSurvey) -> int:
         """Where the survey had to begin to count damage: without `abort` the next broker begins to read in the third

@@ -19,6 +19,7 @@ from rmqctl.store.survey.log_survey import LogSurvey
 class RecoverReport:
     """What recovery did, or with `dry_run` would do. Offsets physical; `journal` is the folder that keeps what went.
 
+    `deleted_topic_messages`: messages of topics that were deleted and created again, which are in no queue any more.
     `damaged` lists spans before `start_offset` that are left as they are, `bridged` those that were replaced by filler
     messages. `left`: the paths of what stays and stops a 4.x broker. `operations` is the plan.
     """
@@ -34,6 +35,7 @@ class RecoverReport:
     units_added: int = 0
     units_removed: int = 0
     slot_conflicts: int = 0
+    deleted_topic_messages: int = 0
     unplaceable_messages: int = 0
     index_files_rebuilt: int = 0
     journal: str | None = None

@@ -78,7 +78,7 @@ def rebuild(
     from rmqctl.new_file_sizes import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
-    from rmqctl.reports.recover_output import print_operations, undo_advice
+    from rmqctl.reports.recover_output import print_operations, tell_deleted, undo_advice
     from rmqctl.store.recover.rebuild import report_row
 
     if index and topic:
@@ -113,9 +113,12 @@ def rebuild(
     if not output.is_json:
         record["topics"] = len(report.topics)
         del record["operations"]
+        if not report.deleted_topic_messages:
+            del record["deleted_topic_messages"]
     output.record(record)
     if dry_run and not output.is_json:
         print_operations(report.operations, output)
+    tell_deleted(report.deleted_topic_messages, output)
     if report.damaged_spans:
         spans = counted(report.damaged_spans, "span of the log is damaged", "spans of the log are damaged")
         output.talk(f"{spans} and gave no messages: `rmqctl check` names every one")

@@ -270,4 +270,25 @@ KINDS: tuple[Kind, ...] = (
         _MEND,
         _RECOVER,
     ),
+    Kind(
+        "RMQ-CQ-030",
+        Severity.NOTICE,
+        "messages of a deleted topic",
+        "Queue offsets of the queue begin again later in the log, and the queue leads to the later messages: the topic "
+        "was deleted and created again. The earlier messages expire with their files. Nothing is wrong.",
+        "A topic that was deleted and created again, also to change the type of its queues; queue files that were "
+        "removed before the broker went on writing.",
+        "Nothing. `rmqctl where` and `rmqctl query -i` still read these messages.",
+        None,
+    ),
+    Kind(
+        "RMQ-CQ-031",
+        Severity.ERROR,
+        "queue leads to messages of a deleted topic",
+        "Queue offsets begin again later in the log, but the queue leads to the earlier messages: consumers get "
+        "messages of the topic that was deleted, and not those of the topic that was created after it.",
+        "A broker, or a tool, that built the queue again from the whole log.",
+        "`recover` makes the queue lead to the later messages.",
+        _RECOVER,
+    ),
 )

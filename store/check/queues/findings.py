@@ -76,9 +76,12 @@ _VERDICTS: dict[UnitVerdict, tuple[str, bool | None]] = {
     UnitVerdict.OTHER_QUEUE: ("RMQ-CQ-006", False),
     UnitVerdict.OTHER_SLOT: ("RMQ-CQ-005", False),
     UnitVerdict.TAKEN: ("RMQ-CQ-017", False),
+    UnitVerdict.DELETED: ("RMQ-CQ-031", False),
 }
 # slots of delayed messages that are compared to find out whether another table of levels was in use
 _COMPARED_DELAYS = 64
+# topics that a finding about several names
+_NAMED_TOPICS = 3
 
 
 def gone(files: StoreFiles, tally: QueuesTally) -> Finding:
@@ -122,6 +125,32 @@ def _last(messages: int, queues: int) -> str:
     if messages == 1:
         return "the last message is not in its queue"
     return f"the last {messages} messages are not in their {'queue' if queues == 1 else f'{queues} queues'}"
+
+
+def deleted_topics(files: StoreFiles, found: list[tuple[QueueKey, Stretches]]) -> Finding:
+    """The log still holds messages of topics that were deleted and created again: all of them as one."""
+    messages = sum(stretches.units for _, stretches in found)
+    topics = list(dict.fromkeys(topic for (topic, _), _ in found))
+    begin = min(stretch.first_offset for _, stretches in found for stretch in stretches)
+    end = max(stretch.last_offset for _, stretches in found for stretch in stretches)
+    named = ", ".join(topics[:_NAMED_TOPICS])
+    if len(topics) > _NAMED_TOPICS:
+        named += f" and {len(topics) - _NAMED_TOPICS} more topics"
+    were = "was" if len(topics) == 1 else "were"
+    (topic, queue_id), _ = found[0]
+    file = files.log.find(begin)
+    return Finding(
+        "RMQ-CQ-030",
+        f"{counted(messages, 'message', 'messages')} from before {named} {were} deleted and created again: physical "
+        f"offsets {begin} to {end}",
+        file=file.path if file is not None else None,
+        physical_offset=begin,
+        topic=topic,
+        queue_id=queue_id,
+        found=len(found),
+        bytes=sum(stretches.bytes for _, stretches in found),
+        messages=messages,
+    )
 
 
 def slot_findings(

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqctl.store.check.cross import Level, LogSeen
-from rmqctl.store.check.queues.tally import QueueTally, Slots, SlotState
+from rmqctl.store.check.queues.live import LiveTally
+from rmqctl.store.check.queues.tally import QueueTally, Slots, SlotState, Stretches
 from rmqctl.store.columns.batch import Flags, Int64s
 from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -57,6 +58,7 @@ class UnitVerdict(enum.Enum):
     OTHER_QUEUE = "a message of another queue"
     OTHER_SLOT = "a message of another slot"
     TAKEN = "an earlier message with the same queue offset"
+    DELETED = "a message from before the topic was deleted and created again"
 
 
 class Sample(NamedTuple):
@@ -129,9 +131,9 @@ class UnitLook:
         self._ranges = slots_of(ranges)
         self._damaged = damaged_slots(files.log, seen)
 
-    def look(self, queue: AnyConsumeQueue, tally: QueueTally) -> QueueLook:
+    def look(self, queue: AnyConsumeQueue, live: LiveTally) -> QueueLook:
         """Everything in the queue's files that the comparison with the log has not accounted for."""
-        result = QueueLook()
+        result, tally = QueueLook(), live.tally
         self._left_of_queue = _READ_OF_A_QUEUE
         told = told_slots(tally)
         # from here on no unit may point at what has expired
@@ -139,12 +141,30 @@ class UnitLook:
         live_from = int(matched.min()) if len(matched) else _EVERYTHING
         displaced = tally.of(SlotState.ELSEWHERE).slots()
         for slots, units in _unaccounted(queue, told):
-            self._judge(result, queue, slots, units, live_from, displaced)
+            rest = self._note_deleted(result, slots, units, live.deleted)
+            self._judge(result, queue, slots[rest], units[rest], live_from, displaced)
+        for stretch in live.twice:
+            result.note(
+                UnitVerdict.TAKEN, QueueUnit(stretch.slot_begin, stretch.first_offset, 0, 0), None, stretch.units
+            )
         for stretch in tally.of(SlotState.ELSEWHERE):
             for begin, end in told.common(stretch.slot_begin, stretch.slot_end):
                 offset = stretch.first_offset if begin == stretch.slot_begin else -1
                 result.note(UnitVerdict.TAKEN, QueueUnit(begin, offset, 0, 0), None, end - begin)
         return result
+
+    def _note_deleted(self, result: QueueLook, slots: Int64s, units: Units, deleted: Stretches) -> Flags:
+        """Note the units that lead to messages of a deleted topic; return which are left."""
+        left: Flags = np.ones(len(slots), np.bool_)
+        offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+        for stretch in deleted:
+            found = (offsets >= stretch.first_offset) & (offsets <= stretch.last_offset) & (sizes > 0)
+            places = np.flatnonzero(found & (slots >= stretch.slot_begin) & (slots < stretch.slot_end) & left)
+            if len(places):
+                left[places] = False
+                unit = QueueUnit(int(slots[places[0]]), *units[int(places[0])].item())
+                result.note(UnitVerdict.DELETED, unit, None, len(places), int(sizes[places].sum()))
+        return left
 
     def look_at_end(self, queue: AnyConsumeQueue) -> QueueLook:
         """The last unit of the queue, all others taken on trust."""

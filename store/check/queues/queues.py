@@ -9,12 +9,14 @@ from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.check.queues.compare import QueuesComparison
 from rmqctl.store.check.queues.findings import (
     behind,
+    deleted_topics,
     end_findings,
     expired_files,
     gone,
     look_findings,
     slot_findings,
 )
+from rmqctl.store.check.queues.live import live_tally
 from rmqctl.store.check.queues.look import UnitLook
 from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, SlotState, Stretch, Stretches
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
@@ -77,9 +79,14 @@ class QueueCheck:
         reached = self._dispatched(queues, seen)
         undispatched: list[tuple[QueueKey, Stretch]] = []
         look = UnitLook(files, seen)
+        deleted: list[tuple[QueueKey, Stretches]] = []
         for key in sorted({*queues, *self.tally.queues}):
             queue = queues.get(key)
             tally = self.tally.queues.get(key) or QueueTally(isinstance(queue, BatchConsumeQueue))
+            live = live_tally(files.log, queue, tally, is_whole=seen.is_whole)
+            tally = live.tally
+            if len(live.deleted):
+                deleted.append((key, live.deleted))
             missing = tally.of(SlotState.MISSING)
             if seen.is_live:
                 missing = _all_still_missing(queue, missing)
@@ -90,9 +97,11 @@ class QueueCheck:
             yield from slot_findings(files, key, queue, tally, table[~is_late])
             if queue is None:
                 continue
-            yield from look_findings(files, queue, look.look(queue, tally), seen)
+            yield from look_findings(files, queue, look.look(queue, live), seen)
             if not seen.is_live:
                 yield from end_findings(queue)
+        if deleted:
+            yield deleted_topics(files, deleted)
         if undispatched:
             yield behind(files, undispatched, seen)
         if seen.is_whole and not seen.is_live:

@@ -13,14 +13,15 @@ import numpy as np
 from rmqctl.store.columns.batch import Flags, Int64s
 from rmqctl.store.survey.run_units import Units
 
-_WIDTH = 6
+_WIDTH = 7
 
 
 class Stretch(NamedTuple):
     """Units whose slots count up by one along the log.
 
     Slots [slot_begin, slot_end); `first_offset` and `last_offset`: physical offsets of the messages of the first and
-    the last one; `units` and `bytes`: how many messages these are and their sizes.
+    the last one; `units` and `bytes`: how many messages these are and their sizes. `life`: how often queue offsets went
+    back in the queue before; stretches of two lives never join.
     """
 
     slot_begin: int
@@ -29,6 +30,7 @@ class Stretch(NamedTuple):
     last_offset: int
     units: int
     bytes: int
+    life: int = 0
 
 
 class Stretches:
@@ -55,30 +57,39 @@ class Stretches:
     def add(self, stretch: Stretch) -> None:
         """The next stretch along the log."""
         rows = self._rows
-        if rows and rows[-5] == stretch.slot_begin:
-            rows[-5] = stretch.slot_end
-            rows[-3] = stretch.last_offset
-            rows[-2] += stretch.units
-            rows[-1] += stretch.bytes
+        if rows and rows[-6] == stretch.slot_begin and rows[-1] == stretch.life:
+            rows[-6] = stretch.slot_end
+            rows[-4] = stretch.last_offset
+            rows[-3] += stretch.units
+            rows[-2] += stretch.bytes
         else:
             rows.extend(stretch)
 
-    def add_units(self, slots: Int64s, offsets: Int64s, sizes: Int64s) -> None:
-        """The next units along the log, one by one: their slots, physical offsets and sizes. At least one."""
+    def add_units(self, slots: Int64s, offsets: Int64s, sizes: Int64s, life: int) -> None:
+        """The next units along the log, one by one: their slots, physical offsets and sizes. At least one, all of one
+        life."""
         edges = np.flatnonzero(slots[1:] - slots[:-1] != 1) + 1
         begins, ends = np.append(0, edges), np.append(edges, len(slots))
         table = np.empty((len(begins), _WIDTH), np.int64)
         table[:, 0], table[:, 1] = slots[begins], slots[ends - 1] + 1
         table[:, 2], table[:, 3] = offsets[begins], offsets[ends - 1]
         table[:, 4], table[:, 5] = ends - begins, np.add.reduceat(sizes, begins)
+        table[:, 6] = life
         self.add(Stretch(*table[0].tolist()))
         self._rows.frombytes(table[1:].tobytes())
 
-    def merge(self, later: Stretches) -> None:
-        """Add those of the part of the log that follows."""
+    def merge(self, later: Stretches, lives: int = 0) -> None:
+        """Add those of the part of the log that follows, before which queue offsets went back `lives` times."""
         if len(later):
-            self.add(Stretch(*later._rows[:_WIDTH]))
-            self._rows.extend(later._rows[_WIDTH:])
+            table = later.table().copy()
+            table[:, 6] += lives
+            self.add(Stretch(*table[0].tolist()))
+            self._rows.frombytes(table[1:].tobytes())
+
+    @property
+    def last(self) -> Stretch | None:
+        """The last one, None if there is none."""
+        return Stretch(*self._rows[-_WIDTH:]) if self._rows else None
 
     @property
     def units(self) -> int:
@@ -198,23 +209,39 @@ class QueueTally:
         found = self.states.get(state)
         return Stretches() if found is None else found
 
+    @property
+    def life(self) -> int:
+        """How often queue offsets have gone back so far."""
+        last = self.of(SlotState.IMPLIED).last
+        return last.life if last is not None else 0
+
     def add(self, state: SlotState, stretch: Stretch) -> None:
-        """The next messages of the queue that are in this state."""
-        self.states.setdefault(state, Stretches()).add(stretch)
+        """The next messages of the queue that are in this state; IMPLIED before any other."""
+        life = 0
+        if state is SlotState.IMPLIED:
+            life = self._life_from(stretch.slot_begin)
+        elif state is not SlotState.IMPLAUSIBLE:
+            life = self.life
+        self.states.setdefault(state, Stretches()).add(stretch._replace(life=life))
+
+    def _life_from(self, slot: int) -> int:
+        """The life of a message that comes next."""
+        last = self.of(SlotState.IMPLIED).last
+        return 0 if last is None else last.life + (slot < last.slot_end)
 
     def add_units(self, state: SlotState, slots: Int64s, units: Units) -> None:
         """The same, message by message."""
         sizes, offsets = units["size"].astype(np.int64), units["physical_offset"].astype(np.int64)
-        self.states.setdefault(state, Stretches()).add_units(slots, offsets, sizes)
+        life = 0 if state is SlotState.IMPLAUSIBLE else self.life
+        self.states.setdefault(state, Stretches()).add_units(slots, offsets, sizes, life)
 
     def merge(self, later: QueueTally) -> None:
         """Add what the part of the log that follows has for this queue."""
+        implied = next(iter(later.of(SlotState.IMPLIED)), None)
+        lives = self._life_from(implied.slot_begin) if implied is not None else 0
         for state, stretches in later.states.items():
-            found = self.states.get(state)
-            if found is None:
-                self.states[state] = stretches
-            else:
-                found.merge(stretches)
+            found = self.states.setdefault(state, Stretches())
+            found.merge(stretches, 0 if state is SlotState.IMPLAUSIBLE else lives)
 
 
 class QueuesTally:

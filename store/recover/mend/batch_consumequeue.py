@@ -11,6 +11,7 @@ from rmqctl.store.journal.plan import ClearRange, CreateFile, MoveAway, Plan, Re
 from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE, BatchConsumeQueue, pack_batch_unit
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.recover.mend.slot_order import has_batch_slot
+from rmqctl.store.survey.lives import LifeRows
 
 
 class BatchConsumeQueueMend:
@@ -24,6 +25,7 @@ class BatchConsumeQueueMend:
         self.added = 0
         self.removed = 0
         self.conflicts = 0
+        self.rows = LifeRows()
         self._file_size = file_size
         self._descriptors = descriptors
         self._existing = list(queue.units(0))
@@ -41,7 +43,7 @@ class BatchConsumeQueueMend:
 
     def add(self, unit: QueueUnit) -> None:
         """The log implies `unit`."""
-        if has_batch_slot(unit, self.end):
+        if has_batch_slot(unit, self.end, self.rows):
             self._wanted.append(unit)
         else:
             self.conflicts += 1

@@ -34,7 +34,7 @@ class QueueWriter(SlotOrder):
         self._writes = writes
         self._below = below
         self._file_size = file_size
-        self._is_batch = is_batch
+        self.is_batch = is_batch
         self._file_bytes = self._per_file * self._unit_size
         self._position = 0
         self._buffer = bytearray()
@@ -42,9 +42,9 @@ class QueueWriter(SlotOrder):
 
     def add(self, unit: QueueUnit) -> None:
         """The log implies `unit`."""
-        if not self._is_batch:
+        if not self.is_batch:
             super().add(unit)
-        elif has_batch_slot(unit, self._next or 0):
+        elif has_batch_slot(unit, self._next or 0, self.rows):
             self._write(pack_batch_unit(unit))
             self._next = unit.next_queue_offset
         else:
@@ -52,7 +52,7 @@ class QueueWriter(SlotOrder):
 
     def add_units(self, slots: Int64s, units: Units) -> None:
         """`add` for many units, in their order."""
-        if not self._is_batch:
+        if not self.is_batch:
             super().add_units(slots, units)
             return
         for slot, unit in zip(slots.tolist(), units, strict=True):

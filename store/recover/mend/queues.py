@@ -8,10 +8,12 @@ from rmqctl.store.journal.plan import Plan
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, QueueTable
+from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.recover.mend.batch_consumequeue import BatchConsumeQueueMend
 from rmqctl.store.recover.mend.consumequeue import ConsumeQueueMend
 from rmqctl.store.recover.mend.gone import IsGone
 from rmqctl.store.recover.mend.queue_files import Spill
+from rmqctl.store.survey.lives import Lives, held_by, superseded
 from rmqctl.store.survey.log_runs import QueueRun
 
 AnyMend = ConsumeQueueMend | BatchConsumeQueueMend
@@ -66,6 +68,11 @@ class QueuesMend:
         for _, mend in sorted(self._mends.items()):
             mend.finish()
             plan.operations += mend.plan.operations
+
+    def lives(self) -> dict[QueueKey, Lives]:
+        """Return what later messages have superseded, by queue: of queues whose offsets go back along the log."""
+        found = {key: superseded(mend.rows, held_by(mend.queue)) for key, mend in self._mends.items() if mend.conflicts}
+        return {key: lives for key, lives in found.items() if lives}
 
     @property
     def ends(self) -> dict[tuple[str, int], int]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import StoredMessage
+from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.files.mapped_file_queue import FileProblem
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot, queue_slots
+from rmqctl.store.queues.earlier_life import superseding
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.store_files import StoreFiles
@@ -46,14 +49,27 @@ class QueueEndCheck:
             self.check_slot(slot)
 
     def check_slot(self, slot: QueueSlot) -> None:
-        """RefusedError unless the unit stands in its slot."""
+        """RefusedError unless the unit stands in its slot, or a later message of the queue has superseded it: the topic
+        was deleted and created again, or its queue offsets were given twice."""
         cursor = self.cursor(slot.topic, slot.queue_id, slot.is_batch)
         if cursor is None:
+            if self._is_superseded(slot):
+                return
             raise self._missing(slot)
         found = cursor.next(slot.unit.queue_offset)
         if found is None or (found.physical_offset, found.size) != (slot.unit.physical_offset, slot.unit.size):
+            if self._is_superseded(slot):
+                return
             raise self._missing(slot)
         cursor.end = slot.unit.next_queue_offset
+
+    def _is_superseded(self, slot: QueueSlot) -> bool:
+        queue = self._files.queues.find(slot.topic, slot.queue_id)
+        if queue is None:
+            return False
+        log, unit = self._files.log, slot.unit
+        read = partial(message_if_any, log)
+        return superseding(queue, unit.queue_offset, unit.physical_offset, read) is not None
 
     def cursor(self, topic: str, queue_id: int, is_batch: bool) -> Cursor | None:
         """The place in a queue; None if there is no such queue, or it is one of the other kind."""

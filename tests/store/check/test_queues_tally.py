@@ -61,6 +61,33 @@ def test_all_queues_travel_as_columns(
     assert there.queues == whole.queues
 
 
+@given(_UNITS, st.data())
+def test_lives_do_not_depend_on_the_cuts(units: list[tuple[int, int, int]], data: st.DataObject) -> None:
+    """Queue offsets that go back begin another life: what is before and after it is never one stretch."""
+
+    def tally(part: list[tuple[int, int, int]]) -> QueueTally:
+        made = QueueTally(False)
+        for slot, offset, size in part:
+            made.add(SlotState.IMPLIED, Stretch(slot, slot + 1, offset, offset, 1, size))
+            state = SlotState.MISSING if size % 2 else SlotState.MATCHED
+            made.add(state, Stretch(slot, slot + 1, offset, offset, 1, size))
+        return made
+
+    cuts = sorted({0, len(units), *data.draw(st.lists(st.integers(0, len(units))))})
+    merged = QueueTally(False)
+    for begin, end in itertools.pairwise(cuts):
+        merged.merge(tally(units[begin:end]))
+    whole = tally(units)
+    assert {state: list(whole.of(state)) for state in SlotState} == {
+        state: list(merged.of(state)) for state in SlotState
+    }
+    back = sum(after[0] <= before[0] for before, after in itertools.pairwise(units))
+    assert whole.life == back
+    for state in SlotState:
+        for stretch in whole.of(state):
+            assert stretch.slot_end - stretch.slot_begin == stretch.units
+
+
 def _numbers(slots: Slots) -> set[int]:
     pairs = zip(slots.begins.tolist(), slots.ends.tolist(), strict=True)
     return {number for begin, end in pairs for number in range(begin, end)}
