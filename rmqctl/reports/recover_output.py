@@ -33,6 +33,12 @@ def print_report(report: RecoverReport, output: Output, store: StoreLocation, *,
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged or report.left else exit_codes.OK
 
 
+def without_deleted(record: dict[str, Any]) -> None:
+    """Leave out of a table how many messages of deleted topics there are where there are none: most stores."""
+    if not record["deleted_topic_messages"]:
+        del record["deleted_topic_messages"]
+
+
 def tell_deleted(messages: int, output: Output) -> None:
     """Say how many messages of the log are in no queue because their topics were deleted."""
     if messages:
@@ -69,8 +75,7 @@ def _for_people(
 ) -> None:
     operations, damaged, bridged = record.pop("operations"), record.pop("damaged"), record.pop("bridged")
     left = record.pop("left")
-    if not report.deleted_topic_messages:
-        del record["deleted_topic_messages"]
+    without_deleted(record)
     output.record(record)
     if bridged:
         output.heading("Damage that " + ("would be" if report.dry_run else "was") + " replaced by filler messages:")

@@ -78,7 +78,7 @@ def rebuild(
     from rmqctl.new_file_sizes import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
-    from rmqctl.reports.recover_output import print_operations, tell_deleted, undo_advice
+    from rmqctl.reports.recover_output import print_operations, tell_deleted, undo_advice, without_deleted
     from rmqctl.store.recover.rebuild import report_row
 
     if index and topic:
@@ -113,8 +113,7 @@ def rebuild(
     if not output.is_json:
         record["topics"] = len(report.topics)
         del record["operations"]
-        if not report.deleted_topic_messages:
-            del record["deleted_topic_messages"]
+        without_deleted(record)
     output.record(record)
     if dry_run and not output.is_json:
         print_operations(report.operations, output)

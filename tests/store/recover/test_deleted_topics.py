@@ -1,4 +1,4 @@
-"""Topics that were deleted and created again: sound stores whose queues begin at 0 although the log has older messages."""
+"""Topics that were deleted and created again: sound stores whose queues begin at 0 while the log has older messages."""
 
 from __future__ import annotations
 
