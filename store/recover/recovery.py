@@ -127,8 +127,30 @@ class Recovery:
             return survey.start_offset
         if survey.has_damage_inside and not self.goal.cut:
             raise inside_damage(survey, self.files.layout.kept, is_full=self.goal.full)
+        report = self._report(survey, unplaceable, slots)
+        if Part.LOG in self.goal.parts:
+            report.truncated_bytes = self._end_log(survey)
+        if queues is not None:
+            self._mend_queues(queues, report)
+            if Part.LOG in self.goal.parts:
+                is_cut = bool(report.truncated_bytes or report.messages_cut) or self.goal.at is not None
+                end, ends = survey.end_offset, queues.ends
+                plan_followers(self.change, self.operations, end, ends, is_cut=is_cut, crashed=crashed)
+        if Part.INDEX in self.goal.parts:
+            report.index_files_rebuilt = self._mend_index(index, survey.start_offset)
+        if self.operations or crashed or checkpoint is None or self.goal.new_checkpoint:
+            if Part.CHECKPOINT in self.goal.parts:
+                self._renew_checkpoint(survey, checkpoint, index.full_file_end_timestamp)
+            self._move_abort()
+        self._keep_times()
+        self.operations.messages_gone = report.messages_cut
+        self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
+        return report
+
+    def _report(self, survey: LogSurvey, unplaceable: int, slots: LiveSlots | None) -> RecoverReport:
+        """What the survey says; what is planned is added to it."""
         report = RecoverReport(
-            not crashed,
+            not self.files.has_abort(),
             file_name(survey.start_offset),
             survey.start_offset,
             survey.end_offset,
@@ -140,26 +162,8 @@ class Recovery:
         report.left = [str(path) for path in folders_inside(self.log)]
         report.messages_cut = survey.behind_messages if self.goal.at is None else self.goal.messages_cut
         report.unplaceable_messages = unplaceable
-        if Part.LOG in self.goal.parts:
-            report.truncated_bytes = self._end_log(survey)
-        if queues is not None:
-            self._mend_queues(queues, report)
-            if Part.LOG in self.goal.parts:
-                is_cut = bool(report.truncated_bytes or report.messages_cut) or self.goal.at is not None
-                end, ends = survey.end_offset, queues.ends
-                plan_followers(self.change, self.operations, end, ends, is_cut=is_cut, crashed=crashed)
         if slots is not None:
-            report.slot_conflicts += slots.twice
-            report.deleted_topic_messages = slots.deleted
-        if Part.INDEX in self.goal.parts:
-            report.index_files_rebuilt = self._mend_index(index, survey.start_offset)
-        if self.operations or crashed or checkpoint is None or self.goal.new_checkpoint:
-            if Part.CHECKPOINT in self.goal.parts:
-                self._renew_checkpoint(survey, checkpoint, index.full_file_end_timestamp)
-            self._move_abort()
-        self._keep_times()
-        self.operations.messages_gone = report.messages_cut
-        self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
+            report.slot_conflicts, report.deleted_topic_messages = slots.twice, slots.deleted
         return report
 
     def _finds_lives(self, queues: QueuesMend | None) -> bool:
@@ -252,7 +256,8 @@ class Recovery:
         queues.finish(self.operations)
         plan_empty_ext(self.files.queues, self.operations)
         report.queues_changed, report.units_added = queues.changed, queues.added
-        report.units_removed, report.slot_conflicts = queues.removed, queues.conflicts
+        report.units_removed = queues.removed
+        report.slot_conflicts += queues.conflicts
 
     def _mend_index(self, index: IndexRecovery, start: int) -> int:
         """Plan new index files if the present ones are not complete and sound; returns how many."""

@@ -95,8 +95,7 @@ def rebuild(
             from rmqctl.pipeline.jobs.rebuild import rebuild_with
 
             how = partial(rebuild_with, stack.enter_context(job_engine(spark)), opened.files)
-        total = sum(file.size for file in opened.files.log.files)
-        with progress("reading the commitlog", total, "bytes") as bar:
+        with progress("reading the commitlog", sum(file.size for file in opened.files.log.files), "bytes") as bar:
             report = how(
                 queues=queues or bool(topic) or both,
                 index=index or both,
