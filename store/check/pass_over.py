@@ -20,7 +20,7 @@ from rmqctl.store.check.ranges import FileRange, Subset, file_ranges, joined_ran
 from rmqctl.store.check.state.config_files import ConfigFiles
 from rmqctl.store.check.state.follower_files import queue_file_findings, unfinished_changes
 from rmqctl.store.check.state.geometry import without_wrong_geometry
-from rmqctl.store.check.state.offsets import OffsetCheck
+from rmqctl.store.check.state.offsets import OffsetCheck, QueueDoubts
 from rmqctl.store.check.state.state import state_findings
 from rmqctl.store.check.summary import CheckSummary
 from rmqctl.store.check.walker import Walker, WalkOrder
@@ -61,12 +61,18 @@ class Pass:
         self._progress = progress
         self._look = Look(level is Level.FULL)
         self._seen = LogSeen(level=level)
+        self._doubts = QueueDoubts(files, is_quick=level is Level.QUICK)
         self._next_offset: int | None = None
         self._is_complete = True
         self._has_log = False
 
     def findings(self) -> Iterator[Finding]:
         """Everything that is found."""
+        for finding in self._findings():
+            self._doubts.note(finding)
+            yield finding
+
+    def _findings(self) -> Iterator[Finding]:
         # first what others may bring forward meanwhile: it must not look ahead of what is read later
         layout = self._files.layout
         self._seen.is_live = self._is_in_use()
@@ -87,7 +93,7 @@ class Pass:
         largest = self._look.largest_store_timestamp
         yield from self._guarded(state_findings(files, self._seen, checkpoint, has_abort, largest))
         if self._has_log or not has_rocksdb_queues(layout):
-            yield from self._guarded(OffsetCheck(files, configs).findings())
+            yield from self._guarded(OffsetCheck(files, configs, self._doubts).findings())
 
     def _is_in_use(self) -> bool:
         """Whether anybody may write meanwhile: not where the lock is ours, taken in order to mend what is found."""

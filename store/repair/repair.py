@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmqctl.formats.errors import UsageError
+from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
+from rmqctl.store.check.state.config_files import ConfigFiles
+from rmqctl.store.check.state.offsets import OffsetCheck
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.journal.frame import PlannedChange, Terms, changing
 from rmqctl.store.journal.plan import Agree, MoveAway
@@ -60,6 +62,8 @@ _BY_CODE = {
     "RMQ-OFF-007": Mend.OFFSETS,
 }
 _BY_FAMILY = {"CQ": Mend.QUEUES, "IDX": Mend.INDEX, "CKPT": Mend.CHECKPOINT}
+# mends that set an offset to the end of its queue
+_SET_BY_THE_END = frozenset({"RMQ-OFF-001", "RMQ-OFF-003"})
 _RECOVERING = ("rmqctl recover", "rmqctl rebuild", "rmqctl repair")
 
 
@@ -139,11 +143,27 @@ def repair(
 
     with changing(files, "repair", terms, ends) as change:
         findings = list(check(change.files, progress=progress))
+        _refuse_doubtful(findings, chosen)
         report = _Repair(change, chosen).plan(findings, progress)
         left += report.left
         report.operations = change.rows()
     report.journal = change.kept_in
+    if report.queues_changed and not dry_run and any(finding.code == "RMQ-OFF-030" for finding in findings):
+        with StoreFiles(files.root, files.config) as now:
+            offsets = OffsetCheck(now, ConfigFiles(now.layout.config)).findings()
+            report.left += [finding.row() for finding in offsets if finding.severity.is_alarm]
     return report
+
+
+def _refuse_doubtful(findings: list[Finding], only: frozenset[str]) -> None:
+    """RefusedError where offsets are to be set by the end of a queue that has findings of its own."""
+    doubtful = next((finding for finding in findings if finding.code == "RMQ-OFF-030"), None)
+    if doubtful is not None and only & _SET_BY_THE_END:
+        raise RefusedError(
+            doubtful.message,
+            file=doubtful.file,
+            hint="recover the queues first (`rmqctl recover`), then `rmqctl check` judges the offsets again",
+        )
 
 
 class _Repair:

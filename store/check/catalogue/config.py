@@ -177,4 +177,13 @@ KINDS: tuple[Kind, ...] = (
         None,
         ("apache/rocketmq#6881",),
     ),
+    Kind(
+        "RMQ-OFF-030",
+        Severity.NOTICE,
+        "offset past the end of a queue that is not whole",
+        "The queue has findings of its own, so its files do not say where it ends: the offset may well be right.",
+        "Lost or empty queue files, a broker that crashed before it wrote the last units.",
+        "Recover the queue first; then `check` judges the offset.",
+        None,
+    ),
 )

@@ -22,6 +22,47 @@ from rmqctl.store.store_files import StoreFiles
 _SEPARATOR = "@"
 _LMQ = "%LMQ%"
 _DELAY, _TOPICS = "delayOffset.json", "topics.json"
+# offsets whose distance from the right one says how many messages are concerned
+_COUNTED = ("RMQ-OFF-001", "RMQ-OFF-002")
+
+
+class QueueDoubts:
+    """Queues with findings of their own: their ends are not known, so no offset can be past them.
+
+    `note` every finding before offsets are judged.
+    """
+
+    def __init__(self, files: StoreFiles, *, is_quick: bool) -> None:
+        self._roots = (files.layout.consumequeue, files.layout.batchconsumequeue)
+        self._is_quick = is_quick
+        self._are_all = False
+        self._queues: set[tuple[str, int | None]] = set()
+
+    def note(self, finding: Finding) -> None:
+        """Take in what was found."""
+        family = finding.kind.family
+        # queue offsets that were given twice do not make the end doubtful
+        if not finding.severity.is_alarm or family not in ("CQ", "FILE") or finding.code == "RMQ-CQ-017":
+            return
+        # the last messages of the log are in no queue: those of any queue
+        self._are_all |= finding.code in ("RMQ-CQ-002", "RMQ-CQ-004")
+        if finding.topic is not None and family == "CQ":
+            self._queues.add((finding.topic, finding.queue_id))
+        for root in self._roots:
+            if finding.file is not None and finding.file.is_relative_to(root):
+                topic, *rest = finding.file.relative_to(root).parts or ("",)
+                self._queues.add((topic, int(rest[0]) if rest and rest[0].isdigit() else None))
+
+    def has(self, topic: str, queue_id: int, queue: AnyConsumeQueue | None) -> bool:
+        """Return whether the end of a queue is in doubt. A quick look knows nothing of what the log has for a queue
+        without units."""
+        if self._are_all or (self._is_quick and (queue is None or not queue.max_offset)):
+            return True
+        return (topic, queue_id) in self
+
+    def __contains__(self, key: tuple[str, int]) -> bool:
+        """Return whether anything was found about a queue or its topic."""
+        return key in self._queues or (key[0], None) in self._queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +78,13 @@ class _Wrong:
 class OffsetCheck:
     """`configs` are to be read before the queues: a group may go on while it is looked at."""
 
-    def __init__(self, files: StoreFiles, configs: ConfigFiles) -> None:
+    def __init__(self, files: StoreFiles, configs: ConfigFiles, doubts: QueueDoubts | None = None) -> None:
         self._files = files
         self._configs = configs
         # what has left the commitlog has not expired: a log that is not read has it
         self._unread = {(one.copy.topic, one.copy.queue_id) for one in unread_queues(files)}
         self._home = offsets_home(files.layout.config, files.config)
+        self._doubts = doubts or QueueDoubts(files, is_quick=False)
 
     def findings(self) -> Iterator[Finding]:
         """Offsets of groups, of delay levels, and topics that are not configured."""
@@ -83,16 +125,20 @@ class OffsetCheck:
                         self._home.path.name, f"{key} queue {queue_id}: {offset!r}", topic, number, offset
                     )
                     continue
-                found = self._judged(queues.get((topic, queue_id)), queue_id, offset)
+                found = self._judged(queues.get((topic, queue_id)), topic, queue_id, offset)
                 if found is not None:
                     wrong.setdefault(found.code, []).append(found)
             for code, several in wrong.items():
                 yield self._grouped(code, topic, group, several)
 
-    def _judged(self, queue: AnyConsumeQueue | None, queue_id: int, offset: int) -> _Wrong | None:
+    def _judged(self, queue: AnyConsumeQueue | None, topic: str, queue_id: int, offset: int) -> _Wrong | None:
+        is_doubtful = self._doubts.has(topic, queue_id, queue)
         if queue is None:
-            return _Wrong("RMQ-OFF-005", queue_id, offset, 0) if offset else None
+            code = "RMQ-OFF-030" if is_doubtful and (topic, queue_id) in self._doubts else "RMQ-OFF-005"
+            return _Wrong(code, queue_id, offset, 0) if offset else None
         if offset > queue.max_offset:
+            if is_doubtful:
+                return _Wrong("RMQ-OFF-030", queue_id, offset, queue.max_offset)
             return _Wrong("RMQ-OFF-001", queue_id, offset, queue.max_offset)
         minimum = queue.min_offset(self._files.log.min_offset)
         if offset >= minimum or (queue.topic, queue_id) in self._unread:
@@ -106,6 +152,7 @@ class OffsetCheck:
             "RMQ-OFF-001": f"behind its end {first.bound}",
             "RMQ-OFF-002": f"before its first message {first.bound}",
             "RMQ-OFF-005": "which is not there",
+            "RMQ-OFF-030": f"which is not whole: its files end at {first.bound}",
         }
         text = f"group {group} has offset {first.offset} in queue {first.queue_id} of {topic}, {places[code]}{more}"
         return Finding(
@@ -116,7 +163,7 @@ class OffsetCheck:
             queue_id=first.queue_id if len(several) == 1 else None,
             expected=first.bound,
             found=first.offset,
-            messages=sum(abs(one.offset - one.bound) for one in several) if code != "RMQ-OFF-005" else None,
+            messages=sum(abs(one.offset - one.bound) for one in several) if code in _COUNTED else None,
         )
 
     def _delays(self, queues: dict[tuple[str, int], AnyConsumeQueue]) -> Iterator[Finding]:
@@ -129,6 +176,10 @@ class OffsetCheck:
             queue = queues.get((SCHEDULE_TOPIC, level - 1))
             end = queue.max_offset if queue is not None else 0
             minimum = queue.min_offset(self._files.log.min_offset) if queue is not None else 0
+            if offset > end and self._doubts.has(SCHEDULE_TOPIC, level - 1, queue):
+                text = f"level {level} is at {offset}, and its queue is not whole: its files end at {end}"
+                yield Finding("RMQ-OFF-030", text, path, None, SCHEDULE_TOPIC, level - 1, found=offset)
+                continue
             if offset > end:
                 code, bound, where = "RMQ-OFF-003", end, f"behind its end {end}"
             elif offset < minimum:
