@@ -19,7 +19,7 @@ from rmqctl.store.answers.config_offsets import (
     table_in,
 )
 from rmqctl.store.answers.filters import FILTER_FILE, FILTER_TABLE, KnownFilter, KnownFilters
-from rmqctl.store.answers.known_names import KnownNames
+from rmqctl.store.answers.known_names import KnownNames, topic_entries, why_hidden
 from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.answers.unread import unread_messages, unread_queues
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -148,6 +148,7 @@ class _Queues:
         self._reader = reader
         self._offsets = offsets
         self._names = KnownNames.of(reader.files)
+        self._entries = topic_entries(reader.files.layout)
         self._behind = undispatched(reader.files, on_damage)
         self._unread = {(one.copy.topic, one.copy.queue_id): one for one in unread_queues(reader.files)}
         self._log = reader.files.log
@@ -164,8 +165,10 @@ class _Queues:
     def rows(self, owner: OffsetKey, queues: dict[Any, Any]) -> Iterator[GroupQueue]:
         """The group in all queues of the topic, those too that it has no offset of; orphans are marked."""
         why = self._names.orphaned(owner)
+        entry = self._entries.get(owner.topic)
         for row in self._rows(owner, queues):
-            yield row if why is None else row._replace(detail=in_one(why, row.detail))
+            hidden = None if row.queue_id is None else why_hidden(entry, row.queue_id)
+            yield row if why is hidden is None else row._replace(detail=in_one(why, hidden, row.detail))
 
     def _rows(self, owner: OffsetKey, queues: dict[Any, Any]) -> Iterator[GroupQueue]:
         kept = offsets_of(queues)

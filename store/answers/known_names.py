@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError, UnsupportedError
 from rmqctl.store.answers.config_offsets import GROUP_TABLE, OffsetKey, is_own_group
@@ -30,6 +30,32 @@ def known_groups(layout: StoreLayout) -> set[str]:
         return set()
     table = content.get(GROUP_TABLE) if isinstance(content, dict) else None
     return set(map(str, table)) if isinstance(table, dict) else set()
+
+
+_PERM_READ = 4
+"""In `perm` of a topic: consumers may read it (PermName)."""
+
+
+def topic_entries(layout: StoreLayout) -> dict[str, Any]:
+    """Return the topics of topics.json as it has them; none where it is not there or cannot be used."""
+    try:
+        content = read_config(layout.config / TOPICS)
+    except (CorruptError, UnreadableError):
+        return {}
+    table = content.get("topicConfigTable") if isinstance(content, dict) else None
+    return {str(name): entry for name, entry in table.items()} if isinstance(table, dict) else {}
+
+
+def why_hidden(entry: object, queue_id: int) -> str | None:
+    """Return why consumers do not see a queue of a topic that is configured as `entry`; None where they do."""
+    if not isinstance(entry, dict):
+        return None
+    perm, count = entry.get("perm"), entry.get("readQueueNums")
+    if isinstance(perm, int) and not perm & _PERM_READ:
+        return f"no consumer may read the topic: perm is {perm}"
+    if isinstance(count, int) and queue_id >= count:
+        return f"no consumer sees queue {queue_id}: readQueueNums is {count}"
+    return None
 
 
 def known_topics(layout: StoreLayout) -> dict[str, int]:

@@ -6,7 +6,9 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.hosts import is_message_id, parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.formats.wording import counted, format_time
+from rmqctl.store.answers.known_names import topic_entries, why_hidden
 from rmqctl.store.answers.where.consumed import (
     BLOCKED,
     NOT_REACHED,
@@ -55,6 +57,9 @@ class Teller:
         steps.append(expiry_step(self._reader, family.shown, self._now))
         state, sentence = _verdict(family, lies, held, verdicts, self._consumers.missing)
         shown = family.shown
+        hidden = why_hidden(topic_entries(self._reader.files.layout).get(shown.topic), shown.queue_id)
+        if hidden is not None and has_queue_slot(shown.sys_flag):
+            sentence += f"; {hidden}"
         properties = shown.properties()
         return Whereabouts(
             asked, found_by, state, f"{sentence}.", shown.topic, shown.queue_id, shown.queue_offset,

@@ -96,6 +96,16 @@ KINDS: tuple[Kind, ...] = (
         None,
     ),
     Kind(
+        "RMQ-CFG-042",
+        Severity.NOTICE,
+        "queue with messages that no consumer sees",
+        "topics.json gives the topic fewer readQueueNums than it has queues, or no permission to read: consumers get "
+        "none of the messages there, and their lag stays.",
+        "A topic that was made smaller before its last queues were consumed; perm changed to write only.",
+        "Set readQueueNums or perm back (`mqadmin updateTopic -r`, `updateTopicPerm`) until the messages are consumed.",
+        None,
+    ),
+    Kind(
         "RMQ-OFF-001",
         Severity.WARNING,
         "consumer offset behind the end of its queue",

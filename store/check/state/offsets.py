@@ -9,6 +9,7 @@ from typing import Any
 from rmqctl.formats.errors import UnsupportedError
 from rmqctl.formats.wording import counted
 from rmqctl.store.answers.config_offsets import light_offsets
+from rmqctl.store.answers.known_names import why_hidden
 from rmqctl.store.answers.unread import unread_queues
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.state.config_files import ConfigFiles
@@ -21,6 +22,8 @@ from rmqctl.store.store_files import StoreFiles
 
 _SEPARATOR = "@"
 _LMQ = "%LMQ%"
+# dead letters are for the operator: 4.x makes these topics without the permission to read
+_BROKERS_OWN = ("%DLQ%", SCHEDULE_TOPIC, "rmq_sys_", "RMQ_SYS_")
 _DELAY, _TOPICS = "delayOffset.json", "topics.json"
 # offsets whose distance from the right one says how many messages are concerned
 _COUNTED = ("RMQ-OFF-001", "RMQ-OFF-002")
@@ -102,6 +105,7 @@ class OffsetCheck:
         yield from self._delays(queues)
         yield from self._went_back()
         yield from self._unknown_topics(queues)
+        yield from self._hidden(queues)
 
     def _consumer_table(self) -> dict[Any, Any]:
         """Return the offsets of groups; those of light queues are kept in a table of their own."""
@@ -245,6 +249,27 @@ class OffsetCheck:
             if topic not in known and not topic.startswith(_LMQ) and is_safe_topic(topic):
                 text = "the topic has queues but is not in topics.json"
                 yield Finding("RMQ-CFG-006", text, self._files.layout.consumequeue / topic, topic=topic)
+
+    def _hidden(self, queues: dict[tuple[str, int], AnyConsumeQueue]) -> Iterator[Finding]:
+        """Yield queues with messages that the configuration hides from consumers, but for those of the broker itself."""
+        entries = self._configs.table(_TOPICS)
+        hidden: dict[str, list[tuple[int, str, int]]] = {}
+        for (topic, queue_id), queue in sorted(queues.items()):
+            why = None if topic.startswith(_BROKERS_OWN) else why_hidden(entries.get(topic), queue_id)
+            messages = 0 if why is None else queue.max_offset - queue.min_offset(self._files.log.min_offset)
+            if why is not None and messages > 0:
+                hidden.setdefault(topic, []).append((queue_id, why, messages))
+        for topic, rows in hidden.items():
+            queue_id, why, _ = rows[0]
+            more = f" (and {counted(len(rows) - 1, 'more queue')})" if len(rows) > 1 else ""
+            yield Finding(
+                "RMQ-CFG-042",
+                f"{why}{more}",
+                self._files.layout.config / _TOPICS,
+                topic=topic,
+                queue_id=queue_id if len(rows) == 1 else None,
+                messages=sum(messages for _, _, messages in rows),
+            )
 
     def _impossible(self, name: str, text: str, topic: str, queue_id: int | None, offset: Any = None) -> Finding:
         path = self._files.layout.config / name
