@@ -13,7 +13,7 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
 
 ARRAYS_FROM = 50_000
-"""Units from which on numpy is worth importing."""
+"""Units of all queues together from which on numpy is worth importing."""
 # the last of these that leads to a message nearly always is the very last one
 _LATEST_UNITS = 64
 _CHUNK_UNITS = 1 << 17
@@ -31,9 +31,19 @@ class QueueNumbers:
     last_store_timestamp: int | None = None
 
 
-def count_queue(queue: AnyConsumeQueue, minimum: int, store_time: StoreTime) -> QueueNumbers:
-    """The units from queue offset `minimum` on."""
-    if isinstance(queue, ConsumeQueue) and queue.max_offset - minimum >= ARRAYS_FROM:
+def arrays_pay(queues: Iterable[AnyConsumeQueue], commitlog_min_offset: int) -> bool:
+    """Return whether these queues have enough units, all together, to count them on arrays."""
+    units = 0
+    for queue in queues:
+        units += queue.max_offset - queue.min_offset(commitlog_min_offset)
+        if units >= ARRAYS_FROM:
+            return True
+    return False
+
+
+def count_queue(queue: AnyConsumeQueue, minimum: int, store_time: StoreTime, on_arrays: bool) -> QueueNumbers:
+    """Count the units from queue offset `minimum` on; `on_arrays` where the queues have many, see `arrays_pay`."""
+    if on_arrays and isinstance(queue, ConsumeQueue):
         return arrays_count_queue(queue, minimum, store_time)
     return plain_count_queue(queue, minimum, store_time)
 

@@ -19,7 +19,7 @@ from rmqctl.store.files.presence import exists
 from rmqctl.store.files.trees import on_disk_bytes
 from rmqctl.store.info import log_numbers
 from rmqctl.store.info.log_numbers import LogNumbers
-from rmqctl.store.info.queue_numbers import count_queue
+from rmqctl.store.info.queue_numbers import arrays_pay, count_queue
 from rmqctl.store.journal.log import unfinished_change
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
@@ -125,13 +125,13 @@ def _count_units(queue: AnyConsumeQueue, commitlog_min_offset: int) -> int:
     return sum(1 for _ in queue.units(minimum))
 
 
-def queue_row(reader: StoreReader, queue: AnyConsumeQueue) -> _Row:
+def queue_row(reader: StoreReader, queue: AnyConsumeQueue, on_arrays: bool) -> _Row:
     """One queue: `messages` counts units that point at something, `bytes` is the sum of their sizes, both exact.
 
     The times are those of its first and last message that can be read; None if there is none.
     """
     minimum = queue.min_offset(reader.files.log.min_offset)
-    numbers = count_queue(queue, minimum, reader.unit_store_time)
+    numbers = count_queue(queue, minimum, reader.unit_store_time, on_arrays)
     return {
         "topic": queue.topic,
         "queue_id": queue.queue_id,
@@ -148,8 +148,10 @@ def queue_row(reader: StoreReader, queue: AnyConsumeQueue) -> _Row:
 
 def queue_rows(reader: StoreReader, topic: str | None = None, queue_id: int | None = None) -> Iterator[_Row]:
     """All queues, or those of a topic. UnsupportedError for RocksDB queues, NotFoundError for an unknown topic."""
-    for queue in reader.queues(topic, queue_id):
-        yield queue_row(reader, queue)
+    queues = reader.queues(topic, queue_id)
+    on_arrays = arrays_pay(queues, reader.files.log.min_offset)
+    for queue in queues:
+        yield queue_row(reader, queue, on_arrays)
 
 
 def topic_rows(reader: StoreReader, topic: str | None = None) -> Iterator[_Row]:

@@ -13,7 +13,7 @@ from rmqctl.formats.errors import UnreadableError
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.trees import on_disk_bytes
 from rmqctl.store.info.log_numbers import count_topics
-from rmqctl.store.info.queue_numbers import count_queue
+from rmqctl.store.info.queue_numbers import arrays_pay, count_queue
 from rmqctl.store.read.reader import StoreReader
 
 LOG, QUEUES, INDEX, REST = "commitlog", "consumequeue", "index", "rest"
@@ -84,8 +84,10 @@ def disk_usage(reader: StoreReader, *, quick: bool = False, progress: Progress |
 
 def _count_queues(reader: StoreReader, topics: dict[str, TopicUsage]) -> None:
     minimum = reader.files.log.min_offset
-    for queue in reader.queues():
-        numbers = count_queue(queue, queue.min_offset(minimum), lambda _: 0)
+    queues = reader.queues()
+    on_arrays = arrays_pay(queues, minimum)
+    for queue in queues:
+        numbers = count_queue(queue, queue.min_offset(minimum), lambda _: 0, on_arrays)
         topic = topics.setdefault(queue.topic, TopicUsage(queue.topic))
         topic.messages += numbers.messages
         topic.bytes += numbers.bytes

@@ -7,6 +7,7 @@ import numpy as np
 from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.message import FrameDamage
 from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns
+from rmqctl.store.read.grep import rows_with
 from rmqctl.store.read.key_rows import KEY_NEEDS, may_have_keys, row_properties
 from rmqctl.store.read.message_filter import Criteria
 
@@ -23,6 +24,8 @@ class RowChooser:
         of_the_head = (criteria.queue_id, criteria.begin_time, criteria.end_time, criteria.grep)
         if any(one is not None for one in of_the_head):
             self.needs |= Columns.HEAD
+        if criteria.grep is not None and criteria.grep.literals:
+            self.needs |= Columns.BYTES
         if not criteria.tag_filter.is_all:
             self.needs |= Columns.TAGS
         if criteria.key is not None:
@@ -54,6 +57,8 @@ class RowChooser:
             masks.append(np.isin(batch.tags_code, self._tags_codes))
         if criteria.key is not None:
             masks.append(may_have_keys(batch, (criteria.key,)))
+        if criteria.grep is not None and criteria.grep.literals:
+            masks.append(rows_with(batch, criteria.grep.literals))
         return np.logical_and.reduce(masks) if masks else None
 
     def _of_topics(self, batch: MessageColumns) -> Flags:

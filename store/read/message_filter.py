@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Iterable
 from functools import cached_property
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
+from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import parse_properties, split_keys
+from rmqctl.store.read.grep import Grep
 from rmqctl.store.read.topic_filter import TopicFilter
 
 SUBSCRIBE_ALL = "*"
@@ -71,37 +70,6 @@ def message_keys(properties: dict[str, str]) -> list[str]:
     """Keys a message can be asked for by: its unique key and its KEYS."""
     unique = properties.get(names.UNIQUE_KEY)
     return ([unique] if unique is not None else []) + split_keys(properties.get(names.KEYS))
-
-
-class Grep:
-    """A regular expression (Python's) that is searched for in bodies and properties."""
-
-    def __init__(self, expression: str) -> None:
-        """UsageError for what is no regular expression."""
-        self.expression = expression
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)
-                self._pattern = re.compile(expression)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise UsageError(
-                f"{expression!r} is no regular expression: {error}",
-                hint="for a text as it is put \\ before . * + ? ( [",
-            ) from error
-
-    def matches(self, message: StoredMessage) -> bool:
-        """Whether it is found in the body, unpacked, or in a property, which is searched as `NAME=VALUE`.
-
-        Bytes that are no UTF-8 stand for themselves. A body that cannot be unpacked is searched as it is stored.
-        """
-        search = self._pattern.search
-        if any(search(f"{name}={value}") is not None for name, value in message.properties().items()):
-            return True
-        try:
-            body = message.plain_body()
-        except (CorruptError, UnsupportedError):
-            body = message.body
-        return search(body.decode("utf-8", "surrogateescape")) is not None
 
 
 class Criteria:

@@ -14,7 +14,8 @@ from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.layouts import COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import StoredMessage, decode_message
 from rmqctl.formats.sys_flag import COMPRESSION_ZLIB
-from rmqctl.store.read.message_filter import Criteria, Grep, TagFilter, message_keys, newest_first
+from rmqctl.store.read.grep import Grep
+from rmqctl.store.read.message_filter import Criteria, TagFilter, message_keys, newest_first
 from rmqctl.store.read.topic_filter import TopicFilter
 from tests.store.logs import frame
 
@@ -105,7 +106,7 @@ def test_grep_takes_bodies_as_they_were_sent_and_else_as_they_are() -> None:
 
 
 def test_what_is_no_expression_is_refused_and_what_only_looks_odd_is_not_warned_of() -> None:
-    with pytest.raises(UsageError, match=r"'a\(' is no regular expression: ") as caught:
+    with pytest.raises(UsageError, match=r"'a\(' is not a regular expression: ") as caught:
         Grep("a(")
     assert caught.value.hint is not None
     assert "put \\ before" in caught.value.hint
