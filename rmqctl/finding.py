@@ -8,7 +8,7 @@ from rmqctl import exit_codes
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UncertainError
 from rmqctl.formats.hosts import is_message_id
 from rmqctl.formats.wording import counted
-from rmqctl.opening import StoreLocation, open_store
+from rmqctl.opening import StoreLocation, log_bytes, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def _found(reader: StoreReader, output: Output, wanted: Question) -> int:
 def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, scan: bool) -> int:
     from rmqctl.output.progress import progress
 
-    with progress("searching the commitlog", _log_size(reader), "bytes") as bar:
+    with progress("searching the commitlog", log_bytes(reader.files), "bytes") as bar:
         result = reader.find(text, topic, scan=scan, progress=bar.advance)
     if result.scanned:
         output.talk("the index did not lead to it: searched the whole commitlog")
@@ -127,7 +127,7 @@ def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> 
     scanned = False
     chosen = {"tags": wanted.tags, "grep": wanted.grep}
     last = END_OF_TIME if wanted.end is None else wanted.end
-    with progress("searching the commitlog", _log_size(reader), "bytes") as bar:
+    with progress("searching the commitlog", log_bytes(reader.files), "bytes") as bar:
         for name in topics:
             result = reader.query(
                 name, key, wanted.begin or 0, last, limit, **chosen, scan=wanted.scan, progress=bar.advance
@@ -244,7 +244,3 @@ def _nothing_found(output: Output, damaged: Sequence[CorruptError], missing: Not
 def _tell(output: Output, damaged: Sequence[CorruptError]) -> None:
     for error in damaged:
         output.talk(f"damage: {error}")
-
-
-def _log_size(reader: StoreReader) -> int:
-    return sum(file.size for file in reader.files.log.files)

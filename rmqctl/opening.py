@@ -12,6 +12,7 @@ from rmqctl.output.output import refuse_place, talk
 if TYPE_CHECKING:
     from rmqctl.store.config.config import StoreConfig
     from rmqctl.store.message_store import MessageStore
+    from rmqctl.store.store_files import StoreFiles
 
 STORE_VARIABLE = "RMQCTL_STORE"
 
@@ -31,6 +32,20 @@ def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLoca
         configured = read_broker_conf(config_path).store_path_root_dir
         store_path = Path(configured) if configured else None
     return StoreLocation(store_path or Path.home() / "store", config_path)
+
+
+def log_bytes(files: StoreFiles, passes: int = 1) -> Callable[[], int]:
+    """Return what counts the bytes of the commitlog up to its end, times `passes`: the total of a progress bar.
+
+    A bar that never shows costs no look at the log's end.
+    """
+
+    def count() -> int:
+        from rmqctl.store.survey.tail import written_bytes
+
+        return passes * written_bytes(files.log)
+
+    return count
 
 
 def broker_config(location: StoreLocation, tell: Callable[[str], None] = talk) -> StoreConfig:

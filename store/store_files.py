@@ -197,4 +197,7 @@ def _require_store(layout: StoreLayout) -> None:
     if names.isdisjoint(_MARKS) and not any(is_directory(directory) for directory in layout.commitlog):
         below = sorted(name for name in names if is_directory(root / name / "commitlog"))
         hint = f"did you mean {root / below[0]}?" if below else "a store holds commitlog/, consumequeue/, checkpoint"
+        place = root.absolute()
+        if place.name in (*_MARKS, "config"):
+            hint = f"this folder is a part of a store: did you mean {place.parent}?"
         raise NotAStoreError("holds nothing of a RocketMQ store", file=root, hint=hint)

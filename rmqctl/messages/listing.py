@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
     from rmqctl.messages.format_string import FormatString
     from rmqctl.output.output import Output
+    from rmqctl.store.commitlog.walk import Progress
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.read.selection import OnDamage, Selection
 
@@ -107,7 +108,12 @@ def in_batches(messages: Iterable[StoredMessage], size: int = FIRST_PAGE) -> Ite
 
 
 def print_log(
-    listing: Listing, store: MessageStore, selection: Selection, limit: int | None, on_damage: OnDamage
+    listing: Listing,
+    store: MessageStore,
+    selection: Selection,
+    limit: int | None,
+    on_damage: OnDamage,
+    progress: Progress | None = None,
 ) -> int:
     """Print the first `limit` messages of a selection (None: all) in order of the log; how many there were.
 
@@ -119,20 +125,26 @@ def print_log(
 
     def messages() -> Iterator[StoredMessage]:
         if by_columns:
-            left.append((yield from plain_start(log, selection, _FIRST_BYTES, on_damage)))
+            left.append((yield from plain_start(log, selection, _FIRST_BYTES, on_damage, progress)))
         else:
-            yield from store.messages(selection.criteria, selection.begin, selection.end, on_damage=on_damage)
+            chosen = selection.criteria, selection.begin, selection.end
+            yield from store.messages(*chosen, on_damage=on_damage, progress=progress)
 
     count = print_messages(listing, itertools.islice(messages(), limit))
     for rest in left:
         if rest is not None:
             still = None if limit is None else limit - count
-            count += _print_columns(listing, store, rest, still, on_damage)
+            count += _print_columns(listing, store, rest, still, on_damage, progress)
     return count
 
 
 def _print_columns(
-    listing: Listing, store: MessageStore, selection: Selection, limit: int | None, on_damage: OnDamage
+    listing: Listing,
+    store: MessageStore,
+    selection: Selection,
+    limit: int | None,
+    on_damage: OnDamage,
+    progress: Progress | None,
 ) -> int:
     from rmqctl.messages.message_lines import MessageLines
 
@@ -142,7 +154,9 @@ def _print_columns(
     # in order of the log: damage, and lines that are being made
     waiting: deque[CorruptError | Future[memoryview]] = deque()
     criteria, begin, end = selection.criteria, selection.begin, selection.end
-    scanned = store.scan(lines.needs, begin, end, criteria=criteria, views=False, on_damage=waiting.append)
+    scanned = store.scan(
+        lines.needs, begin, end, criteria=criteria, views=False, on_damage=waiting.append, progress=progress
+    )
 
     def print_next() -> None:
         one = waiting.popleft()

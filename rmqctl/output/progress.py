@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.output.sanitise import visible
@@ -19,6 +19,8 @@ from rmqctl.output.sanitise import visible
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.status import Status
+
+Total = int | Callable[[], int] | None
 
 SHOWN_AFTER = 1.0
 REFRESHED_EVERY = 0.1
@@ -73,7 +75,7 @@ class _Silent:
 class _Bar:
     """Counts always; imports and shows rich only once the work has lasted SHOWN_AFTER seconds."""
 
-    def __init__(self, label: str, total: int | None, unit: str) -> None:
+    def __init__(self, label: str, total: Total, unit: str) -> None:
         self._label = visible(label)
         self._total = total
         self._unit = unit
@@ -129,7 +131,8 @@ class _Bar:
             transient=True,
             redirect_stdout=False,
         )
-        self._task = self._progress.add_task(self._label, total=self._total)
+        total = self._total() if callable(self._total) else self._total
+        self._task = self._progress.add_task(self._label, total=total)
 
     def hide(self) -> None:
         """Take it away until the next progress."""
@@ -176,8 +179,9 @@ def waiting(label: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int | None = None, unit: str = "bytes") -> Iterator[Advancing]:
-    """A bar for `total` units of work (None: not known); `unit` "bytes" shows sizes, any other word a count.
+def progress(label: str, total: Total = None, unit: str = "bytes") -> Iterator[Advancing]:
+    """A bar for `total` units of work, counted when the bar is first shown if it is a function (None: not known);
+    `unit` "bytes" shows sizes, any other word a count.
 
     The bar shows on stderr if that is a terminal that can move its cursor; else advance() does nothing.
     """

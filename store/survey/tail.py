@@ -58,6 +58,15 @@ class Tail:
         return self.inside[0].physical_offset if self.is_stale_behind_damage else self.end
 
 
+def written_bytes(log: MappedFileQueue) -> int:
+    """Return the bytes from the start of the log to its last byte that is not zero: what there is to walk."""
+    last = log.last_with_data()
+    if last is None:
+        return 0
+    before = sum(file.size for file in log.files if file.start_offset < last.start_offset)
+    return before + end_of_nonzero(last.descriptors, last.path, 0, last.size)
+
+
 def look_at_tail(log: MappedFileQueue, window: int = _WINDOW) -> Tail:
     """Walk about the last `window` bytes of the log, checksums included."""
     file = log.last_with_data()

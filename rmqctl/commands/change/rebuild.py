@@ -76,7 +76,7 @@ def rebuild(
     """
     from rmqctl.flags.spark_options import job_engine
     from rmqctl.new_file_sizes import decide_sizes, tell_index_size
-    from rmqctl.opening import open_store, tell_if_open
+    from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.progress import progress
     from rmqctl.reports.recover_output import print_operations, tell_deleted, undo_advice, without_deleted
     from rmqctl.store.recover.rebuild import report_row
@@ -95,7 +95,7 @@ def rebuild(
             from rmqctl.pipeline.jobs.rebuild import rebuild_with
 
             how = partial(rebuild_with, stack.enter_context(job_engine(spark)), opened.files)
-        with progress("reading the commitlog", sum(file.size for file in opened.files.log.files), "bytes") as bar:
+        with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
             report = how(
                 queues=queues or bool(topic) or both,
                 index=index or both,

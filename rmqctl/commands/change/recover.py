@@ -74,7 +74,7 @@ def recover(
     beside the store, and `rmqctl undo` brings it back.
     """
     from rmqctl.new_file_sizes import decide_sizes, tell_index_size
-    from rmqctl.opening import open_store, tell_if_open
+    from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.progress import progress
     from rmqctl.reports.recover_output import print_report
 
@@ -85,7 +85,7 @@ def recover(
         assumes_index = decide_sizes(opened.files, queue_file_size)
         if dry_run:
             tell_if_open(opened)
-        total = sum(file.size for file in opened.files.log.files) * (2 if bridge else 1)
+        total = log_bytes(opened.files, passes=2 if bridge else 1)
         with progress("reading the commitlog", total, "bytes") as bar:
             report = opened.recover(
                 bridge=bridge,

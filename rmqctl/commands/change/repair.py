@@ -77,7 +77,7 @@ def repair(
     DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
     """
     from rmqctl.new_file_sizes import decide_sizes, tell_index_size
-    from rmqctl.opening import open_store, tell_if_open
+    from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.progress import progress
     from rmqctl.store.repair.repair import may_make_queues
 
@@ -86,7 +86,7 @@ def repair(
         assumes_index = decide_sizes(opened.files, queue_file_size, queues=may_make_queues(only))
         if dry_run:
             tell_if_open(opened)
-        total = 2 * sum(file.size for file in opened.files.log.files)
+        total = log_bytes(opened.files, passes=2)
         with progress("checking and planning", total, "bytes") as bar:
             report = opened.repair(
                 only=only,

@@ -90,7 +90,7 @@ def where(
     and dead letter, and when it expires. Copies and retries of one message are told as one. Where the index cannot
     be trusted the commitlog is searched.
     """
-    from rmqctl.opening import open_store
+    from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
     from rmqctl.output.times import now_ms
     from rmqctl.reports.damage import ToldDamage
@@ -103,7 +103,7 @@ def where(
     question = WhereQuestion(words, now_ms(), topic, group, tag, by, limit)
     with open_store(store, needs_messages=True) as opened:
         damage = ToldDamage(output)
-        total = sum(file.size for file in opened.files.log.files)
+        total = log_bytes(opened.files)
         with progress("searching the commitlog", total, "bytes") as bar:
             found = list(whereabouts_of(opened.reader, question, output.talk, damage, bar.advance))
     return tell_whereabouts(output, found, damage.count, is_uncertain=damage.is_uncertain)

@@ -22,7 +22,7 @@ from rmqctl.reports.answer import hidden_by_damage
 from rmqctl.reports.damage import ToldDamage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rmqctl.formats.message import StoredMessage
     from rmqctl.messages.format_string import FormatString
@@ -138,22 +138,34 @@ def _print(
 ) -> int:
     """Print what is there; how many messages there were."""
     from rmqctl.messages.listing import in_batches, print_formatted, print_log, print_messages
+    from rmqctl.opening import log_bytes
+    from rmqctl.output.progress import progress
 
-    if order == "log" and template is None and (limit is None or limit > 0):
-        return print_log(listing, store, selection, limit, damage)
-    messages = _first_or_last(store, selection, limit, order, damage)
-    if template is not None:
-        return print_formatted(listing.output, template, in_batches(messages), damage)
-    return print_messages(listing, messages)
+    # lines that follow one another on a terminal show that it goes on
+    is_seen = listing.output.is_terminal and not selection.criteria.needs_content
+    with contextlib.nullcontext() if is_seen else progress("searching", log_bytes(store.files), "bytes") as bar:
+        passed = None if bar is None else bar.advance
+        if order == "log" and template is None and (limit is None or limit > 0):
+            return print_log(listing, store, selection, limit, damage, passed)
+        messages = _first_or_last(store, selection, limit, order, damage, passed)
+        if template is not None:
+            return print_formatted(listing.output, template, in_batches(messages), damage)
+        return print_messages(listing, messages)
 
 
 def _first_or_last(
-    store: MessageStore, selection: Selection, limit: int | None, order: Order, damage: ToldDamage
+    store: MessageStore,
+    selection: Selection,
+    limit: int | None,
+    order: Order,
+    damage: ToldDamage,
+    passed: Callable[[int], None] | None = None,
 ) -> Iterator[StoredMessage]:
     criteria, begin, end = selection.criteria, selection.begin, selection.end
     if limit is not None and limit < 0:
         return iter(store.last_messages(-limit, criteria, begin, end, order=order, on_damage=damage))
-    return itertools.islice(store.messages(criteria, begin, end, order=order, on_damage=damage), limit)
+    found = store.messages(criteria, begin, end, order=order, on_damage=damage, progress=passed)
+    return itertools.islice(found, limit)
 
 
 def _follow(

@@ -86,7 +86,7 @@ def check(
     configuration and offsets. Each finding says what it means, what it costs and which command fixes it. Nothing of
     the store changes. docs/findings.md has all codes.
     """
-    from rmqctl.opening import open_store
+    from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
     from rmqctl.reports.check_report import CheckReport
 
@@ -101,7 +101,7 @@ def check(
         share = None if subset is None else parse_subset(subset)
         seconds = None if max_duration is None else _seconds(max_duration)
         is_whole = level != "quick" and share is None and state is None
-        total = sum(file.size for file in files.log.files) if is_whole else None
+        total = log_bytes(files) if is_whole else None
         check_store = stack.enter_context(_checker(spark, opened))
         with progress("checking", total, "bytes") as bar:
             run: CheckRun = check_store(

@@ -48,11 +48,11 @@ def du(store: StoreLocation, output: Output, topics: TopicFilter, quick: bool, l
     Topics by the size of their messages in the log, and the share that each has of them all; then the files of log,
     queues, index and the rest, by their sizes and by what they take on the disk.
     """
-    from rmqctl.opening import open_store
+    from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
 
     with open_store(store, needs_messages=not quick) as opened:
-        total = None if quick else sum(file.size for file in opened.files.log.files)
+        total = None if quick else log_bytes(opened.files)
         with progress("reading the commitlog", total, "bytes") as bar:
             usage = opened.disk_usage(quick=quick, progress=bar.advance)
     usage.topics = [topic for topic in usage.topics if topics.matches(topic.topic)]

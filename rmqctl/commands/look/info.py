@@ -35,12 +35,12 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
 
     The commitlog is read from end to end and every message checked, so its numbers are exact.
     """
-    from rmqctl.opening import open_store
+    from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
     from rmqctl.reports.verdict import of_info, print_verdict
 
     with open_store(store) as opened:
-        total = sum(file.size for file in opened.files.log.files)
+        total = log_bytes(opened.files)
         with progress("reading the commitlog", total, "bytes") as bar:
             row = opened.info(walk_log=not quick, progress=bar.advance)
     print_verdict(output, of_info(row, store.config_path))

@@ -71,6 +71,7 @@ def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue
 
 
 def _topics(opened: MessageStore, output: Output, topic: str | None) -> Iterator[dict[str, Any]]:
+    from rmqctl.opening import log_bytes
     from rmqctl.output.progress import progress
 
     log = opened.files.log
@@ -78,7 +79,7 @@ def _topics(opened: MessageStore, output: Output, topic: str | None) -> Iterator
         yield from opened.topics(topic)
         return
     output.talk("the consume queues cannot be read: counted from the commitlog")
-    with progress("reading the commitlog", sum(file.size for file in log.files), "bytes") as bar:
+    with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
         yield from opened.topics(topic, progress=bar.advance)
 
 

@@ -47,12 +47,12 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
     are followed. Refused, for nothing is guessed: queues in a RocksDB, duplicationEnable, enableDLegerCommitLog,
     enableControllerMode, forceVerifyPropCRC.
     """
-    from rmqctl.opening import open_store
+    from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
     from rmqctl.reports.verdict import of_prediction, print_verdict
 
     with open_store(store) as opened:
-        total = sum(file.size for file in opened.files.log.files)
+        total = log_bytes(opened.files)
         with progress("reading the commitlog", total, "bytes") as bar:
             found = opened.predict(broker, progress=bar.advance)
     print_verdict(output, of_prediction(found, opened.files.root, store.config_path))

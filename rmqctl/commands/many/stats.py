@@ -143,10 +143,11 @@ def _dimensions(by: str | None) -> list[str]:
 
 def _counted(files: StoreFiles, request: Any, spark: SparkChoice) -> Any:
     from rmqctl.flags.spark_options import job_engine
+    from rmqctl.opening import log_bytes
     from rmqctl.output.progress import progress
     from rmqctl.pipeline.jobs.stats.stats import stats as count
 
-    total = sum(file.size for file in files.log.files)
+    total = log_bytes(files)
     with job_engine(spark) as engine, progress("counting", total, "bytes") as bar:
         return count(engine, files, request, progress=bar.advance)
 
