@@ -48,6 +48,31 @@ def log_bytes(files: StoreFiles, passes: int = 1) -> Callable[[], int]:
     return count
 
 
+@contextlib.contextmanager
+def noting_stored(store: MessageStore, verb: str, tell: Callable[[str], None] = talk) -> Iterator[None]:
+    """Note for `rmqctl log` what is stored inside, however it ends. A note that fails is reported and stops nothing."""
+    import sys
+
+    from rmqctl.formats.errors import RmqctlError
+    from rmqctl.store.journal.kept.stored import note_stored
+
+    log = store.files.log
+    begin = log.max_offset
+    try:
+        yield
+    finally:
+        try:
+            note_stored(store.files.layout, verb, _without_body(sys.argv[1:]), begin, log.max_offset)
+        except RmqctlError as error:
+            tell(f"note: `rmqctl log` will not list this: {error}")
+
+
+def _without_body(arguments: list[str]) -> list[str]:
+    """The command line without the text of the message, which may be long or secret."""
+    shown = ["…" if before == "--body" else one for before, one in zip(["", *arguments], arguments, strict=False)]
+    return ["--body=…" if one.startswith("--body=") else one for one in shown]
+
+
 def broker_config(location: StoreLocation, tell: Callable[[str], None] = talk) -> StoreConfig:
     """Settings of the broker.conf named with -c, RocketMQ's defaults without. Keys that do nothing here are named."""
     from rmqctl.store.config.config import StoreConfig, config_from_properties, read_properties

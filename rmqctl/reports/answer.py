@@ -23,7 +23,7 @@ class AnswerRow(Protocol):
 def tell_answer(
     output: Output,
     columns: Sequence[str],
-    ask: Callable[[Callable[[str], None], Callable[[CorruptError], None]], Iterable[AnswerRow]],
+    ask: Callable[[Callable[[str], None], Callable[[CorruptError], None]], Iterable[AnswerRow | dict[str, Any]]],
     otherwise: NotFoundError,
     droppable: Sequence[str] = (),
 ) -> int:
@@ -32,7 +32,8 @@ def tell_answer(
     Raises: `otherwise` for an answer without rows; HiddenByDamageError if damage may be what hides them.
     """
     damage = ToldDamage(output)
-    count = output.rows(columns, (row._asdict() for row in ask(output.talk, damage)), droppable=droppable)
+    rows = (row if isinstance(row, dict) else row._asdict() for row in ask(output.talk, damage))
+    count = output.rows(columns, rows, droppable=droppable)
     if not count and damage.count:
         raise hidden_by_damage(damage.count, otherwise)
     if not count and not damage.is_uncertain:

@@ -20,8 +20,13 @@ DELAY_FILE = "delayOffset.json"
 OFFSET_TABLE = "offsetTable"
 GROUP_TABLE = "subscriptionGroupTable"
 """In subscriptionGroup.json: the groups that a broker knows."""
-# what a broker and its tools consume with (SubscriptionGroupManager#init)
-_OWN_GROUPS = ("CID_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP")
+# what a broker and its tools consume with (SubscriptionGroupManager#init, MixAll#isPredefinedGroup); users name their
+# groups CID_… too
+_OWN_PREFIX = "CID_RMQ_SYS_"
+_OWN_GROUPS = frozenset(
+    "TOOLS_CONSUMER FILTERSRV_CONSUMER SELF_TEST_C_GROUP SCHEDULE_CONSUMER __MONITOR_CONSUMER CID_ONS-HTTP-PROXY "
+    "CID_ONSAPI_PULL CID_ONSAPI_PERMISSION CID_ONSAPI_OWNER CID_DefaultHeartBeatSyncerTopic".split()
+)
 _SEPARATOR = "@"
 _BROADCAST_PARTS = 3
 _LARGEST_ID = 0x7FFFFFFF
@@ -68,8 +73,8 @@ def whole_number(text: str) -> int | None:
 
 
 def is_own_group(name: str) -> bool:
-    """Whether a group is one of the broker's own, or of its tools."""
-    return name.startswith(_OWN_GROUPS)
+    """Return whether a group is one of the broker's own, or of its tools."""
+    return name in _OWN_GROUPS or name.startswith(_OWN_PREFIX)
 
 
 def in_one(*details: str | None) -> str:

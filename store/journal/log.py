@@ -213,12 +213,12 @@ def new_head(layout: StoreLayout, verb: str, arguments: list[str] | None, place:
     now = moment_ns // 1_000_000
     sequence = max(now, _latest(layout) + 1)
     places = (layout.kept, place or layout.kept)
-    while any(exists(one / f"{_stamp(sequence)}-{verb}") for one in places):
+    while any(exists(one / f"{stamp(sequence)}-{verb}") for one in places):
         sequence += 1
     return {
         "format": FORMAT,
         "version": version(),
-        "id": f"{_stamp(sequence)}-{verb}",
+        "id": f"{stamp(sequence)}-{verb}",
         "verb": verb,
         "arguments": arguments or [],
         "store": str(layout.root.resolve()),
@@ -238,7 +238,8 @@ def _latest(layout: StoreLayout) -> int:
     return max((id_time(name) for name in _ids(layout)), default=0)
 
 
-def _stamp(moment: int) -> str:
+def stamp(moment: int) -> str:
+    """Return a time in ms as ids begin with it."""
     return time.strftime("%Y%m%dT%H%M%S", time.gmtime(moment // 1000)) + f"{moment % 1000:03d}Z"
 
 

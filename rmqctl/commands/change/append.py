@@ -77,6 +77,8 @@ def append(
     id, as a producer gives it one; a line that `cat` printed keeps the one it has, or none. The message ends in the
     commitlog, its consume queue and the index, flushed to disk, before the command returns.
     """
+    from rmqctl.opening import noting_stored
+
     if source is None:
         if as_stored or keep_going:
             raise click.UsageError("--as-stored and --keep-going go with --from")
@@ -85,7 +87,7 @@ def append(
             from rmqctl.network.unique_ids import UniqueIds
 
             message = UniqueIds().given_to(message)
-        with _open(store, create) as opened:
+        with _open(store, create) as opened, noting_stored(opened, "append"):
             _require_place(opened, message, anywhere, output)
             return _put_one(opened, message, output)
     if anywhere:
@@ -97,7 +99,7 @@ def append(
     from rmqctl.messages.message_source import message_source
 
     read = message_source(source, once=keep_going, unique_keys=not (as_stored or no_unique_key))
-    with read as messages, _open(store, create) as opened:
+    with read as messages, _open(store, create) as opened, noting_stored(opened, "append"):
         bad = 0 if keep_going else _check_all(opened, messages, as_stored, output)
         if bad:
             raise UsageError(

@@ -16,6 +16,7 @@ from rmqctl.output.span import SPAN
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.files.layout import StoreLayout
+    from rmqctl.store.journal.kept.stored import Stored
     from rmqctl.store.journal.log import Change
     from rmqctl.store.message_store import MessageStore
 
@@ -38,6 +39,7 @@ States:
   applied    done, `rmqctl undo` takes it back    prepared   interrupted: undo or resume
   undone     taken back                           undoing    the undo was interrupted
   permanent  done without keeping anything        forgotten  done, what it kept is removed
+  stored     messages were added (append, dlq redrive, serve): cannot be undone
   abandoned  never begun: nothing was changed     damaged    its journal cannot be read
   interrupted  not complete, and nothing was kept: `rmqctl recover` makes the store whole
   given-up   interrupted and left so (`rmqctl undo --give-up`): `rmqctl recover` makes the store whole
@@ -61,11 +63,13 @@ def log(
 ) -> None:
     """List the changes made to a store, and what they keep.
 
-    Each change by recover, rebuild, truncate or repair keeps what it took out or overwrote in DIR.rmqctl beside the
-    store, so that it can be undone. Delete that with --prune when you are content.
+    Each change by recover, rebuild, truncate, repair or offsets keeps what it took out or overwrote in DIR.rmqctl
+    beside the store, so that it can be undone. Delete that with --prune once you no longer need the undo. Stored
+    messages and files that `clean` removed are listed too, but cannot be undone.
     """
     from rmqctl.opening import open_store
     from rmqctl.reports.left_behind import tell_left_behind
+    from rmqctl.store.journal.kept.stored import stored
 
     if older_than is not None and not prune:
         raise UsageError("--older-than says what is to be removed", hint="add --prune")
@@ -75,10 +79,12 @@ def log(
         layout = opened.files.layout
         found = [opened.find_change(wanted) for wanted in ids] if ids else opened.changes()
         latest = None if prune else _undoable(opened)
+        added = [] if prune or ids else stored(layout)
     if not prune:
-        shown = output.rows(COLUMNS, [row(change, latest) for change in found], droppable=_DROPPABLE)
+        rows = [*(row(change, latest) for change in found), *map(_stored_row, added)]
+        shown = output.rows(COLUMNS, sorted(rows, key=lambda one: str(one["id"])), droppable=_DROPPABLE)
         if not shown and not output.is_json:
-            output.talk("no change was made to this store by rmqctl")
+            output.talk("rmqctl has recorded no change of this store")
         tell_left_behind(output, layout.kept.parent, layout.root, layout.config)
         return
     chosen = _chosen(layout, found, older_than, named=bool(ids))
@@ -110,6 +116,27 @@ def row(change: Change, latest: str | None = None) -> dict[str, Any]:
         "command_line": shlex.join(["rmqctl", *change.arguments]),
         "version": change.version,
         "folder": change.folder,
+    }
+
+
+def _stored_row(one: Stored) -> dict[str, Any]:
+    """Messages that rmqctl stored, as a change is printed."""
+    from rmqctl.output.times import format_time
+    from rmqctl.store.journal.log import stamp
+
+    return {
+        "id": f"{stamp(one.time)}-{one.verb}",
+        "verb": one.verb,
+        "state": "stored",
+        "timestamp": one.time,
+        "time": format_time(one.time),
+        "files": None,
+        "bytes": one.end - one.begin,
+        "kept_bytes": 0,
+        "undoable": False,
+        "command_line": shlex.join(["rmqctl", *one.arguments]),
+        "begin_offset": one.begin,
+        "end_offset": one.end,
     }
 
 

@@ -178,15 +178,16 @@ def _store(
 ) -> tuple[list[Redrive], list[PutResult]]:
     """Put what is ready under the store's lock, where it is looked at anew. WriteFailedError for a store that takes no
     message any more: those before it are stored, and the next redrive leaves them out."""
-    from rmqctl.opening import broker_config, listen
+    from rmqctl.opening import broker_config, listen, noting_stored
     from rmqctl.store.message_store import MessageStore
 
     listen()
     config = broker_config(location)
     with _naming_live(group), MessageStore.open(location.path, "rw", config, allocate_ahead=False) as opened:
         found = list(opened.redrive(group, choice, into, again=again, on_damage=lambda error: None))
-        results = list(opened.put_many([row.message for row in found if row.message is not None]))
-        opened.flush()
+        with noting_stored(opened, "dlq"):
+            results = list(opened.put_many([row.message for row in found if row.message is not None]))
+            opened.flush()
         for result in results:
             result.raise_failure()
     return found, results

@@ -17,13 +17,17 @@ from rmqctl.flags.options import (
     tls_options,
     topic_option,
 )
+from rmqctl.formats.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+    from typing import Any
 
-    from rmqctl.formats.errors import NotFoundError
+    from rmqctl.formats.errors import CorruptError, NotFoundError
     from rmqctl.network.clients.channel import Dial
     from rmqctl.output.output import Output
+    from rmqctl.reports.group_rows import WantedGroups
 
 _COLUMNS = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "lag_ms", "state", "detail")
 _DROPPABLE = ("detail", "max_offset", "lag_ms")
@@ -36,8 +40,9 @@ _LIVE_DROPPABLE = ("detail", "in_flight", "broker")
 @click.command(
     epilog="""\b
 Examples:
-  rmqctl groups -s DIR                      every group in every queue
-  rmqctl groups -s DIR -g orders-consumer
+  rmqctl groups -s DIR                      a row for each group and topic, the largest lag first
+  rmqctl groups -s DIR --behind -t 'Order*'
+  rmqctl groups -s DIR -g orders-consumer   a row for each queue
   rmqctl groups -s DIR -t Orders --json     a line for each queue
   rmqctl groups -s DIR -g orders-consumer --tag 'paid || refunded'
   rmqctl groups -n 127.0.0.1:9876           as the brokers of a cluster say
@@ -46,7 +51,7 @@ Examples:
 States:
   caught-up         the offset is the end of the queue
   behind            `lag` messages are not consumed; `lag_ms` lies between the first of them and the last
-  before-beginning  so are these, and messages before them have expired unread
+  before-beginning  `lag` messages are unread, and earlier ones expired unread
   past-end          the offset is larger than the queue's end: messages or their queue were lost
   damaged           the first message that is not consumed, or the last one, cannot be read
   unknown           `detail` says what is missing
@@ -62,47 +67,70 @@ Exit code 1: no group matched, or damage beside the answer; 7: damage may hide i
     required=False, envvar=None, help="Ask the brokers that these name servers know, instead of a store."
 )
 @tls_options
-@group_option
-@topic_option
-@click.option("--tag", metavar="TAGS", help="What the group of -g takes, as you know it: 'TagA || TagB'.")
+@group_option.but(help="Group name or glob ('order-*').")
+@topic_option.but(help="Topic name or glob ('Order*').")
+@click.option("--queues", "by_queue", is_flag=True, help="One row for each queue; the default with -g GROUP.")
+@click.option("--behind", is_flag=True, help="Only what is not caught up.")
+@click.option("--all", "shows_all", is_flag=True, help="Include the groups of brokers and tools.")
+@click.option("--tag", metavar="TAGS", help="Tag expression that the group of -g subscribes with: 'TagA || TagB'.")
 @output_options
 def groups(
     store: StoreLocation,
     output: Output,
+    *,
     namesrv: str | None,
     dial: Dial,
     group: str | None,
     topic: str | None,
+    by_queue: bool,
+    behind: bool,
+    shows_all: bool,
     tag: str | None,
 ) -> int:
-    """Say how far consumer groups have come, and how late they are.
+    """Show consumer group progress and lag.
 
-    Offsets are those that the broker wrote last (every 5 s while it runs), ends are those of the queues. What clients
-    have taken but not yet confirmed counts as not consumed. Where a group's tags are known, it is also said how many
-    of the unread messages are of these: a broker keeps tags only where they were set with the group.
+    A table has one row for each group and topic, the largest lag first, and with -g GROUP or --queues one for each
+    queue. --json and csv always have one for each queue. Offsets are those that the broker wrote last (every 5 s while
+    it runs), ends are those of the queues. What clients have taken but not yet confirmed counts as not consumed. Where
+    the tags of a group are known, the unread messages with these tags are counted too: a broker keeps tags only where
+    they were set with the group.
     """
+    from rmqctl.reports.group_rows import WantedGroups, is_pattern
+
+    wanted = WantedGroups(group, topic, behind, shows_all)
+    by_queue = by_queue or output.format != "table" or (group is not None and not is_pattern(group))
     if namesrv is not None:
         source = click.get_current_context().get_parameter_source
         if ParameterSource.COMMANDLINE in (source("store_path"), source("config_path")):
             raise click.UsageError("-n asks brokers: it goes without -s and -c")
-        return _live(output, namesrv, dial, group, topic)
+        return _live(output, namesrv, dial, wanted, by_queue)
+    if tag is not None and (group is None or is_pattern(group)):
+        raise click.UsageError("--tag is the subscription of one group: name the group with -g")
+    return _of_store(store, output, wanted, by_queue, tag)
+
+
+def _of_store(store: StoreLocation, output: Output, wanted: WantedGroups, by_queue: bool, tag: str | None) -> int:
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
+    from rmqctl.reports.group_rows import TOPIC_COLUMNS, by_topic, exact
 
-    if tag is not None and group is None:
-        raise click.UsageError("--tag says what a group takes: name the group with -g")
+    hidden: set[str] = set()
     with open_store(store) as opened:
-        otherwise = _nothing(opened.files.layout.config, is_narrowed=bool(group or topic))
-        return tell_answer(
-            output,
-            _COLUMNS,
-            lambda tell, on_damage: opened.groups(group, topic, tags=tag, tell=tell, on_damage=on_damage),
-            otherwise,
-            _DROPPABLE,
-        )
+
+        def ask(tell: Callable[[str], None], on_damage: Callable[[CorruptError], None]) -> Iterable[dict[str, Any]]:
+            found = opened.groups(exact(wanted.group), exact(wanted.topic), tags=tag, tell=tell, on_damage=on_damage)
+            rows = wanted.chosen((row._asdict() for row in found), hidden)
+            return rows if by_queue else by_topic(rows)
+
+        otherwise = _nothing(opened.files.layout.config, wanted)
+        columns = _COLUMNS if by_queue else TOPIC_COLUMNS
+        code = tell_answer(output, columns, ask, otherwise, _DROPPABLE)
+    if hidden and not output.is_json:
+        output.talk(f"{counted(len(hidden), 'group')} of brokers and tools not shown: --all shows them")
+    return code
 
 
-def _nothing(config: Path, *, is_narrowed: bool) -> NotFoundError:
+def _nothing(config: Path, wanted: WantedGroups) -> NotFoundError:
     """What to say where there is no row: without the file of offsets nobody knows whether there are groups."""
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.store.answers.config_offsets import CONSUMER_FILE
@@ -113,22 +141,29 @@ def _nothing(config: Path, *, is_narrowed: bool) -> NotFoundError:
     if not exists(path) and not exists(backup_of(path)):
         hint = "look for it in a backup or on a slave, and give it to `rmqctl offsets merge`"
         return NotFoundError("is not there: nobody knows which groups there are", file=path, hint=hint)
-    if is_narrowed:
+    if wanted.only_behind:
+        return NotFoundError("no consumer group is behind")
+    if wanted.group or wanted.topic:
         return NotFoundError("no consumer group matched", hint="`rmqctl groups` without -g and -t lists all")
     return NotFoundError("no consumer group", hint=f"they are kept in {config}")
 
 
-def _live(output: Output, namesrv: str, dial: Dial, group: str | None, topic: str | None) -> int:
+def _live(output: Output, namesrv: str, dial: Dial, wanted: WantedGroups, by_queue: bool) -> int:
     """The same as brokers say."""
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.network.clients.client import Client
     from rmqctl.network.clients.survey import groups_at
+    from rmqctl.reports.group_rows import LIVE_TOPIC_COLUMNS, by_topic, exact
     from rmqctl.reports.unanswered import Unanswered
 
     unanswered = Unanswered(output)
     with contextlib.closing(Client(namesrv, dial)) as client:
-        rows = (row._asdict() for row in groups_at(client, group, topic, unanswered))
-        if not output.rows(_LIVE_COLUMNS, rows, droppable=_LIVE_DROPPABLE) and not unanswered.exit_code():
-            hint = "`rmqctl groups -n` without -g and -t lists all" if group or topic else None
-            raise NotFoundError("no consumer group matched" if group or topic else "no consumer group", hint=hint)
+        found = groups_at(client, exact(wanted.group), exact(wanted.topic), unanswered)
+        rows = wanted.chosen((row._asdict() for row in found), set())
+        columns = _LIVE_COLUMNS if by_queue else LIVE_TOPIC_COLUMNS
+        shown = output.rows(columns, rows if by_queue else by_topic(rows), droppable=_LIVE_DROPPABLE)
+        if not shown and not unanswered.exit_code():
+            is_narrowed = bool(wanted.group or wanted.topic or wanted.only_behind)
+            hint = "`rmqctl groups -n` without -g and -t lists all" if is_narrowed else None
+            raise NotFoundError("no consumer group matched" if is_narrowed else "no consumer group", hint=hint)
     return unanswered.exit_code()

@@ -211,7 +211,7 @@ def _serve_writable(
 ) -> None:
     from rmqctl.network.broker.master_broker import MasterBroker
     from rmqctl.network.serving import store_host
-    from rmqctl.opening import broker_config, listen, naming_create
+    from rmqctl.opening import broker_config, listen, naming_create, noting_stored
     from rmqctl.output.progress import progress
     from rmqctl.store.message_store import MessageStore
 
@@ -228,7 +228,7 @@ def _serve_writable(
             store_host=store_host(places.broker, properties.get("brokerIP1")),
             progress=bar.advance,
         )
-    with opened:
+    with opened, noting_stored(opened, "serve", tell):
         broker = MasterBroker(opened, identity, tell, properties=properties)
         try:
             _run(broker, places, output, tell)

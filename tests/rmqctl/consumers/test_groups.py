@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmqctl import exit_codes
+from rmqctl.reports.group_rows import by_topic
 from rmqctl.store import Message, MessageStore, StoreConfig
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.queues.queue_table import QueueTable
@@ -188,3 +189,40 @@ def test_many_queues_cost_one_listing_and_what_is_behind_one_message(
     assert len(reads) <= 2 * 100 + 2 * 50
     assert [rows["g", number]["lag"] for number in range(100)] == [1, 0] * 50
     assert loaded == ["T0"] * 100
+
+
+def test_a_table_has_one_row_for_each_group_and_topic_the_largest_lag_first() -> None:
+    done = run("groups", "-s", store_path("broker-real"))
+    rows = [line.split() for line in done.out.splitlines()[1:]]
+    assert [row[:4] for row in rows[:2]] == [["g-retry", "Events", "8", "46"], ["g-events", "Events", "8", "39"]]
+    assert sorted({row[0] for row in rows}) == ["g-events", "g-idle", "g-orders", "g-pay", "g-retry"]
+    assert "groups of brokers and tools not shown: --all shows them" in done.err
+    behind = run("groups", "-s", store_path("broker-real"), "--behind", "-t", "E*", "-g", "g-*")
+    assert [line.split()[0] for line in behind.out.splitlines()[1:]] == ["g-retry", "g-events"]
+    by_queue = run("groups", "-s", store_path("broker-real"), "--queues", "-t", "Events")
+    assert len(by_queue.out.splitlines()) == 17
+    none = run("groups", "-s", store_path("broker-real"), "--behind", "-t", "Orders")
+    assert (none.code, "no consumer group is behind" in none.err) == (exit_codes.DAMAGE_OR_NOTHING, True)
+
+
+def test_system_groups_are_shown_when_asked_for_and_a_users_group_may_look_like_one(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    _offsets(store, {f"{TOPIC}@CID_orders": {"0": 29}, f"{TOPIC}@CID_RMQ_SYS_TRANS": {"0": 1}})
+    shown = {row["group"] for row in run("groups", "-s", store, "-t", TOPIC, "--json").objects}
+    assert shown == {"CID_orders"}
+    shown = {row["group"] for row in run("groups", "-s", store, "-t", TOPIC, "--json", "--all").objects}
+    assert shown == {"CID_orders", "CID_RMQ_SYS_TRANS"}
+    assert run("groups", "-s", store, "-g", "CID_RMQ_SYS_TRANS", "--json").objects
+
+
+def test_several_queues_as_one_row() -> None:
+    queues = [
+        {"group": "g", "topic": "T", "queue_id": 0, "lag": 3, "lag_ms": 10, "state": "behind", "detail": ""},
+        {"group": "g", "topic": "T", "queue_id": 1, "lag": None, "lag_ms": None, "state": "past-end", "detail": "why"},
+        {"group": "g", "topic": "T", "queue_id": 2, "lag": 0, "lag_ms": 0, "state": "caught-up", "detail": ""},
+        {"group": "h", "topic": "T", "queue_id": 0, "lag": 9, "lag_ms": 1, "state": "behind", "detail": ""},
+    ]
+    large, small = by_topic(queues)
+    assert (large["group"], large["lag"], large["state"]) == ("h", 9, "behind")
+    assert (small["queues"], small["lag"], small["lag_ms"], small["state"]) == (3, 3, 10, "past-end")
+    assert small["detail"] == "1 of 3 queues, as queue 1: why"
