@@ -14,7 +14,7 @@ CAUGHT_UP, BEHIND = "caught-up", "behind"
 _GRAVEST = ("damaged", "unknown", "past-end", "before-beginning", BEHIND, CAUGHT_UP)
 """States as they count for several queues, the gravest first; one that is not listed comes before all of these."""
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 
 
 class WantedGroups(NamedTuple):
@@ -25,7 +25,7 @@ class WantedGroups(NamedTuple):
     only_behind: bool = False
     system: bool = True
 
-    def chosen(self, rows: Iterable[Row], hidden: set[str]) -> Iterator[Row]:
+    def chosen(self, rows: Iterable[_Row], hidden: set[str]) -> Iterator[_Row]:
         """Yield the wanted rows of queues; names of system groups that are left out are added to `hidden`."""
         for row in rows:
             if not _matches(row["group"], self.group) or not _matches(row["topic"], self.topic):
@@ -52,23 +52,23 @@ def _matches(name: str | None, wanted: str | None) -> bool:
     return name is not None and is_pattern(wanted) and fnmatchcase(name, wanted)
 
 
-def by_topic(rows: Iterable[Row]) -> list[Row]:
+def by_topic(rows: Iterable[_Row]) -> list[_Row]:
     """Return one row for each group and topic, the largest lag first.
 
     `queues` counts the queues, `lag` sums what is known of them, `lag_ms` is that of the latest queue. `state` and
     `detail` are those of the queue in the gravest state.
     """
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    found: dict[tuple[Any, ...], list[_Row]] = {}
     for row in rows:
         found.setdefault((row["group"], row["topic"], bool(row.get("is_broadcast"))), []).append(row)
     return sorted(map(_joined, found.values()), key=_by_lag)
 
 
-def _by_lag(row: Row) -> tuple[int, int, str, str]:
+def _by_lag(row: _Row) -> tuple[int, int, str, str]:
     return -(row["lag"] or 0), _rank(row["state"]), row["group"], row["topic"] or ""
 
 
-def _joined(rows: list[Row]) -> Row:
+def _joined(rows: list[_Row]) -> _Row:
     worst = min(rows, key=lambda row: _rank(row["state"]))
     states = sum(row["state"] == worst["state"] for row in rows)
     detail = worst["detail"] or ""
