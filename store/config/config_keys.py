@@ -64,7 +64,7 @@ KEYS = (
     ConfigKey("enableDLegerCommitLog", PREDICT, "the broker's logs of that kind are not read", "false"),
     ConfigKey("enableControllerMode", PREDICT, "a store is never truncated for a new master", "false"),
     ConfigKey("enableLmq", WRITING, "messages for several queues get an offset in each"),
-    ConfigKey("enableMultiDispatch", NOTHING, "enableLmq decides", "false"),
+    ConfigKey("enableMultiDispatch", PREDICT, "a message with an offset in a light queue gets its slot", "false"),
     ConfigKey(
         "timerWheelEnable", WRITING, "messages with a delivery time wait in the timer's topic, else they are refused"
     ),

@@ -16,6 +16,7 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 LMQ_PREFIX = "%LMQ%"
 MULTI_DISPATCH_SEPARATOR = ","
+_NOT_FURTHER = ("%RETRY%", "rmq_sys_")
 # digits of the largest 64-bit integer, less one
 _LONGEST_SLOT = 18
 
@@ -83,8 +84,17 @@ def queue_slots(
     yield from _multi_dispatch(message, properties, code)
 
 
+def may_lack_further_slots(topic: str) -> bool:
+    """Return whether messages of a topic take no slot in the further queues that their properties name: 5.x leaves out
+    copies, which keep the properties of the original (MultiDispatchUtils#isNeedHandleMultiDispatch)."""
+    return topic.startswith(_NOT_FURTHER) or topic == SCHEDULE_TOPIC
+
+
 def _multi_dispatch(message: StoredMessage, properties: dict[str, str], code: int) -> Iterator[QueueSlot]:
-    """Slots in further queues. The offsets property is only ever written by a broker with LMQ enabled."""
+    """Slots in further queues. The offsets property is only ever written by a broker with LMQ enabled.
+
+    4.9.8 gives copies such as retries new offsets and a slot; 5.x gives them none, see `may_lack_further_slots`.
+    """
     listed = properties.get(names.INNER_MULTI_DISPATCH, "")
     offsets = properties.get(names.INNER_MULTI_QUEUE_OFFSET, "")
     if not listed.strip() or not offsets.strip():

@@ -210,7 +210,9 @@ class _Settling:
         if newer and newer >= older:
             self._begin_again(self._lowest_held(slot, first.first_offset), run)
         elif slot <= self._kept[0].slot_begin and not (is_single and slot):
-            if is_single and self._counted(slot, slot + 1, first.first_offset)[1]:
+            # one message of the slot more, and not a queue that begins again
+            is_copy = is_single or kept_end - slot == 1
+            if is_copy and self._counted(slot, slot + 1, first.first_offset)[1]:
                 self._reject(run)
             else:
                 self._begin_again(slot, run)
@@ -272,7 +274,14 @@ class _Settling:
             self._kept = sorted([*left, row])
 
     def _reject(self, run: list[SlotRow]) -> None:
-        self._gone += [Superseded(*row, False) for row in run]
+        """The run gets no slot that the kept ones have; what is after them stays."""
+        for row in run:
+            kept_end = self._kept[-1].slot_end
+            if row.slot_begin < kept_end:
+                taken = row._replace(slot_end=min(row.slot_end, kept_end))
+                self._gone.append(Superseded(*taken, False))
+            if row.slot_end > kept_end:
+                self._kept.append(row._replace(slot_begin=max(row.slot_begin, kept_end)))
 
 
 class LiveSlots:

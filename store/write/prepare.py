@@ -12,12 +12,16 @@ from rmqctl.formats.message import FrameParts, Message, StoredMessage, prepare_f
 from rmqctl.formats.properties import encode_properties, parse_properties, replace_property
 from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.queues.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, message_count
+from rmqctl.store.queues.dispatch import (
+    LMQ_PREFIX,
+    MULTI_DISPATCH_SEPARATOR,
+    may_lack_further_slots,
+    message_count,
+)
 from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.delay import Destination, schedule
 from rmqctl.store.write.put_checks import (
-    RETRY_PREFIX,
     Refusal,
     StoreCondition,
     check_frame,
@@ -28,7 +32,6 @@ from rmqctl.store.write.put_checks import (
 )
 from rmqctl.store.write.topic_types import TopicTypes
 
-_SYSTEM_PREFIX = "rmq_sys_"
 _MAXIMUM_COUNT = 0x7FFF
 # written by the store itself, never taken over from a producer
 _OWN_PROPERTIES = (names.CRC32, names.INNER_MULTI_QUEUE_OFFSET)
@@ -139,10 +142,7 @@ class Preparation:
         Only names with the LMQ prefix get an offset.
         """
         listed = destination.properties.get(names.INNER_MULTI_DISPATCH, "")
-        topic = destination.topic
-        if not self._config.enable_lmq or not listed.strip():
-            return ()
-        if topic.startswith((RETRY_PREFIX, _SYSTEM_PREFIX)) or topic == SCHEDULE_TOPIC:
+        if not self._config.enable_lmq or not listed.strip() or may_lack_further_slots(destination.topic):
             return ()
         return tuple(
             (name, 0) if name.startswith(LMQ_PREFIX) else None for name in listed.split(MULTI_DISPATCH_SEPARATOR)

@@ -19,7 +19,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.zeros import data_extents
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
-from rmqctl.store.queues.dispatch import queue_slots
+from rmqctl.store.queues.dispatch import may_lack_further_slots, queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
 from rmqctl.store.store_files import StoreFiles
@@ -144,6 +144,9 @@ class UnitLook:
             rest = self._note_deleted(result, slots, units, live.deleted)
             self._judge(result, queue, slots[rest], units[rest], live_from, displaced)
         for stretch in live.twice:
+            message = message_if_any(self._files.log, stretch.first_offset)
+            if message is not None and message.topic != queue.topic and may_lack_further_slots(message.topic):
+                continue
             result.note(
                 UnitVerdict.TAKEN, QueueUnit(stretch.slot_begin, stretch.first_offset, 0, 0), None, stretch.units
             )

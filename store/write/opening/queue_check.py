@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +13,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.files.mapped_file_queue import FileProblem
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
-from rmqctl.store.queues.dispatch import QueueSlot, queue_slots
+from rmqctl.store.queues.dispatch import QueueSlot, may_lack_further_slots, queue_slots
 from rmqctl.store.queues.earlier_life import superseding
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit
@@ -46,7 +47,11 @@ class QueueEndCheck:
     def check(self, message: StoredMessage) -> None:
         """RefusedError unless every unit that `message` implies stands in its slot."""
         for slot in queue_slots(message, self.delay_levels, message.topic in self.batch_topics):
-            self.check_slot(slot)
+            if slot.topic == message.topic or not may_lack_further_slots(message.topic):
+                self.check_slot(slot)
+                continue
+            with contextlib.suppress(RefusedError):
+                self.check_slot(slot)
 
     def check_slot(self, slot: QueueSlot) -> None:
         """RefusedError unless the unit stands in its slot, or a later message of the queue has superseded it: the topic

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.store import Message, MessageStore
+from rmqctl.store.config.config import StoreConfig
 from tests.goldens import GoldenStore
 from tests.store.check.breaking import codes, patch
 from tests.store.check.units import cross, index_files, of_code, queue_file
 from tests.store.logs import frame, log_of
+from tests.store.made import QUEUE_SIZE, MadeStore
 
 
 class TestBatches:
@@ -80,3 +83,19 @@ def test_a_queue_file_that_is_almost_all_hole(golden_store: GoldenStore) -> None
     found = codes(cross(clean))
     assert time.process_time() - begun < 30
     assert {"RMQ-CQ-014", "RMQ-IDX-013", "RMQ-IDX-001"} <= found
+
+
+def test_a_retry_copy_is_in_none_of_the_light_queues(tmp_path: Path) -> None:
+    """5.x: it keeps the properties of the original. The store is sound and is written to."""
+    made = MadeStore(tmp_path / "store")
+    light = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "0,0"}
+    for number in range(3):
+        properties = light | {"INNER_MULTI_QUEUE_OFFSET": f"{number},{number}"}
+        made.put("Parent", f"m{number}", properties=properties)
+        made.also_in("%LMQ%a")
+        made.also_in("%LMQ%b")
+        made.put("%RETRY%g", f"m{number}", properties=properties | {"RETRY_TOPIC": "Parent"})
+    store = made.write()
+    assert [finding for finding in cross(store) if finding.severity.is_alarm or "RMQ-CQ" in finding.code] == []
+    with MessageStore.open(store, "rw", StoreConfig(mapped_file_size_consume_queue=QUEUE_SIZE)) as opened:
+        assert opened.put(Message("Parent", b"next")).queue_offset == 3

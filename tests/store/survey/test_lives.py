@@ -85,6 +85,15 @@ def test_offsets_that_were_given_twice() -> None:
     assert _settled(slots, {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}) == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}
 
 
+@pytest.mark.parametrize("slots", [[0, 0, 1, 2], [0, 1, 2, 2, 3, 4], [0, 1, 2, 3, 2, 3, 4, 5]])
+def test_a_message_once_more_takes_nothing_from_those_after_it(slots: list[int]) -> None:
+    """The copy and what follows it count up by one, as a new life would; the queue leads to the first."""
+    units: dict[int, int] = {}
+    for number, slot in enumerate(slots):
+        units.setdefault(slot, number)
+    assert _settled(slots, units) == units
+
+
 def test_a_new_life_whose_first_messages_are_in_damage() -> None:
     """The queue's units of them say how far down it begins."""
     rows = LifeRows()
