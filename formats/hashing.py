@@ -27,6 +27,15 @@ def tags_code(tags: str | None) -> int:
     return java_hash(tags) if tags else 0
 
 
+TAG_KEY_PREFIX = "T#"
+"""What stands before the tag in the key of a tag entry (MessageConst.INDEX_TAG_TYPE)."""
+
+
+def tag_key(tags: str) -> str:
+    """Return the key under which RocketMQ 5.4 and later index a TAGS value (IndexService#buildKey)."""
+    return TAG_KEY_PREFIX + tags
+
+
 def key_hash(topic: str, key: str) -> int:
     """Hash of an index entry: absolute value of the hash of `topic#key`, 0 for Integer.MIN_VALUE.
 

@@ -194,6 +194,7 @@ CHECKPOINT = Layout(
         ("index_msg_timestamp", "q", 16, 8),
         ("master_flushed_offset", "q", 24, 8),
         ("confirm_physical_offset", "q", 32, 8),
+        ("logics_physical_offset", "q", 40, 8),
     ),
 )
 TIMER_CHECKPOINT = Layout(

@@ -125,12 +125,20 @@ def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> 
     damaged: dict[str, CorruptError] = {}
     indexed: tuple[int, int] | None = None
     scanned = False
-    chosen = {"tags": wanted.tags, "grep": wanted.grep}
+    begin = wanted.begin or 0
     last = END_OF_TIME if wanted.end is None else wanted.end
     with progress("searching the commitlog", log_bytes(reader.files), "bytes") as bar:
         for name in topics:
             result = reader.query(
-                name, key, wanted.begin or 0, last, limit, **chosen, scan=wanted.scan, progress=bar.advance
+                name,
+                key,
+                begin,
+                last,
+                limit,
+                tags=wanted.tags,
+                grep=wanted.grep,
+                scan=wanted.scan,
+                progress=bar.advance,
             )
             messages += result.messages
             damaged.update({str(error): error for error in result.damaged})

@@ -12,16 +12,18 @@ from rmqctl.store.files import io
 
 # StoreCheckpoint#getMinTimestamp keeps a margin for what was stored within the same moments
 _MARGIN_MS = 3000
+_SHORTEST = CHECKPOINT.offset("logics_physical_offset")
 
 
 class Checkpoint(NamedTuple):
-    """Timestamps in ms, offsets physical."""
+    """Timestamps in ms, offsets physical. `logics_physical_offset` is 0 before RocketMQ 5.5."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
     index_msg_timestamp: int = 0
     master_flushed_offset: int = 0
     confirm_physical_offset: int = 0
+    logics_physical_offset: int = 0
 
     @property
     def min_timestamp(self) -> int:
@@ -35,7 +37,8 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
-    """The checkpoint, None if the file is missing or too short to hold one."""
+    """The checkpoint, None if the file is missing or too short to hold one. What only newer versions write may be
+    missing."""
     try:
         # O_NONBLOCK: a fifo of that name must not hang the tool
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -44,7 +47,9 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         return None
     except OSError as error:
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
-    return Checkpoint(*CHECKPOINT.unpack_from(data, 0)) if len(data) == CHECKPOINT.size else None
+    if len(data) < _SHORTEST:
+        return None
+    return Checkpoint(*CHECKPOINT.unpack_from(data.ljust(CHECKPOINT.size, b"\0"), 0))
 
 
 def checkpoint_bytes(checkpoint: Checkpoint) -> bytes:

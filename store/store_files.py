@@ -18,6 +18,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.presence import exists, is_directory
 from rmqctl.store.files.reading import STAND_IN, Descriptors
 from rmqctl.store.index.index_service import IndexService
+from rmqctl.store.index.tag_entries import has_tag_entries, holds_rocksdb_data, is_of_5_4_or_later
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, list_queues
 from rmqctl.store.remote.address import address_of, is_address, reachable
 from rmqctl.store.remote.patterns import ONE_STORE, is_wild
@@ -116,6 +117,23 @@ class StoreFiles:
         service.load()
         return service
 
+    @cached_property
+    def has_tag_entries(self) -> bool:
+        """Whether index entries of tags are written here; see store/index/tag_entries.py."""
+        index = self.__dict__.get("index") or self.index_to_mend
+        return has_tag_entries(index, self.log, self.layout, self.config.index_tags)
+
+    @property
+    def has_keys_in_rocksdb_alone(self) -> bool:
+        """Whether no index file is there and `rocksdbstore/` holds data, which may be the keys (indexRocksDBEnable)."""
+        index = self.__dict__.get("index") or self.index_to_mend
+        return not index.files and not index.problems and holds_rocksdb_data(self.layout)
+
+    @property
+    def makes_index_files(self) -> bool:
+        """Whether a change that finds no index file makes one."""
+        return self.config.writes_index_files and not self.has_keys_in_rocksdb_alone
+
     def sizes(self) -> dict[str, int]:
         """What new files of queues and index will be like, by the names of StoreConfig."""
         slots, entries = self.index_to_mend.geometry
@@ -129,7 +147,7 @@ class StoreFiles:
     def take_sizes(self, sizes: Mapping[str, int]) -> None:
         """Make new files of these sizes, by the names of StoreConfig, from now on."""
         self.config = self.config._replace(**sizes)  # type: ignore[arg-type]  # all of them are sizes
-        for name in ("queues", "index", "index_to_mend"):
+        for name in ("queues", "index", "index_to_mend", "has_tag_entries"):
             self.__dict__.pop(name, None)  # found with the sizes known before
 
     @cached_property
@@ -159,6 +177,11 @@ class StoreFiles:
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint as it is on disk now."""
         return read_checkpoint(self.layout.checkpoint)
+
+    def keeps_logics_offset(self) -> bool:
+        """Return whether the checkpoint's logics_physical_offset is kept: RocketMQ 5.5 does, earlier versions not."""
+        checkpoint = self.checkpoint()
+        return (checkpoint is not None and checkpoint.logics_physical_offset != 0) or is_of_5_4_or_later(self.layout)
 
     def has_abort(self) -> bool:
         """Whether the store is open somewhere or was not closed cleanly."""

@@ -12,6 +12,9 @@ checkpoint_values = Struct(
     "index_msg_timestamp" / Int64sb * "ms, end of the last full and flushed index file",
     "master_flushed_offset" / Int64sb * "since 5.0: flushed offset of the master",
     "confirm_physical_offset" / Int64sb * "since 5.1: start of the last valid message after recovery",
+    "logics_physical_offset"
+    / Int64sb
+    * "since 5.5: start of the last message whose queue unit is on disk; 0 in a file of an older version",
 )
 
 checkpoint = Struct(

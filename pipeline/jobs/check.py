@@ -86,7 +86,7 @@ class _ByTasks:
         if files.dledger is not None:
             return []  # units and entries lead into a log that is not read
         self._survey = survey = error = None
-        if files.config.message_index_enable and level is not Level.QUICK:
+        if files.config.writes_index_files and level is not Level.QUICK:
             try:
                 self._survey = survey = survey_here(self._survey_index(files, is_live), files)
             except UnreadableError as caught:

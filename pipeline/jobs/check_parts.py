@@ -66,7 +66,7 @@ def check_splits(order: CheckOrder, files: StoreFiles, splits: Sequence[Split]) 
     order = order._replace(survey=survey)
     if order.queues is not None:
         files.queues.take(order.queues)
-    digest = Digest(files.config.delay_levels(), queues=order.with_queues, keys=survey is not None)
+    digest = Digest(files.config.delay_levels(), queues=order.with_queues, keys=survey is not None, tags=True)
     made: list[Checked] = []
     held: _SoundFiles | None = None
     for split, found in _walks(order, digest, files, splits):

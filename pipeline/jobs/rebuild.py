@@ -206,6 +206,7 @@ def _order(
         files.config.delay_levels(),
         with_queues,
         with_index,
+        with_index and files.has_tag_entries,
         frozenset(topics) if topics else None,
         batch_queues,
         queues.consumequeue_file_size() if with_queues else 0,

@@ -47,6 +47,7 @@ class RebuildOrder(NamedTuple):
     """What all tasks of a rebuild know. Picklable. Sizes of files in bytes, delays in ms.
 
     `store` and `config`: for tasks that have to see what the present queues hold.
+    `with_tags`: the index gets entries of tags.
 
     `topics`: None for all. `batch_queues`: those that have 46-byte units. `scratch`: a folder that all machines see.
     """
@@ -54,6 +55,7 @@ class RebuildOrder(NamedTuple):
     delay_levels: tuple[int, ...]
     with_queues: bool
     with_index: bool
+    with_tags: bool
     topics: frozenset[str] | None
     batch_queues: frozenset[_Queue]
     queue_file_size: int
@@ -110,7 +112,7 @@ class KeyRange(NamedTuple):
 
 def imply(order: RebuildOrder, files: StoreFiles, split: Split) -> Implied:
     """Task: walk a split of a store and put aside what its messages imply."""
-    digest = Digest(order.delay_levels, queues=order.with_queues, keys=order.with_index)
+    digest = Digest(order.delay_levels, queues=order.with_queues, keys=order.with_index, tags=order.with_tags)
     records: list[Passed | Blank | Empty | Damage] = []
     unplaceable = keys = 0
     runs: list[Run] = []

@@ -243,4 +243,5 @@ def _is_true(log: MappedFileQueue, run: _Run, at: int) -> bool:
     message = message_at(log, int(run.offsets[at]))
     begin, seconds = run.file.header.begin_timestamp, int(run.seconds[at])
     is_in_time = seconds <= 0 or 0 <= message.store_timestamp - begin - seconds * _SECOND < _SECOND
-    return is_in_time and any(key_hash(message.topic, key) == run.hashes[at] for key in index_keys(message))
+    keys = index_keys(message, with_tags=True)
+    return is_in_time and any(key_hash(message.topic, key) == run.hashes[at] for key in keys)

@@ -18,7 +18,7 @@ from rmqctl.flags.types import OFFSET, PEM, TIME, keep_zone
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
 from rmqctl.output.pager import NO_PAGER
-from rmqctl.output.span import QUEUE_FILE_SIZE
+from rmqctl.output.span import INDEX_SIZE, QUEUE_FILE_SIZE
 
 if TYPE_CHECKING:
     from rmqctl.store.read.topic_filter import TopicFilter
@@ -102,6 +102,13 @@ queue_file_size_option = Flag(
     metavar="BYTES",
     help="Of new consume queue files (mappedFileSizeConsumeQueue), or `default`: RocketMQ's own. Needed where no queue "
     "file is left and -c does not say it.",
+)
+index_size_option = Flag(
+    "--index-size",
+    type=INDEX_SIZE,
+    metavar="SLOTS,ENTRIES",
+    help="Of new index files (maxHashSlotNum, maxIndexNum), or `default`: RocketMQ's own. Needed where no index file "
+    "is left and -c does not give them.",
 )
 journal_option = Flag(
     "--journal",

@@ -1,4 +1,4 @@
-"""A length of time, and the size of queue files, as a command line's values."""
+"""A length of time, and the sizes of queue and index files, as a command line's values."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from rmqctl.output.times import parse_span
 
 if TYPE_CHECKING:
     _NumberParameter = click.ParamType[int]
+    _NumbersParameter = click.ParamType[tuple[int, int]]
 else:
-    _NumberParameter = click.ParamType  # older releases of click cannot be subscripted
+    _NumberParameter = _NumbersParameter = click.ParamType  # older releases of click cannot be subscripted
 
 
 class SpanType(_NumberParameter):
@@ -49,3 +50,30 @@ class QueueFileSize(_NumberParameter):
 
 
 QUEUE_FILE_SIZE = QueueFileSize()
+
+
+class IndexSize(_NumbersParameter):
+    """Slots and entries of an index file, or `default` for RocketMQ's own."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
+        """Return both numbers of `SLOTS,ENTRIES`."""
+        from rmqctl.store.index.geometry import LARGEST_FILE
+        from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry
+
+        if value == "default":
+            return DEFAULT_SLOTS, DEFAULT_ENTRIES
+        parts: list[Any] = str(value).split(",")
+        if len(parts) != 2:
+            self.fail(f"{value!r} is not SLOTS,ENTRIES, such as {DEFAULT_SLOTS},{DEFAULT_ENTRIES}", param, ctx)
+        slots, entries = (
+            int(click.IntRange(least, LARGEST_FILE).convert(one, param, ctx))
+            for one, least in zip(parts, (1, 2), strict=True)
+        )
+        if Geometry(slots, entries).file_size > LARGEST_FILE:
+            self.fail(f"an index file of this size would have more than {LARGEST_FILE} bytes", param, ctx)
+        return slots, entries
+
+
+INDEX_SIZE = IndexSize()

@@ -149,7 +149,7 @@ class Pass:
 
     def _walk(self, damages: DamageFindings, tail: Tail, limit: int | None) -> Iterator[Finding]:
         files, seen = self._files, self._seen
-        digest = Digest(files.config.delay_levels())
+        digest = Digest(files.config.delay_levels(), tags=True)
         cross = self._walker.cross_checks(files, self._level, seen.is_live)
         is_whole = self._subset is None and self._begin is None and self._deadline is None
         if is_whole:

@@ -39,6 +39,8 @@ class Columns(enum.IntFlag):
     """`key_hash` and `key_row`: the entries of the key index."""
     BYTES = 16
     """Where body, properties and hosts lie in `window`. Batches are then no longer than a window."""
+    TAG_KEYS = 32
+    """With KEYS: also the entries of tags, which RocketMQ writes since 5.4; `key_is_tag`."""
     DISPATCH = HEAD | TOPIC | TAGS | KEYS
     ALL = DISPATCH | BYTES
 
@@ -190,12 +192,12 @@ class MessageColumns:
         return column
 
     def set_keys(self, key_hash: Int32s, key_row: Int32s) -> None:
-        """Replace the index entries."""
+        """Replace the index entries. `key_row`: the complement of the row (~row) marks the entry of a tag."""
         self._key_hash, self._key_row = key_hash, key_row
 
     @property
     def key_hash(self) -> Int32s:
-        """Hashes of the index entries: those of `dispatch.index_keys`, message by message."""
+        """Hashes of the index entries: those of `dispatch.index_keys`, message by message, that of its tag last."""
         self.need(Columns.KEYS, "key_hash")
         return self._key_hash
 
@@ -203,7 +205,17 @@ class MessageColumns:
     def key_row(self) -> Int32s:
         """Row of each index entry's message; ascending."""
         self.need(Columns.KEYS, "key_row")
+        if self.asked & Columns.TAG_KEYS:
+            rows: Int32s = self._key_row ^ (self._key_row >> 31)
+            return rows
         return self._key_row
+
+    @property
+    def key_is_tag(self) -> Flags:
+        """Whether each index entry is that of a tag."""
+        self.need(Columns.KEYS, "key_is_tag")
+        flags: Flags = self._key_row < 0
+        return flags
 
     @property
     def begin(self) -> int:
@@ -243,7 +255,8 @@ class MessageColumns:
         else:  # kernels take whole columns only, which an index does not promise
             longs, ints = self.longs.take(rows, axis=1), self.ints.take(rows, axis=1)
         none = np.empty(0, np.int32)
-        return MessageColumns(self.log, self.topics, self.asked & ~Columns.KEYS, longs, ints, none, none, self.window)
+        asked = self.asked & ~(Columns.KEYS | Columns.TAG_KEYS)
+        return MessageColumns(self.log, self.topics, asked, longs, ints, none, none, self.window)
 
     def body(self, row: int) -> memoryview:
         """The body of a row as stored, not copied."""

@@ -136,7 +136,8 @@ class FileWalk:
         # the first column of each table is always asked for
         self._longs = np.empty((len(LONGS) if asked else 1, rows), np.int64)
         self._ints = np.empty((len(INTS) if asked else 1, rows), np.int32)
-        entries = 2 * rows + KEYS_OF_A_ROW if asked & Columns.KEYS else KEYS_OF_A_ROW
+        usual = 3 if asked & Columns.TAG_KEYS else 2
+        entries = usual * rows + KEYS_OF_A_ROW if asked & Columns.KEYS else KEYS_OF_A_ROW
         self._key_hash = np.empty(entries, np.int32)
         self._key_row = np.empty(entries, np.int32)
         self._state[WalkState.ROW] = self._state[WalkState.KEYS] = self._state[WalkState.PLAIN_ROWS] = 0

@@ -129,7 +129,7 @@ def is_right(walk_window: Callable[..., int], crc_function: int) -> bool:
     window = np.frombuffer(data + bytes(PADDING), np.uint8).copy()
     state = np.zeros(STATE_SIZE, np.int64)
     state[WalkState.WINDOW], state[WalkState.LENGTH], state[WalkState.STOP] = window.ctypes.data, len(data), len(data)
-    state[WalkState.CRC_FUNCTION], state[WalkState.ASKED] = crc_function, int(Columns.ALL)
+    state[WalkState.CRC_FUNCTION], state[WalkState.ASKED] = crc_function, int(Columns.ALL | Columns.TAG_KEYS)
     state[WalkState.TEXT], state[WalkState.SEED], state[WalkState.TOPIC_HINT] = topics.text.ctypes.data, topics.seed, -1
     longs, ints = np.zeros((len(LONGS), 4), np.int64), np.zeros((len(INTS), 4), np.int32)
     key_hash, key_row = np.zeros(100, np.int32), np.zeros(100, np.int32)
@@ -142,4 +142,4 @@ def is_right(walk_window: Callable[..., int], crc_function: int) -> bool:
         int(state[WalkState.KEYS]),
         int(longs[1, 0]),
     )
-    return found == (STOPPED, len(first), 1, 3, 7)
+    return found == (STOPPED, len(first), 1, 4, 7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rmqctl.formats import properties as names
+from rmqctl.formats.hashing import TAG_KEY_PREFIX
 from rmqctl.formats.layouts import FRAME_HEADS, SYS_FLAG_INNER_BATCH, TRANSACTION_MASK
 from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK
 from rmqctl.store.columns.batch import INTS, LONGS, Columns, NeedsPlain
@@ -67,7 +68,10 @@ _MULTI_DISPATCH_SIZE = len(names.INNER_MULTI_DISPATCH) + 1
 _MULTI_OFFSET = _word(names.INNER_MULTI_QUEUE_OFFSET, 8), _word(names.INNER_MULTI_QUEUE_OFFSET, 16)
 _MULTI_OFFSET_SIZE = len(names.INNER_MULTI_QUEUE_OFFSET) + 1
 
-_WANT_TAGS, _WANT_KEYS = int(Columns.TAGS), int(Columns.KEYS)
+_WANT_TAGS, _WANT_KEYS, _WANT_TAG_KEYS = int(Columns.TAGS), int(Columns.KEYS), int(Columns.TAG_KEYS)
+_PREFIX = TAG_KEY_PREFIX.encode("ascii")
+_PREFIX_FIRST, _PREFIX_SECOND = _PREFIX
+_PREFIX_SIZE = len(_PREFIX)
 _PLAIN_MULTI, _PLAIN_BATCH = int(NeedsPlain.MULTI_DISPATCH), int(NeedsPlain.INNER_BATCH)
 _PLAIN_DELAY, _PLAIN_KEYS = int(NeedsPlain.DELAY), int(NeedsPlain.KEYS)
 _LONGEST_LEVEL = 9
@@ -201,6 +205,28 @@ def add_key(
 
 
 @inner
+def add_tag_key(
+    tags: int, length: int, key_state: int, row: int, first: int, keys: int, key_hash: Any, key_row: Any, scratch: Any
+) -> int:
+    """Add the entry of a tag, unless one of the keys reads the same; the number of entries then. (tag_key)"""
+    state = ((key_state & 0xFFFFFFFF) * 31 + _PREFIX_FIRST) * 31 + _PREFIX_SECOND
+    value = abs(as_int(hash_on(state, tags, length)))
+    if value > 0x7FFFFFFF:
+        value = 0
+    for entry in range(first, keys):
+        number = entry - first
+        if key_hash[entry] != value or scratch[1, number] != _PREFIX_SIZE + length:
+            continue
+        key = scratch[0, number]
+        is_prefixed = byte_at(key) == _PREFIX_FIRST and byte_at(key + 1) == _PREFIX_SECOND
+        if is_prefixed and same_bytes(key + _PREFIX_SIZE, tags, length):
+            return keys
+    key_hash[keys] = value
+    key_row[keys] = ~row
+    return keys + 1
+
+
+@inner
 def write_properties(
     at: int, properties: int, length: int, asked: int, topic: int, row: int, keys: int, longs: Any, ints: Any,
     key_hash: Any, key_row: Any, entries: Any, scratch: Any, state: Any,
@@ -234,6 +260,12 @@ def write_properties(
             if stop > words:
                 keys = add_key(words, stop - words, key_state, row, first, keys, key_hash, key_row, scratch)
             words = stop + 1
+        if asked & _WANT_TAG_KEYS and tags_length and not plain & _PLAIN_KEYS:
+            if keys - first == KEYS_OF_A_ROW:
+                plain |= _PLAIN_KEYS
+                keys = first
+            else:
+                keys = add_tag_key(tags, tags_length, key_state, row, first, keys, key_hash, key_row, scratch)
     if plain & (_PLAIN_DELAY | _PLAIN_KEYS):
         state[_PLAIN_ROWS] += 1
     ints[_NEEDS_PLAIN, row] = plain

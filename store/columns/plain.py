@@ -69,7 +69,7 @@ def batch_of(messages: list[StoredMessage], log: MappedFileQueue, topics: TopicI
     if asked & Columns.BYTES:
         places, window = _window(messages)
         ints |= places
-    entries = _keys(messages) if asked & Columns.KEYS else []
+    entries = _keys(messages, asked) if asked & Columns.KEYS else []
     long_table = np.zeros((len(LONGS), len(messages)), np.int64)
     int_table = np.zeros((len(INTS), len(messages)), np.int32)
     for number, name in enumerate(LONGS):
@@ -81,8 +81,18 @@ def batch_of(messages: list[StoredMessage], log: MappedFileQueue, topics: TopicI
     return MessageColumns(log, topics, asked, long_table, int_table, hashes, rows, window)
 
 
-def _keys(messages: list[StoredMessage]) -> list[tuple[int, int]]:
-    return [(key_hash(message.topic, key), row) for row, message in enumerate(messages) for key in index_keys(message)]
+def _keys(messages: list[StoredMessage], asked: Columns) -> list[tuple[int, int]]:
+    return [entry for row, message in enumerate(messages) for entry in _keys_of(message, row, asked)]
+
+
+def _keys_of(message: StoredMessage, row: int, asked: Columns) -> list[tuple[int, int]]:
+    """Return hash and row of each index entry, ~row for the entry of the tag."""
+    keys = index_keys(message)
+    entries = [(key_hash(message.topic, key), row) for key in keys]
+    if asked & Columns.TAG_KEYS:
+        tags = index_keys(message, with_tags=True)[len(keys) :]
+        entries += [(key_hash(message.topic, key), ~row) for key in tags]
+    return entries
 
 
 def _window(messages: list[StoredMessage]) -> tuple[dict[str, list[int]], Bytes]:
@@ -133,13 +143,14 @@ def complete(batch: MessageColumns) -> MessageColumns:
         if bits[row] & NeedsPlain.DELAY:
             levels[row] = delay_level(message, message.properties())
         if bits[row] & NeedsPlain.KEYS:
-            keys = index_keys(message)
-            hashes += [key_hash(message.topic, key) for key in keys]
-            rows += [row] * len(keys)
+            entries = _keys_of(message, row, batch.asked)
+            hashes += [value for value, _ in entries]
+            rows += [place for _, place in entries]
         bits[row] &= ~int(_INTERNAL)
     if rows and batch.asked & Columns.KEYS:
-        all_rows = np.concatenate([batch.key_row, np.array(rows, np.int32)])
+        known = np.where(batch.key_is_tag, ~batch.key_row, batch.key_row)
+        all_rows = np.concatenate([known, np.array(rows, np.int32)])
         all_hashes = np.concatenate([batch.key_hash, np.array(hashes, np.int32)])
-        order = np.argsort(all_rows, kind="stable")
+        order = np.argsort(np.where(all_rows < 0, ~all_rows, all_rows), kind="stable")
         batch.set_keys(all_hashes[order], all_rows[order])
     return batch

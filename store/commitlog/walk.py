@@ -12,6 +12,7 @@ from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
 from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
 from rmqctl.formats.wording import told
 from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE, FrameSearch
+from rmqctl.store.commitlog.left_over import is_left_over
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
@@ -34,7 +35,7 @@ class Blank(NamedTuple):
 
 
 class Empty(NamedTuple):
-    """Zeros up to the end of a file: never written, or cleared."""
+    """Zeros up to the end of a file: never written, or cleared. They may begin with leftovers (left_over.py)."""
 
     physical_offset: int
     end: int
@@ -194,8 +195,11 @@ def _record(
     return decode_message(window, at, available, physical_offset, check_crc)
 
 
-def _damage(file: MappedFile, search: FrameSearch, position: int, end: int, size: int, damage: FrameDamage) -> Damage:
-    """The damaged span at `position`, up to the next good record of the file or to where only zeros follow."""
+def _damage(
+    file: MappedFile, search: FrameSearch, position: int, end: int, size: int, damage: FrameDamage
+) -> Damage | Empty:
+    """The damaged span at `position`, up to the next good record of the file or to where only zeros follow; Empty for
+    leftovers, which are no damage."""
     start = file.start_offset
     stop = None
     if damage.reason in _SIZE_IS_LIKELY and 0 < size <= end - position and search.is_framed(position + size):
@@ -205,6 +209,8 @@ def _damage(file: MappedFile, search: FrameSearch, position: int, end: int, size
         stop = search.next_good(position + 1)
     if stop is None:
         stop = max(search.nonzero_end, position + 1)
+        if is_left_over(file, position, stop):
+            return Empty(start + position, start + end)
     return Damage(start + position, start + stop, damage.reason, damage.detail, str(file.path))
 
 

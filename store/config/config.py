@@ -22,7 +22,7 @@ class StoreConfig(NamedTuple):
     """The keys of MessageStoreConfig that matter to a store at rest, in snake_case, with their defaults.
 
     Sizes in bytes, intervals in ms, ratios in percent. A geometry of None is taken from the files, and from the
-    default where there are none.
+    default where there are none. `index_tags` is rmqctl's own: None goes by the store (store/index/tag_entries.py).
     """
 
     store_path_root_dir: str | None = None
@@ -38,6 +38,8 @@ class StoreConfig(NamedTuple):
     max_index_num: int | None = None
     message_index_enable: bool = True
     message_index_safe: bool = False
+    index_file_write_enable: bool = True
+    index_tags: bool | None = None
     flush_disk_type: str = "ASYNC_FLUSH"
     flush_interval_commit_log: int = 500
     flush_commit_log_least_pages: int = 4
@@ -82,6 +84,11 @@ class StoreConfig(NamedTuple):
         # files there are read like all others (MultiPathMappedFileQueue#load); who writes or removes files refuses
         further = (path for path in _paths(self.read_only_commit_log_store_paths) if path not in directories)
         return StoreLayout(root, (*directories, *further))
+
+    @property
+    def writes_index_files(self) -> bool:
+        """Whether the broker keeps its key index in files: not without an index, or with one in RocksDB alone."""
+        return self.message_index_enable and self.index_file_write_enable
 
     def delay_levels(self) -> tuple[int, ...]:
         """Delay in ms of levels 1, 2, ...; UsageError for an unreadable messageDelayLevel."""

@@ -37,6 +37,12 @@ KEYS = (
     ConfigKey("maxHashSlotNum", READING, "slots of index files, else as the files have them"),
     ConfigKey("maxIndexNum", READING, "entries of index files, else as the files have them"),
     ConfigKey("messageIndexEnable", WRITING, "whether keys go into the index"),
+    ConfigKey("indexFileWriteEnable", WRITING, "false: the index is in RocksDB alone, index files stay as they are"),
+    ConfigKey(
+        "indexTags",
+        WRITING,
+        "rmqctl's own: whether tags go into the index (RocketMQ 5.4 and later); without it as the store has it",
+    ),
     ConfigKey("messageIndexSafe", PREDICT, "a recovery holds the index against the log in any case", "false"),
     ConfigKey("flushDiskType", WRITING, "SYNC_FLUSH: a put returns when its message is on disk"),
     ConfigKey("flushIntervalCommitLog", WRITING, "ms between two flushes of the commitlog"),

@@ -74,6 +74,17 @@ class StoreLayout:
         return self.root / "consumequeue"
 
     @property
+    def consumequeue_rocksdb(self) -> Path:
+        """The RocksDB with queues where it is apart from files (useSeparateStorePathForRocksdbCQ, since 5.5)."""
+        return self.root / "consumequeue_rocksdb"
+
+    @property
+    def rocksdb(self) -> list[Path]:
+        """The folders outside of config/ in which a RocksDB is: none of them is read yet."""
+        names = (self.consumequeue, self.consumequeue_rocksdb, self.root / "rocksdbstore", self.root / "kvStore")
+        return [path for path in names if exists(path / "CURRENT")]
+
+    @property
     def consumequeue_ext(self) -> Path:
         """Ext units."""
         return self.root / "consumequeue_ext"

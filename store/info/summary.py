@@ -17,6 +17,7 @@ from rmqctl.store.dump.recognise import FileKind, Recognised, recognise
 from rmqctl.store.files.layout import is_file_name
 from rmqctl.store.files.presence import exists
 from rmqctl.store.files.trees import on_disk_bytes
+from rmqctl.store.index.tag_entries import holds_rocksdb_data
 from rmqctl.store.info import log_numbers
 from rmqctl.store.info.log_numbers import LogNumbers
 from rmqctl.store.info.queue_numbers import arrays_pay, count_queue
@@ -27,6 +28,12 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
 _Row = dict[str, Any]
+_DATABASES = {
+    "consumequeue": "the consume queues",
+    "consumequeue_rocksdb": "consume queues",
+    "rocksdbstore": "keys, timers or transactions",
+    "kvStore": "records of POP",
+}
 
 
 def count_log(files: StoreFiles, progress: Progress | None = None) -> LogNumbers:
@@ -86,6 +93,10 @@ def not_read(files: StoreFiles) -> list[str]:
             messages = counted(sum(copy.messages for copy in of_kind), "message")
             topics = counted(len({copy.topic for copy in of_kind}), "topic")
             found.append(f"{what} holds {messages} of {topics}")
+    for folder in files.layout.rocksdb:
+        what = _DATABASES[folder.name]
+        if folder.name != "rocksdbstore" or holds_rocksdb_data(files.layout):
+            found.append(f"{folder.name}/ (a RocksDB) holds {what}")
     for database, names in databases(files.layout.config).items():
         found.append(f"{database} (a RocksDB) is used instead of {', '.join(names)}")
     return found

@@ -58,14 +58,17 @@ class ReadableMessages:
         *,
         tags: str | None = None,
         grep: str | None = None,
+        index_type: str = "K",
         scan: bool = False,
         progress: Progress | None = None,
     ) -> QueryResult:
         """Messages with a key, stored between `begin` and `end` (ms), newest first. `tags` ('TagA || TagB') and `grep`,
         a regular expression, choose among them as in Criteria. What stood in the way of a complete answer is in
-        `damaged`. With `scan` the commitlog is searched where the index does not reach or is damaged; without it
-        NotIndexedError if there is no index."""
-        return self.reader.query(topic, key, begin, end, limit, tags=tags, grep=grep, scan=scan, progress=progress)
+        `damaged`. `index_type` "T": messages whose TAGS value is `key` instead. With `scan` the commitlog is searched
+        where the index does not reach or is damaged; without it NotIndexedError if there is no index."""
+        return self.reader.query(
+            topic, key, begin, end, limit, tags=tags, grep=grep, index_type=index_type, scan=scan, progress=progress
+        )
 
     def lookup(self, message_id: str) -> StoredMessage:
         """The message that a broker's offset id names; NotFoundError, CorruptError, UsageError."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.hashing import tags_code
+from rmqctl.formats.hashing import tag_key, tags_code
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK, has_queue_slot, is_inner_batch, transaction_type
 from rmqctl.store.files.layout import is_safe_topic
@@ -110,13 +110,17 @@ def _multi_dispatch(message: StoredMessage, properties: dict[str, str], code: in
         yield QueueSlot(name, queue_id, unit, False)
 
 
-def index_keys(message: StoredMessage) -> list[str]:
-    """Keys under which a message is indexed, each once: unique key first, then the KEYS (IndexService#buildIndex).
+def index_keys(message: StoredMessage, *, with_tags: bool = False) -> list[str]:
+    """Return the keys under which a message is indexed, each once: unique key, then KEYS (IndexService#buildIndex).
 
-    Rolled back messages are not indexed. RocketMQ indexes a repeated key again; we do not.
+    `with_tags`: the key of its tag comes last, as RocketMQ indexes it since 5.4; see store/index/tag_entries.py.
+    Rolled back messages are not indexed. RocketMQ indexes a repeated key again; rmqctl does not.
     """
     if transaction_type(message.sys_flag) == TRANSACTION_ROLLBACK:
         return []
     properties = message.properties()
     keys = [properties[names.UNIQUE_KEY]] if names.UNIQUE_KEY in properties else []
-    return list(dict.fromkeys(keys + names.split_keys(properties.get(names.KEYS))))
+    keys += names.split_keys(properties.get(names.KEYS))
+    if with_tags and names.TAGS in properties:
+        keys.append(tag_key(properties[names.TAGS]))
+    return list(dict.fromkeys(keys))

@@ -20,6 +20,7 @@ from rmqctl.store.files.reading import Descriptors, named
 from rmqctl.store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.queues.listed_queues import ListedQueues, PlainFiles
 
 _SAMPLED_QUEUES = 64
@@ -66,9 +67,30 @@ def _usual_size(root: Path) -> int:
 
 
 def has_rocksdb_queues(layout: StoreLayout) -> bool:
-    """Whether the queues are in a RocksDB (storeType=defaultRocksDB), which has the same directory name.
-    UnreadableError where that cannot be known."""
-    path = layout.consumequeue / "CURRENT"
+    """Whether the queues are in a RocksDB alone (storeType=defaultRocksDB): in the folder of queue files, or in one of
+    its own with no queue file beside it. UnreadableError where that cannot be known."""
+    if _is_rocksdb(layout.consumequeue):
+        return True
+    return _is_rocksdb(layout.consumequeue_rocksdb) and not _directories(layout.consumequeue)
+
+
+def has_rocksdb_beside_files(layout: StoreLayout) -> bool:
+    """Return whether queues are in files and in a RocksDB of its own folder (rocksdbCQDoubleWriteEnable)."""
+    return _is_rocksdb(layout.consumequeue_rocksdb) and not has_rocksdb_queues(layout)
+
+
+def is_in_rocksdb_alone(layout: StoreLayout, topic: str) -> bool:
+    """Return whether a topic without queue files may have its queues in RocksDB: those of light messages can be there
+    alone (combineCQUseRocksdbForLmq)."""
+    return (
+        topic.startswith(LMQ_PREFIX)
+        and has_rocksdb_beside_files(layout)
+        and not is_directory(topic_directory(layout.consumequeue, topic))
+    )
+
+
+def _is_rocksdb(folder: Path) -> bool:
+    path = folder / "CURRENT"
     with named(path):
         try:
             return stat.S_ISREG(os.stat(path).st_mode)
@@ -79,8 +101,8 @@ def has_rocksdb_queues(layout: StoreLayout) -> bool:
 def rocksdb_error(layout: StoreLayout) -> UnsupportedError:
     """What to say where queues are asked for and lie in a RocksDB."""
     return UnsupportedError(
-        "the consume queues are in a RocksDB, which is not read yet",
-        file=layout.consumequeue,
+        "the consume queues are kept in a RocksDB, which is not read yet",
+        file=layout.consumequeue if _is_rocksdb(layout.consumequeue) else layout.consumequeue_rocksdb,
         hint="messages are readable by `cat`, and by `query` with --scan",
     )
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.formats.hashing import key_hash
+from rmqctl.formats.hashing import key_hash, tag_key
 from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.properties import TAGS
 from rmqctl.formats.wording import counted
 from rmqctl.store.commitlog.walk import Damage, Progress, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -23,6 +24,8 @@ from rmqctl.store.read.frames import MessageRemovedError, message_at
 from rmqctl.store.read.message_filter import Criteria, newest_first
 
 DEFAULT_LIMIT = 32
+BY_KEY, BY_TAG = "K", "T"
+"""What a query asks for (MessageConst.INDEX_KEY_TYPE, INDEX_TAG_TYPE)."""
 END_OF_TIME = (1 << 63) - 1
 _REBUILD = "`rmqctl rebuild --index` makes the index anew from the commitlog; --scan does without it"
 
@@ -52,7 +55,10 @@ class QueryResult:
 
 
 class KeyQuery(NamedTuple):
-    """What is asked for. Times in ms, both included; at most `limit` messages. `tags` and `grep` as of Criteria."""
+    """What is asked for. Times in ms, both included; at most `limit` messages. `tags` and `grep` as of Criteria.
+
+    `index_type`: BY_KEY, or BY_TAG for messages whose whole TAGS value is `key` (QUERY_MESSAGE's indexType).
+    """
 
     topic: str
     key: str
@@ -61,12 +67,32 @@ class KeyQuery(NamedTuple):
     limit: int = DEFAULT_LIMIT
     tags: str | None = None
     grep: str | None = None
+    index_type: str = BY_KEY
 
     @property
     def criteria(self) -> Criteria:
         """The same for a scan."""
         begin, end = self.begin, self.end
+        if self.index_type == BY_TAG:
+            return _OfTag(self)
         return Criteria(self.topic, tags=self.tags, key=self.key, begin_time=begin, end_time=end, grep=self.grep)
+
+    @property
+    def hash(self) -> int:
+        """The hash of the index entries that lead to the messages."""
+        return key_hash(self.topic, tag_key(self.key) if self.index_type == BY_TAG else self.key)
+
+
+class _OfTag(Criteria):
+    """Takes the messages whose whole TAGS value is what the query asks for."""
+
+    def __init__(self, query: KeyQuery) -> None:
+        super().__init__(query.topic, tags=query.tags, begin_time=query.begin, end_time=query.end, grep=query.grep)
+        self._tag = query.key
+
+    def matches(self, message: StoredMessage) -> bool:
+        """Return whether the message meets all criteria."""
+        return message.properties().get(TAGS) == self._tag and super().matches(message)
 
 
 def indexed_range(index: IndexService) -> tuple[int, int] | None:
@@ -89,7 +115,7 @@ def query_index(index: IndexService, log: MappedFileQueue, query: KeyQuery) -> Q
     for path, problem in index.problems:
         if path.name.isdigit():
             result.damaged.append(CorruptError(f"this index file cannot be used: {problem}", file=path, hint=_REBUILD))
-    wanted = key_hash(query.topic, query.key)
+    wanted = query.hash
     criteria = query.criteria
     seen: set[int] = set()
     for file in reversed(index.files):
@@ -163,7 +189,7 @@ def entry_message(
         )
         return None
     # another key with the same hash is a collision and normal; no key with that hash is a wrong entry
-    if all(key_hash(message.topic, key) != wanted for key in index_keys(message)):
+    if all(key_hash(message.topic, key) != wanted for key in index_keys(message, with_tags=True)):
         result.damaged.append(
             CorruptError(
                 f"index entry {entry.number} points at a message that has no such key",

@@ -155,11 +155,13 @@ class StoreReader:
         *,
         tags: str | None = None,
         grep: str | None = None,
+        index_type: str = "K",
         scan: bool = False,
         progress: Progress | None = None,
     ) -> QueryResult:
         """Messages of `topic` with `key`, stored between `begin` and `end`, newest first, each once. `tags` and `grep`
-        choose among them, as in Criteria; UsageError for what is none.
+        choose among them, as in Criteria; UsageError for what is none. `index_type` "T": messages whose TAGS value is
+        `key`, as far as their tags are in the index, which RocketMQ 5.4 and later do (QUERY_MESSAGE's indexType).
 
         NotIndexedError if there is no index. With `scan` the commitlog is searched instead, and also where the index
         does not reach or is damaged; `QueryResult.scanned` says whether that was done.
@@ -167,7 +169,7 @@ class StoreReader:
         from rmqctl.store.read import key_query
         from rmqctl.store.read.message_filter import newest_first
 
-        query = key_query.KeyQuery(topic, key, begin, end, limit, tags, grep)
+        query = key_query.KeyQuery(topic, key, begin, end, limit, tags, grep, index_type)
         log = self.files.log
         try:
             result = key_query.query_index(self.files.index, log, query)

@@ -17,7 +17,7 @@ from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import Agree, Install, MoveAway, Plan
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot
-from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, rocksdb_error
+from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, is_in_rocksdb_alone, rocksdb_error
 from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.recover.mend.index_build import IndexBuilder
 from rmqctl.store.recover.mend.queue_files import plan_empty_ext
@@ -90,6 +90,8 @@ class _QueuesRebuild:
             writer.add_units(run.slots, run.units)
 
     def _counted(self, topic: str, queue_id: int, is_batch: bool, units: int) -> QueueWriter | None:
+        if self._topics is None and is_in_rocksdb_alone(self._queues.layout, topic):
+            return None
         key = (topic, queue_id)
         if (self._topics is not None and topic not in self._topics) or (
             self._only is not None and key not in self._only
@@ -274,7 +276,7 @@ def _rebuild(
         report.unplaceable_messages += run.unplaceable
 
     survey = new_survey(files.log, 0, tolerant=True)
-    digest = Digest(levels, queues=with_queues, keys=with_index)
+    digest = Digest(levels, queues=with_queues, keys=with_index, tags=with_index and files.has_tag_entries)
     try:
         survey_runs(survey, files.log, digest, on_run, progress)
         keys.finish()

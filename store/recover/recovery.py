@@ -8,7 +8,8 @@ from pathlib import Path
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.wording import counted
 from rmqctl.store.checkpoint import Checkpoint, checkpoint_bytes
-from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.commitlog.left_over import is_left_over
+from rmqctl.store.commitlog.walk import Empty, Progress
 from rmqctl.store.config.epoch_file import is_under_controller
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file import MappedFile
@@ -20,6 +21,7 @@ from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway,
 from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.recover.followers.followers import plan_followers
 from rmqctl.store.recover.mend.gone import Gone
+from rmqctl.store.recover.mend.index_compare import TagRule, tag_rule
 from rmqctl.store.recover.mend.index_mend import IndexRecovery
 from rmqctl.store.recover.mend.queue_files import plan_empty_ext
 from rmqctl.store.recover.mend.queues import QueuesMend
@@ -114,7 +116,8 @@ class Recovery:
             unplaceable += run.unplaceable
             index.add(run)
 
-        digest = Digest(levels, queues=queues is not None, keys=bool(self.goal.parts & {Part.INDEX, Part.CHECKPOINT}))
+        with_keys = bool(self.goal.parts & {Part.INDEX, Part.CHECKPOINT})
+        digest = Digest(levels, queues=queues is not None, keys=with_keys, tags=True)
         survey_runs(survey, self.log, digest, on_run, progress)
         earlier = self._first_that_counts(survey)
         if earlier < survey.start_offset:
@@ -196,8 +199,10 @@ class Recovery:
                 self.operations.times[path] = times[following[0]]
 
     def _index_recovery(self, is_gone: Gone) -> IndexRecovery:
-        is_wanted = self.files.config.message_index_enable and Part.INDEX in self.goal.parts
-        return IndexRecovery(self.files.index_to_mend, self.files.descriptors, is_gone, self.change.staging, is_wanted)
+        is_wanted = self.files.makes_index_files and Part.INDEX in self.goal.parts
+        service, descriptors = self.files.index_to_mend, self.files.descriptors
+        tags = tag_rule(service, self.log, self.files.has_tag_entries) if is_wanted else TagRule(False)
+        return IndexRecovery(service, descriptors, is_gone, self.change.staging, is_wanted, tags)
 
     def _end_log(self, survey: LogSurvey) -> int:
         """Plan that nothing stands behind the end; returns the bytes (other than zeros) that go."""
@@ -207,6 +212,8 @@ class Recovery:
             # what is behind the length that a file should have is never the log's
             begin = min(max(0, survey.end_offset - file.start_offset), self.log.file_size)
             stop = end_of_nonzero(self.files.descriptors, file.path, min(begin, file.size), file.size)
+            if isinstance(survey.stop, Empty) and is_left_over(file, begin, stop):
+                continue
             if file.start_offset >= survey.end_offset and file is not self.log.files[0]:
                 removed += stop
                 self.operations.add(MoveAway(file.path))
@@ -265,7 +272,7 @@ class Recovery:
 
         def read_again(on_run: Callable[[Run], None]) -> None:
             again = new_survey(self.log, start, tolerant=self.goal.is_tolerant)
-            survey_runs(again, self.log, Digest((), queues=False), on_run)
+            survey_runs(again, self.log, Digest((), queues=False, tags=True), on_run)
 
         if index.finish(read_again):
             return 0
@@ -285,6 +292,7 @@ class Recovery:
             logics_msg_timestamp=survey.last_store_timestamp,
             index_msg_timestamp=index_timestamp,
             confirm_physical_offset=survey.last_message_offset,
+            logics_physical_offset=self._logics_offset(survey, checkpoint),
         )
         known = checkpoint or Checkpoint()
         wanted = wanted._replace(master_flushed_offset=min(known.master_flushed_offset, survey.end_offset))
@@ -292,6 +300,18 @@ class Recovery:
             # an end there, up to which in-sync replicas have the log; without a controller the last message's place
             confirmed = min(max(known.confirm_physical_offset, self.log.min_offset), survey.end_offset)
             wanted = wanted._replace(confirm_physical_offset=confirmed)
+        self._write_checkpoint(checkpoint, wanted)
+
+    def _logics_offset(self, survey: LogSurvey, checkpoint: Checkpoint | None) -> int:
+        """Return the start of the last message whose unit is on disk; 0 in a store of an older version."""
+        if not self.files.keeps_logics_offset():
+            return 0
+        last = max(survey.last_message_offset, 0)
+        # without the queues in this change their units may be missing up to where they were before
+        known = 0 if checkpoint is None else max(checkpoint.logics_physical_offset, 0)
+        return last if Part.QUEUES in self.goal.parts else min(known, last)
+
+    def _write_checkpoint(self, checkpoint: Checkpoint | None, wanted: Checkpoint) -> None:
         path = self.files.layout.checkpoint
         data = checkpoint_bytes(wanted)
         if not exists(path):
@@ -328,5 +348,10 @@ class Recovery:
             self.operations.add(MoveAway(path))
         report.queues_changed = sum(bool(queue.files.files) for queue in queues)
         report.units_removed = units
+        checkpoint = self.files.checkpoint()
+        if checkpoint is not None and checkpoint.logics_physical_offset and Part.CHECKPOINT in self.goal.parts:
+            # a later crash would take units for written that the new log never had
+            begun = checkpoint._replace(confirm_physical_offset=0, logics_physical_offset=0)
+            self._write_checkpoint(checkpoint, begun)
         self._move_abort()
         return report

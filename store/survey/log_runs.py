@@ -45,7 +45,8 @@ class Run:
     """Messages [physical_offset, end) that follow one another without a gap, and what they imply.
 
     `special`: messages that take the plain way, with their places in the run; `queues` has the units of all others,
-    `key_*` the index entries of all. `unplaceable`: messages whose topic cannot be a directory. Timestamps in ms.
+    `key_*` the index entries of all, those of tags where the digest was made `tags`. `unplaceable`: messages whose
+    topic cannot be a directory. Timestamps in ms.
     """
 
     physical_offset: int
@@ -59,18 +60,31 @@ class Run:
     key_hashes: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
     key_offsets: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     key_timestamps: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    key_is_tag: Flags = field(default_factory=lambda: np.empty(0, np.bool_))
+
+    def keys(self, *, with_tags: bool) -> tuple[Int32s, Int64s, Int64s]:
+        """Return hashes, physical offsets and times of the index entries, those of tags only if asked for."""
+        if with_tags or not self.key_is_tag.any():
+            return self.key_hashes, self.key_offsets, self.key_timestamps
+        chosen = ~self.key_is_tag
+        return self.key_hashes[chosen], self.key_offsets[chosen], self.key_timestamps[chosen]
 
 
 RunRecord = Run | Blank | Empty | Damage
 
 
 class Digest:
-    """Makes runs of batches; may serve several threads. `delay_levels` in ms. `columns`: what it needs of batches."""
+    """Makes runs of batches; may serve several threads. `delay_levels` in ms. `columns`: what it needs of batches.
 
-    def __init__(self, delay_levels: tuple[int, ...], *, queues: bool = True, keys: bool = True) -> None:
+    `tags`: with the index entries of tags."""
+
+    def __init__(
+        self, delay_levels: tuple[int, ...], *, queues: bool = True, keys: bool = True, tags: bool = False
+    ) -> None:
         self.delay_levels = delay_levels
         self.with_queues = queues
         self.with_keys = keys
+        self.with_tags = keys and tags
         self.topics = TopicIds()
         self._safe: Flags = np.empty(0, np.bool_)
         self._judging = threading.Lock()
@@ -79,7 +93,9 @@ class Digest:
     def columns(self) -> Columns:
         """The columns that `runs` needs."""
         wanted = Columns.HEAD | Columns.TOPIC
-        return wanted | (Columns.TAGS if self.with_queues else 0) | (Columns.KEYS if self.with_keys else 0)
+        wanted |= Columns.TAGS if self.with_queues else Columns.NONE
+        wanted |= Columns.KEYS if self.with_keys else Columns.NONE
+        return wanted | (Columns.TAG_KEYS if self.with_tags else Columns.NONE)
 
     def runs(self, records: Iterable[ColumnRecord]) -> list[RunRecord]:
         """The records with all messages between two others as one run."""
@@ -161,12 +177,14 @@ class _Collected:
         ]
         if self._keys:
             run.key_hashes = np.concatenate([batch.key_hash for batch in self._keys])
+            run.key_is_tag = np.concatenate([batch.key_is_tag for batch in self._keys])
             run.key_offsets, run.key_timestamps = np.empty((2, len(run.key_hashes)), np.int64)
             begin = 0
             for batch in self._keys:
-                end = begin + len(batch.key_row)
-                np.take(batch.physical_offset, batch.key_row, out=run.key_offsets[begin:end], mode="clip")
-                np.take(batch.store_timestamp, batch.key_row, out=run.key_timestamps[begin:end], mode="clip")
+                rows = batch.key_row
+                end = begin + len(rows)
+                np.take(batch.physical_offset, rows, out=run.key_offsets[begin:end], mode="clip")
+                np.take(batch.store_timestamp, rows, out=run.key_timestamps[begin:end], mode="clip")
                 begin = end
         return run
 

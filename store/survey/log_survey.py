@@ -122,12 +122,16 @@ def start_after_clean_stop(log: MappedFileQueue, end_offset: int | None = None) 
 def start_after_crash(log: MappedFileQueue, checkpoint: Checkpoint | None) -> int:
     """Start of the newest file whose first message the checkpoint covers, else of the first file.
 
+    RocketMQ 5.5 goes by logics_physical_offset, earlier versions, and 5.5 without it, by times.
     (CommitLog#isMappedFileMatchedRecover)
     """
     covered = checkpoint.min_timestamp if checkpoint is not None else 0
+    dispatched = checkpoint.logics_physical_offset if checkpoint is not None else 0
     for file in reversed(log.files):
         timestamp = _first_store_timestamp(file)
-        if timestamp is not None and 0 < timestamp <= covered:
+        if timestamp is None or timestamp <= 0:
+            continue
+        if (file.start_offset <= dispatched) if dispatched > 0 else (timestamp <= covered):
             return file.start_offset
     return log.files[0].start_offset if log.files else 0
 

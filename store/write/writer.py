@@ -74,7 +74,7 @@ class StoreWriter:
         self._appender = LogAppender(log, sink, self._allocator)
         self._flush = FlushService(self._log_flusher, sink, config, self._state.fail)
         self._queue_flusher = QueueFlusher()
-        self._checkpoint = CheckpointKeeper(files.layout.checkpoint)
+        self._checkpoint = CheckpointKeeper(files.layout.checkpoint, keeps_logics_offset=files.keeps_logics_offset())
         self._follower = Follower(
             files, end.end_offset, self._readable_end, self._queue_flusher, self._state, topics.is_batch
         )

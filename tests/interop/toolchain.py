@@ -17,7 +17,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent / "java"
 REPOSITORY = Path(__file__).parents[2]
-LINE_OF = {"5.3.3": "v5", "4.9.8": "v4"}
+LINE_OF = {"5.3.3": "v5", "4.9.8": "v4", "5.5.0": "v5"}
 """The RocketMQ versions tested against, and the folder with the sources for that line."""
 
 BROKERS = ("5.3.3", "4.9.7")

@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.message import Message
 from rmqctl.store.checkpoint import Checkpoint, checkpoint_bytes, read_checkpoint, write_checkpoint
-from tests.goldens import GOLDENS, base_of, truth
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.repair.repair import repair
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.log_survey import start_after_crash
+from tests.goldens import GOLDENS, GoldenStore, base_of, truth
 from tests.opened import store_path
 from tests.quick import goldens_of
+from tests.store.v55 import CONFIG, become_of_5_5, store_of_5_5
 
 NAMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 
@@ -27,7 +33,8 @@ def test_goldens(name: str) -> None:
     # the same longs by a plain read
     data = (store_path(name) / "checkpoint").read_bytes()
     assert len(data) == 4096
-    assert tuple(checkpoint) == struct.unpack(">5q", data[:40])
+    assert tuple(checkpoint) == struct.unpack(">6q", data[:48])
+    assert checkpoint.logics_physical_offset == 0
     times = [row["storeTimestamp"] for source in (name, base_of(name) or name) for row in truth(source).messages]
     for value in (getattr(checkpoint, field) for field in NAMES):
         # a checkpoint lags; only in one golden it was put into the future
@@ -52,10 +59,10 @@ def test_minimum_has_a_margin(physic: int, logics: int, expected: int) -> None:
 
 def test_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    write_checkpoint(path, Checkpoint(1, 2, 3, 4, 5))
-    assert path.read_bytes() == struct.pack(">5q", 1, 2, 3, 4, 5) + bytes(4056)
+    write_checkpoint(path, Checkpoint(1, 2, 3, 4, 5, 6))
+    assert path.read_bytes() == struct.pack(">6q", 1, 2, 3, 4, 5, 6) + bytes(4048)
     write_checkpoint(path, Checkpoint(6, 7, 8, 9, 10))
-    assert read_checkpoint(path) == Checkpoint(6, 7, 8, 9, 10)
+    assert read_checkpoint(path) == Checkpoint(6, 7, 8, 9, 10, 0)
     assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
 
 
@@ -72,3 +79,95 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert error.value.file == str(tmp_path)
     os.mkfifo(tmp_path / "fifo")
     assert read_checkpoint(tmp_path / "fifo") is None  # and it does not hang
+
+
+# ---- the sixth long, which RocketMQ 5.5 writes
+
+LAST_OF_5_5 = 231607
+"""Start of the last message of the store of 5.5.0."""
+
+
+def _kept(store: Path) -> Checkpoint:
+    checkpoint = read_checkpoint(store / "checkpoint")
+    assert checkpoint is not None
+    return checkpoint
+
+
+def _set(store: Path, **values: int) -> None:
+    write_checkpoint(store / "checkpoint", _kept(store)._replace(**values))
+
+
+def test_what_5_5_writes_is_read_and_shown(tmp_path: Path) -> None:
+    store = store_of_5_5(tmp_path)
+    assert _kept(store).logics_physical_offset == LAST_OF_5_5
+    with MessageStore.open(store) as opened:
+        assert opened.info()["checkpoint"]["logics_physical_offset"] == LAST_OF_5_5
+
+
+def test_append_keeps_it_up_to_date(tmp_path: Path) -> None:
+    store = store_of_5_5(tmp_path)
+    with MessageStore.open(store, "rw", CONFIG) as opened:
+        last = [opened.put(Message("T", b"x")).physical_offset for _ in range(3)][-1]
+        opened.flush()
+        assert _kept(store).logics_physical_offset == last
+    assert _kept(store).logics_physical_offset == last == _kept(store).confirm_physical_offset
+
+
+def test_recover_and_truncate_set_it_to_the_last_message(tmp_path: Path) -> None:
+    store = store_of_5_5(tmp_path)
+    (store / "abort").write_bytes(b"1")
+    _set(store, logics_physical_offset=50)
+    with MessageStore.open(store) as opened:
+        opened.recover()
+    assert _kept(store).logics_physical_offset == LAST_OF_5_5
+    with MessageStore.open(store) as opened:
+        opened.truncate(LAST_OF_5_5)
+    assert 0 < _kept(store).logics_physical_offset < LAST_OF_5_5
+    assert _kept(store).logics_physical_offset == _kept(store).confirm_physical_offset
+
+
+def test_repair_lowers_it_and_never_raises_it(tmp_path: Path) -> None:
+    store = store_of_5_5(tmp_path)
+    _set(store, logics_physical_offset=1 << 40)
+    with StoreFiles(store) as files:
+        assert repair(files, only=["RMQ-CKPT-030"]).mended == {"RMQ-CKPT-030": 1}
+    assert _kept(store).logics_physical_offset == LAST_OF_5_5
+    _set(store, logics_physical_offset=50, confirm_physical_offset=1 << 40)
+    with StoreFiles(store) as files:
+        repair(files, only=["RMQ-CKPT-005"])
+    assert _kept(store).logics_physical_offset == 50
+
+
+def test_a_lost_checkpoint_of_5_5_is_written_with_it(tmp_path: Path) -> None:
+    store = store_of_5_5(tmp_path)
+    (store / "checkpoint").unlink()
+    with MessageStore.open(store) as opened:
+        opened.recover()
+    assert _kept(store).logics_physical_offset == LAST_OF_5_5
+
+
+def test_a_store_begun_again_without_its_log_starts_at_0(tmp_path: Path) -> None:
+    store = store_of_5_5(tmp_path)
+    (store / "commitlog" / f"{0:020d}").unlink()
+    with MessageStore.open(store) as opened:
+        opened.recover(cut=True)
+    assert (_kept(store).logics_physical_offset, _kept(store).confirm_physical_offset) == (0, 0)
+
+
+def test_older_versions_keep_theirs_at_0(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    with MessageStore.open(store, "rw") as opened:
+        opened.put(Message("T", b"x"))
+    (store / "abort").write_bytes(b"1")
+    with MessageStore.open(store) as opened:
+        opened.recover()
+    assert _kept(store).logics_physical_offset == 0
+
+
+def test_recovery_after_a_crash_begins_where_5_5_begins(golden_store: GoldenStore) -> None:
+    store = golden_store("crash")
+    become_of_5_5(store)
+    with StoreFiles(store) as files:
+        starts = [file.start_offset for file in files.log.files]
+        for offset, start in ((starts[3], starts[3]), (starts[4] - 1, starts[3]), (1, 0)):
+            assert start_after_crash(files.log, Checkpoint(logics_physical_offset=offset)) == start

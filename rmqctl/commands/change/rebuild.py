@@ -14,6 +14,7 @@ from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.flags.options import (
     StoreLocation,
     dry_run_option,
+    index_size_option,
     journal_option,
     no_journal_option,
     output_options,
@@ -50,6 +51,7 @@ changed. --no-journal asks before it removes the old files, and where there is n
 @topic_option.but(multiple=True, help="Only the queues of this topic; may be repeated. Implies --queues.")
 @spark_options
 @queue_file_size_option
+@index_size_option
 @dry_run_option
 @no_journal_option
 @journal_option
@@ -63,6 +65,7 @@ def rebuild(
     index: bool,
     topic: tuple[str, ...],
     queue_file_size: int | None,
+    index_size: tuple[int, int] | None,
     dry_run: bool,
     no_journal: bool,
     journal_in: Path | None,
@@ -70,12 +73,11 @@ def rebuild(
 ) -> int:
     """Make consume queues and index anew from the commitlog.
 
-    New files are written beside the store, flushed, then swapped in; the old ones are kept in DIR.rmqctl, so that
-    `rmqctl undo` can bring them back. Queues whose messages have all expired are kept: only they know their next
-    offset.
+    New files are written beside the store, flushed, then swapped in. The old ones are kept in DIR.rmqctl for `undo`.
+    Queues whose messages have all expired stay, because only they know their next offset.
     """
     from rmqctl.flags.spark_options import job_engine
-    from rmqctl.new_file_sizes import decide_sizes, tell_index_size
+    from rmqctl.new_file_sizes import NewFiles, decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.progress import progress
     from rmqctl.reports.recover_output import print_operations, tell_deleted, undo_advice, without_deleted
@@ -87,7 +89,8 @@ def rebuild(
     both = not queues and not index and not topic
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
-        assumes_index = decide_sizes(opened.files, queue_file_size, queues=queues or bool(topic) or both)
+        makes = NewFiles(queues=queues or bool(topic) or both, index=index or both, is_asked_for=index)
+        assumes_index = decide_sizes(opened.files, queue_file_size, index_size, makes)
         if dry_run:
             tell_if_open(opened)
         how: Callable[..., RebuildReport] = opened.rebuild
@@ -97,8 +100,8 @@ def rebuild(
             how = partial(rebuild_with, stack.enter_context(job_engine(spark)), opened.files)
         with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
             report = how(
-                queues=queues or bool(topic) or both,
-                index=index or both,
+                queues=makes.queues,
+                index=makes.index,
                 topics=list(topic),
                 dry_run=dry_run,
                 keeps=not no_journal,

@@ -11,6 +11,7 @@ from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.flags.options import (
     StoreLocation,
     dry_run_option,
+    index_size_option,
     journal_option,
     no_journal_option,
     output_options,
@@ -48,6 +49,7 @@ that needs --yes."""
 )
 @click.option("--full", is_flag=True, help="Let damage anywhere count, not only in the files a broker would check.")
 @queue_file_size_option
+@index_size_option
 @dry_run_option
 @no_journal_option
 @journal_option
@@ -61,6 +63,7 @@ def recover(
     cut: bool,
     full: bool,
     queue_file_size: int | None,
+    index_size: tuple[int, int] | None,
     dry_run: bool,
     no_journal: bool,
     journal_in: Path | None,
@@ -82,7 +85,7 @@ def recover(
         raise UsageError("--bridge is for all damage and cuts none", hint="leave out --cut and --full, or --bridge")
     require_one_way(no_journal, journal_in)
     with open_store(store) as opened:
-        assumes_index = decide_sizes(opened.files, queue_file_size)
+        assumes_index = decide_sizes(opened.files, queue_file_size, index_size)
         if dry_run:
             tell_if_open(opened)
         total = log_bytes(opened.files, passes=2 if bridge else 1)

@@ -76,14 +76,16 @@ def repair(
     backups. Offsets of consumers are set only if you name their code. What is removed or overwritten is kept in
     DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
     """
-    from rmqctl.new_file_sizes import decide_sizes, tell_index_size
+    from rmqctl.new_file_sizes import NewFiles, decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.progress import progress
     from rmqctl.store.repair.repair import may_make_queues
 
     require_one_way(no_journal, journal_in)
     with open_store(store) as opened:
-        assumes_index = decide_sizes(opened.files, queue_file_size, queues=may_make_queues(only))
+        assumes_index = decide_sizes(
+            opened.files, queue_file_size, makes=NewFiles(queues=may_make_queues(only), index=False)
+        )
         if dry_run:
             tell_if_open(opened)
         total = log_bytes(opened.files, passes=2)

@@ -11,6 +11,7 @@ from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.flags.options import (
     StoreLocation,
     dry_run_option,
+    index_size_option,
     journal_option,
     no_journal_option,
     output_options,
@@ -39,6 +40,7 @@ terminal to ask at, if messages would be removed."""
 @store_options
 @click.option("--at", type=OFFSET, required=True, metavar="OFFSET", help="Physical offset where the log is to end.")
 @queue_file_size_option
+@index_size_option
 @dry_run_option
 @no_journal_option
 @journal_option
@@ -50,6 +52,7 @@ def truncate(
     *,
     at: int,
     queue_file_size: int | None,
+    index_size: tuple[int, int] | None,
     dry_run: bool,
     no_journal: bool,
     journal_in: Path | None,
@@ -68,7 +71,7 @@ def truncate(
 
     require_one_way(no_journal, journal_in)
     with open_store(store) as opened:
-        assumes_index = decide_sizes(opened.files, queue_file_size)
+        assumes_index = decide_sizes(opened.files, queue_file_size, index_size)
         if dry_run:
             tell_if_open(opened)
         total = sum(file.size for file in opened.files.log.files if file.start_offset < at)

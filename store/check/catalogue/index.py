@@ -215,4 +215,24 @@ KINDS: tuple[Kind, ...] = (
         None,
         ("apache/rocketmq#8041",),
     ),
+    Kind(
+        "RMQ-IDX-030",
+        Severity.NOTICE,
+        "messages whose tag is not in the index",
+        "Queries by key find these messages. Queries by tag (RocketMQ 5.4 and later, `mqadmin queryMsgByKey -p T`) do "
+        "not.",
+        "They were stored before the broker was upgraded to 5.4 or later, or by an older broker after a downgrade.",
+        "Nothing is damaged. `rebuild --index` adds the tags.",
+        None,
+    ),
+    Kind(
+        "RMQ-IDX-031",
+        Severity.NOTICE,
+        "keys in a RocksDB",
+        "There is no index file, and `rocksdbstore/` holds data: the keys may be there alone. They were not read, so "
+        "they were not compared with the commitlog.",
+        "indexRocksDBEnable=true with indexFileWriteEnable=false (RocketMQ 5.4 and later).",
+        "Nothing. If queries by key should work from files: `rmqctl rebuild --index`.",
+        None,
+    ),
 )

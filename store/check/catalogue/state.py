@@ -95,6 +95,16 @@ KINDS: tuple[Kind, ...] = (
         "rmqctl repair --only {code}",
     ),
     Kind(
+        "RMQ-CKPT-030",
+        Severity.WARNING,
+        "queue offset of the checkpoint beyond the log",
+        "logicsPhysicalOffset says that queue units of messages are on disk that are not in the log. After a crash "
+        "RocketMQ 5.5 then starts its recovery too late, and new messages never reach their queues.",
+        "A log that was cut or restored from an older copy, by a tool or a broker that does not know this field.",
+        "`repair` lowers it to the last message of the log.",
+        "rmqctl repair --only {code}",
+    ),
+    Kind(
         "RMQ-TIME-001",
         Severity.NOTICE,
         "files look younger than their messages",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rmqctl.formats.hashing import key_hash
-from rmqctl.formats.properties import KEYS, UNIQUE_KEY, split_keys
+from rmqctl.formats.hashing import key_hash, tag_key
+from rmqctl.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys
 from rmqctl.store.check.index.index_files import EntryReader, FoundEntries, IndexSurvey
 from rmqctl.store.columns.batch import Flags, Int32s, Int64s
 from rmqctl.store.commitlog.one_message import message_if_any
@@ -69,6 +69,8 @@ class IndexTally:
     `foreign`: entries of places where a message stands that does not have the key. `repeated`: entries that are there
     once more, of messages all of whose entries are. `late`: entries with a wrong time; `first_late`: the same for the
     first entry of a file, where RocketMQ is known to count from the file before. `compared`: [begin, end) of the runs.
+    `tags`: entries of tags that are there; `tagless`: messages that have a tag and all their other entries, but none of
+    the tag, before the end of the index. No version before 5.4 writes these, so they may be missing.
     """
 
     keys: int = 0
@@ -79,11 +81,14 @@ class IndexTally:
     repeated: Misses = field(default_factory=Misses)
     late: Misses = field(default_factory=Misses)
     first_late: Misses = field(default_factory=Misses)
+    tags: int = 0
+    tagless: Misses = field(default_factory=Misses)
     compared: list[tuple[int, int]] = field(default_factory=list)
 
     def merge(self, later: IndexTally) -> None:
         """Add the part of the log that follows."""
         self.keys += later.keys
+        self.tags += later.tags
         if later.last_matched >= 0:
             self.missing.merge(self.tail)
             self.missing.merge(later.missing)
@@ -91,7 +96,7 @@ class IndexTally:
             self.last_matched = later.last_matched
         else:
             self.tail.merge(later.tail)
-        for name in ("foreign", "repeated", "late", "first_late"):
+        for name in ("foreign", "repeated", "late", "first_late", "tagless"):
             getattr(self, name).merge(getattr(later, name))
         for begin, end in later.compared:
             self.passed(begin, end)
@@ -111,20 +116,33 @@ class IndexComparison:
         self.tally = IndexTally()
         self._reader = reader
         self._log = log
+        self._last_offset = survey.last_offset
         self._begins = np.array([file.header.begin_timestamp for file in survey.files] or [0], np.int64)
 
     def take(self, run: Run) -> None:
         """The next run of the log."""
-        made = IndexTally(keys=len(run.key_hashes))
+        tags = int(np.count_nonzero(run.key_is_tag))
+        made = IndexTally(keys=len(run.key_hashes) - tags)
         made.passed(run.physical_offset, run.end)
         entries = self._reader.read(run.physical_offset, run.end)
-        if np.array_equal(entries.offsets, run.key_offsets) and np.array_equal(entries.hashes, run.key_hashes):
-            if len(entries.offsets):
-                made.last_matched = int(entries.offsets[-1])
-            self._compare_times(made, entries, run.key_timestamps)
+        for with_tags in (True, False):
+            hashes, offsets, timestamps = run.keys(with_tags=with_tags)
+            if np.array_equal(entries.offsets, offsets) and np.array_equal(entries.hashes, hashes):
+                if len(offsets):
+                    made.last_matched = int(offsets[-1])
+                self._compare_times(made, entries, timestamps)
+                if with_tags:
+                    made.tags = tags
+                else:
+                    self._note_tagless(made, run.key_offsets[run.key_is_tag], run.key_hashes[run.key_is_tag])
+                break
         else:
             self._compare_sets(made, run, entries)
         self.tally.merge(made)
+
+    def _note_tagless(self, made: IndexTally, offsets: Int64s, hashes: Int32s | Int64s) -> None:
+        inside = offsets < self._last_offset
+        made.tagless.note(offsets[inside], hashes[inside].astype(np.int64))
 
     def _compare_times(self, made: IndexTally, entries: FoundEntries, timestamps: Int64s) -> None:
         """`timestamps`: store times of the messages of the entries, ms."""
@@ -144,9 +162,11 @@ class IndexComparison:
 
     def _compare_sets(self, made: IndexTally, run: Run, entries: FoundEntries) -> None:
         base = run.physical_offset
-        implied, places, needed = np.unique(
-            _codes(run.key_hashes, run.key_offsets, base), return_index=True, return_counts=True
+        implied, places, which, written = np.unique(
+            _codes(run.key_hashes, run.key_offsets, base), return_index=True, return_inverse=True, return_counts=True
         )
+        # without those that only a tag gives
+        needed = np.bincount(which[~run.key_is_tag], minlength=len(implied))
         there = _codes(entries.hashes, entries.offsets, base)
         found, counts = np.unique(there, return_counts=True)
         have = np.zeros(len(implied), np.int64)
@@ -156,8 +176,17 @@ class IndexComparison:
         have[at[known]] = counts[known]
         offsets = run.key_offsets[places]
         hashes = run.key_hashes[places].astype(np.int64)
-        self._note_missing(made, offsets, hashes, have < needed, have > 0)
-        self._note_repeated(made, offsets, hashes, have // np.maximum(needed, 1))
+        lacks = have < needed
+        self._note_missing(made, offsets, hashes, lacks, have > 0)
+        is_tag = needed == 0
+        made.tags = int(np.count_nonzero(is_tag & (have > 0)))
+        is_tagless = is_tag & (have == 0)
+        reported = np.isin(offsets, offsets[lacks])
+        self._note_tagless(made, offsets[is_tagless & ~reported], hashes[is_tagless & ~reported])
+        # an older broker that dispatched a message again did so without its tag
+        times = have // written
+        counts = ~is_tag | (times > 1)
+        self._note_repeated(made, offsets[counts], hashes[counts], times[counts])
         position = np.searchsorted(implied, there)
         is_known = position < len(implied)
         is_known[is_known] = implied[position[is_known]] == there[is_known]
@@ -196,6 +225,7 @@ class IndexComparison:
         properties = message.properties()
         keys = [properties[UNIQUE_KEY]] if UNIQUE_KEY in properties else []
         keys += split_keys(properties.get(KEYS))
+        keys += [tag_key(properties[TAGS])] if TAGS in properties else []
         return sum(key_hash(message.topic, key) == wanted for key in keys)
 
 

@@ -180,9 +180,21 @@ def tally_findings(
     if tally.first_late.count:
         said = "file whose first entry has a time too late", "files whose first entry has a time too late"
         yield _of_entries(survey, tally.first_late, "RMQ-IDX-018", said)
+    if tally.tags and tally.tagless.count:
+        said = (
+            "message has a tag that is not in the index, as those of other messages are",
+            "messages have tags that are not in the index, as those of other messages are",
+        )
+        yield _of_keys(survey, files, tally.tagless, "RMQ-IDX-030", said)
 
 
 def _no_index(files: StoreFiles, tally: IndexTally) -> Finding:
+    if files.has_keys_in_rocksdb_alone:
+        return Finding(
+            "RMQ-IDX-031",
+            f"no index file; {counted(tally.keys, 'key')} of the log may be in rocksdbstore/, which is not read yet",
+            file=files.layout.root / "rocksdbstore",
+        )
     checkpoint = files.checkpoint()
     had_index = checkpoint is not None and checkpoint.index_msg_timestamp > 0
     return Finding(

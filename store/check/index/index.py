@@ -28,7 +28,7 @@ class IndexCheck:
         self._survey = survey
         self._is_live = is_live
         self._comparison: IndexComparison | None = None
-        self._is_wanted = files.config.message_index_enable
+        self._is_wanted = files.config.writes_index_files
 
     @property
     def survey(self) -> IndexSurvey:

@@ -20,7 +20,7 @@ from rmqctl.store.check.queues.live import live_tally
 from rmqctl.store.check.queues.look import UnitLook
 from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, SlotState, Stretch, Stretches
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
-from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, is_in_rocksdb_alone
 from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Run
@@ -82,6 +82,8 @@ class QueueCheck:
         deleted: list[tuple[QueueKey, Stretches]] = []
         for key in sorted({*queues, *self.tally.queues}):
             queue = queues.get(key)
+            if queue is None and is_in_rocksdb_alone(files.layout, key[0]):
+                continue
             tally = self.tally.queues.get(key) or QueueTally(isinstance(queue, BatchConsumeQueue))
             live = live_tally(files.log, queue, tally, is_whole=seen.is_whole)
             tally = live.tally

@@ -13,7 +13,7 @@ from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
 from rmqctl.store.files.presence import is_directory, is_link, status_of
 from rmqctl.store.journal.kept.folder import TO_MEND
 from rmqctl.store.journal.log import DAMAGED, changes
-from rmqctl.store.queues.queue_table import has_rocksdb_queues, list_queues
+from rmqctl.store.queues.queue_table import has_rocksdb_beside_files, has_rocksdb_queues, list_queues, rocksdb_error
 from rmqctl.store.store_files import StoreFiles
 
 _CODES = {
@@ -29,8 +29,13 @@ _CODES = {
 def queue_file_findings(files: StoreFiles) -> Iterator[Finding]:
     """Everything that can be said of the queues without reading units."""
     if has_rocksdb_queues(files.layout):
-        yield Finding("RMQ-STATE-003", "the consume queues are in a RocksDB and were not checked", _queues(files))
+        folder = rocksdb_error(files.layout).file
+        text = "the consume queues are kept in a RocksDB, which is not read yet: they were not checked"
+        yield Finding("RMQ-STATE-003", text, None if folder is None else Path(folder))
         return
+    if has_rocksdb_beside_files(files.layout):
+        text = "consume queues are kept in a RocksDB, too, which is not read yet: only those in files were checked"
+        yield Finding("RMQ-STATE-003", text, files.layout.consumequeue_rocksdb)
     for queue in files.queues.all():
         yield from _of_queue(queue.topic, queue.queue_id, queue.files)
     for root in (files.layout.consumequeue, files.layout.batchconsumequeue):
@@ -39,10 +44,6 @@ def queue_file_findings(files: StoreFiles) -> Iterator[Finding]:
         ext = MappedFileQueue([directory], files.config.mapped_file_size_consume_queue_ext, files.descriptors)
         ext.load()
         yield from _of_queue(topic, queue_id, ext)
-
-
-def _queues(files: StoreFiles) -> Path:
-    return files.layout.consumequeue
 
 
 def _of_queue(topic: str, queue_id: int, files: MappedFileQueue) -> Iterator[Finding]:

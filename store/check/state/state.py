@@ -71,6 +71,15 @@ def _checkpoint(
             expected=seen.log_end,
             found=checkpoint.confirm_physical_offset,
         )
+    if checkpoint.logics_physical_offset > seen.log_end:
+        yield Finding(
+            "RMQ-CKPT-030",
+            "the offset of the last queue unit is beyond the end of the log",
+            path,
+            seen.log_end,
+            expected=f"at most {seen.log_end}",
+            found=checkpoint.logics_physical_offset,
+        )
     if crashed:
         start = start_after_crash(files.log, checkpoint)
         bytes_again = seen.log_end - start

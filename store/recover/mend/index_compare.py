@@ -11,14 +11,18 @@ import numpy as np
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.store.columns.batch import Flags, Int32s, Int64s
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import IndexFile
 from rmqctl.store.index.index_service import IndexService
+from rmqctl.store.index.tag_entries import newest_has_tag_entry
 from rmqctl.store.recover.mend.gone import IsGone, gone_mask
 from rmqctl.store.survey.index_entries import ENTRY, index_kernels, time_differences
+from rmqctl.store.survey.log_runs import Run
 
 _WINDOW = 1 << 18
 _SLOT_WINDOW = 1 << 18
+_NEVER = 1 << 62
 
 
 class IndexUnsound(Exception):  # noqa: N818 - a finding that ends a comparison, not a failure
@@ -40,7 +44,49 @@ class EntryColumns(NamedTuple):
         return EntryColumns(hashes[chosen], offsets[chosen], differences[chosen], begins[chosen])
 
 
+class ImpliedKeys(NamedTuple):
+    """Keys that the log implies, in its order, with the store times of their messages in ms.
+
+    `may_lack`: which of them an index may be without: those of tags, as far as RocketMQ did not write them.
+    """
+
+    hashes: Int32s
+    offsets: Int64s
+    timestamps: Int64s
+    may_lack: Flags
+
+    def those(self, chosen: Flags) -> ImpliedKeys:
+        """Return some of them."""
+        hashes, offsets, timestamps, may_lack = self
+        return ImpliedKeys(hashes[chosen], offsets[chosen], timestamps[chosen], may_lack[chosen])
+
+
+class TagRule(NamedTuple):
+    """Says of entries of tags whether new files get them, and from which message on (physical offset) none may lack.
+
+    Messages before may be without: a store that a newer broker took over is sound. Where the newest entries of the
+    index have tags, its last message and all after it need theirs: dispatch broke off there.
+    """
+
+    are_written: bool
+    required_from: int = _NEVER
+
+    def implied(self, run: Run) -> ImpliedKeys:
+        """Return the keys of a run."""
+        may_lack: Flags = run.key_is_tag & (run.key_offsets < self.required_from)
+        return ImpliedKeys(run.key_hashes, run.key_offsets, run.key_timestamps, may_lack)
+
+
+def tag_rule(service: IndexService, log: MappedFileQueue, are_written: bool) -> TagRule:
+    """Return the rule for an index as it is."""
+    used = [file.header.end_physical_offset for file in service.files if file.header.index_count > 1]
+    if not used:
+        return TagRule(are_written, 0 if are_written else _NEVER)
+    return TagRule(are_written, max(used) if newest_has_tag_entry(service, log) else _NEVER)
+
+
 _NONE = EntryColumns(np.empty(0, np.int32), *(np.empty(0, np.int64) for _ in range(3)))
+_NO_KEYS = ImpliedKeys(_NONE.hashes, _NONE.offsets, _NONE.offsets, np.empty(0, np.bool_))
 
 
 def entries_of(service: IndexService, descriptors: Descriptors) -> Iterator[EntryColumns]:
@@ -94,8 +140,8 @@ class EntryComparison:
         self._windows = entries_of(service, descriptors)
         self._window = _NONE
 
-    def add(self, hashes: Int32s, offsets: Int64s, timestamps: Int64s, end: int) -> None:
-        """The keys of the messages up to physical offset `end`; `timestamps`: their store times, in ms."""
+    def add(self, keys: ImpliedKeys, end: int) -> None:
+        """Compare the keys of the messages up to physical offset `end`."""
         if not self.is_same:
             return
         try:
@@ -103,8 +149,9 @@ class EntryComparison:
         except IndexUnsound:
             self.is_broken, self.is_same = True, False
             return
-        self.is_same = np.array_equal(found.offsets, offsets) and np.array_equal(found.hashes, hashes)
-        if self.is_same and not _has_times(found, timestamps):
+        there = _those_there(keys, found)
+        self.is_same = there is not None
+        if there is not None and not _has_times(found, there.timestamps):
             self.is_broken, self.is_same = True, False
 
     def _up_to(self, end: int) -> EntryColumns:
@@ -124,9 +171,32 @@ class EntryComparison:
 
     def finish(self) -> None:
         """There are no more keys: what is left in the files must be of messages that are gone."""
-        self.add(_NONE.hashes, _NONE.offsets, _NONE.offsets, 1 << 62)
+        self.add(_NO_KEYS, _NEVER)
         if self.is_same and len(self._window.offsets):
             self.is_same = False
+
+
+def _those_there(keys: ImpliedKeys, found: EntryColumns) -> ImpliedKeys | None:
+    """Return the keys that `found` has, if it has them in their order and all that it may not lack; else None."""
+    for there in (keys, keys.those(~keys.may_lack)):
+        if np.array_equal(found.offsets, there.offsets) and np.array_equal(found.hashes, there.hashes):
+            return there
+    if not keys.may_lack.any() or len(found.offsets) > len(keys.offsets):
+        return None
+    # where one version followed another: some messages have the entries that they may lack
+    base = int(keys.offsets[0])
+    if len(found.offsets) and int(found.offsets.min()) < base:
+        return None
+    codes = _codes(keys.hashes, keys.offsets, base)
+    there = keys.those(~keys.may_lack | np.isin(codes, _codes(found.hashes, found.offsets, base)))
+    is_same = np.array_equal(found.offsets, there.offsets) and np.array_equal(found.hashes, there.hashes)
+    return there if is_same else None
+
+
+def _codes(hashes: Int32s, offsets: Int64s, base: int) -> Int64s:
+    """Return pairs of offset and hash as numbers. A run is of one file, so shorter than 2 GiB from `base` on."""
+    codes: Int64s = (offsets - base << 32) | hashes.astype(np.uint32).astype(np.int64)
+    return codes
 
 
 def _has_times(entries: EntryColumns, timestamps: Int64s) -> bool:
@@ -151,47 +221,31 @@ class IndexSet:
             found.append(window.those(~gone_mask(is_gone, window.offsets)))
         entries = EntryColumns(*map(np.concatenate, zip(*found, strict=True)))
         self._entries = entries.those(np.argsort(entries.offsets, kind="stable"))
-        self._offsets, self._codes = _distinct(entries.hashes, entries.offsets)
-        self._messages = self._keys = 0
+        self._at = 0
         self.is_same = True
 
-    def add(self, hashes: Int32s, offsets: Int64s, timestamps: Int64s) -> None:
-        """The keys of the next messages, with their store times in ms; all keys of a message at once."""
-        if not self.is_same or not len(offsets):
+    def add(self, keys: ImpliedKeys) -> None:
+        """Compare the keys of the next messages; all keys of a message at once."""
+        if not self.is_same or not len(keys.offsets):
             return
-        messages, codes = _distinct(hashes, offsets)
-        there = self._offsets[self._messages : self._messages + len(messages)]
-        keys = self._codes[self._keys : self._keys + len(codes)]
-        self.is_same = np.array_equal(there, messages) and np.array_equal(keys, codes + (self._messages << 32))
-        self.is_same = self.is_same and self._has_times(messages, timestamps[np.searchsorted(offsets, messages)])
-        self._messages += len(messages)
-        self._keys += len(codes)
-
-    def _has_times(self, messages: Int64s, timestamps: Int64s) -> bool:
-        """Whether all entries of these messages, which have some, have their times."""
-        sorted_offsets = self._entries.offsets
-        begin = int(np.searchsorted(sorted_offsets, messages[0]))
-        end = int(np.searchsorted(sorted_offsets, messages[-1], side="right"))
-        entries = self._entries.those(slice(begin, end))
-        return _has_times(entries, timestamps[np.searchsorted(messages, entries.offsets)])
+        end = int(np.searchsorted(self._entries.offsets, keys.offsets[-1], side="right"))
+        found = self._entries.those(slice(self._at, end))
+        self._at = end
+        self.is_same = _is_same_set(keys, found)
 
     def finish(self) -> None:
-        """There are no more keys."""
-        self.is_same = self.is_same and self._keys == len(self._codes)
+        """Note that there are no more keys."""
+        self.is_same = self.is_same and self._at == len(self._entries.offsets)
 
 
-def _distinct(hashes: Int32s, offsets: Int64s) -> tuple[Int64s, Int64s]:
-    """The offsets, each once, ascending; and the pairs, each once, in order: the place of the offset in the upper, the
-    hash in the lower half."""
-    if len(offsets) and not (offsets[1:] >= offsets[:-1]).all():
-        order = np.argsort(offsets, kind="stable")
-        hashes, offsets = hashes[order], offsets[order]
-    is_first = np.ones(len(offsets), np.bool_)
-    is_first[1:] = offsets[1:] != offsets[:-1]
-    codes = np.cumsum(is_first) - 1
-    codes <<= 32
-    codes |= hashes.view(np.uint32)
-    codes.sort()
-    is_new = np.ones(len(codes), np.bool_)
-    is_new[1:] = codes[1:] != codes[:-1]
-    return offsets[is_first], codes[is_new]
+def _is_same_set(keys: ImpliedKeys, found: EntryColumns) -> bool:
+    """Return whether `found`, ascending by offset, has these keys, each at least once, no others, at their times."""
+    base = int(keys.offsets[0])
+    if len(found.offsets) and int(found.offsets[0]) < base:
+        return False
+    implied, first = np.unique(_codes(keys.hashes, keys.offsets, base), return_index=True)
+    there = np.unique(_codes(found.hashes, found.offsets, base))
+    lacking = ~np.isin(implied, there, assume_unique=True)
+    if not np.isin(there, implied, assume_unique=True).all() or not keys.may_lack[first][lacking].all():
+        return False
+    return _has_times(found, keys.timestamps[np.searchsorted(keys.offsets, found.offsets)])

@@ -12,7 +12,7 @@ from rmqctl.store.index.index_file import Geometry
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.recover.mend.gone import IsGone
 from rmqctl.store.recover.mend.index_build import IndexBuilder
-from rmqctl.store.recover.mend.index_compare import EntryComparison, IndexSet, IndexUnsound
+from rmqctl.store.recover.mend.index_compare import EntryComparison, IndexSet, IndexUnsound, TagRule
 from rmqctl.store.survey.log_runs import Run
 
 OnRun = Callable[[Run], None]
@@ -22,7 +22,8 @@ class IndexRecovery:
     """Learns the keys of the log run by run.
 
     Where there is no index, new files are written at once. Where there is one it is compared, and only if it is not
-    as it should be the log is read a second time. `directory` is where new files go, None to write none.
+    as it should be the log is read a second time. `directory` is where new files go, None to write none. Runs come with
+    the keys of tags, for which `tags` is the rule.
     """
 
     def __init__(
@@ -32,12 +33,14 @@ class IndexRecovery:
         is_gone: IsGone,
         directory: Callable[[], Path] | None,
         is_wanted: bool,
+        tags: TagRule,
     ) -> None:
         self._service = service
         self._descriptors = descriptors
         self._is_gone = is_gone
         self._directory = directory
         self._is_wanted = is_wanted
+        self._tags = tags
         self._comparison = EntryComparison(service, descriptors, is_gone)
         is_there = bool(service.files) and not service.problems
         self._builder = IndexBuilder(service.geometry, directory if is_wanted and not is_there else None)
@@ -61,8 +64,8 @@ class IndexRecovery:
     def add(self, run: Run) -> None:
         """The log holds this run."""
         if self._is_wanted:
-            self._comparison.add(run.key_hashes, run.key_offsets, run.key_timestamps, run.end)
-        self._builder.add(run.key_hashes, run.key_offsets, run.key_timestamps)
+            self._comparison.add(self._tags.implied(run), run.end)
+        self._builder.add(*run.keys(with_tags=self._tags.are_written))
 
     def finish(self, read_again: Callable[[OnRun], None]) -> bool:
         """Whether the index is whole; if not, `staged` has new files. `read_again` gives the runs once more."""
@@ -89,8 +92,8 @@ class IndexRecovery:
 
         def on_run(run: Run) -> None:
             if entries is not None:
-                entries.add(run.key_hashes, run.key_offsets, run.key_timestamps)
-            builder.add(run.key_hashes, run.key_offsets, run.key_timestamps)
+                entries.add(self._tags.implied(run))
+            builder.add(*run.keys(with_tags=self._tags.are_written))
 
         try:
             read_again(on_run)

@@ -6,8 +6,8 @@ from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
-from rmqctl.store.queues.dispatch import QueueSlot
-from rmqctl.store.queues.queue_table import AnyConsumeQueue, QueueTable
+from rmqctl.store.queues.dispatch import LMQ_PREFIX, QueueSlot
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, QueueTable, is_in_rocksdb_alone
 from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.recover.mend.batch_consumequeue import BatchConsumeQueueMend
 from rmqctl.store.recover.mend.consumequeue import ConsumeQueueMend
@@ -32,6 +32,7 @@ class QueuesMend:
         self._descriptors = descriptors
         self._is_gone = is_gone
         self._spill = spill
+        self._elsewhere: dict[str, bool] = {}
         self._mends: dict[tuple[str, int], AnyMend] = {
             (queue.topic, queue.queue_id): self._mend(queue) for queue in queues.all()
         }
@@ -49,13 +50,24 @@ class QueuesMend:
 
     def add(self, slot: QueueSlot) -> None:
         """The log implies this slot."""
-        self._of(slot.topic, slot.queue_id, slot.is_batch).add(slot.unit)
+        if not self._is_elsewhere(slot.topic):
+            self._of(slot.topic, slot.queue_id, slot.is_batch).add(slot.unit)
 
     def add_units(self, run: QueueRun) -> None:
         """The log implies these units of a queue that is no batch queue."""
+        if self._is_elsewhere(run.topic):
+            return
         mend = self._of(run.topic, run.queue_id, False)
         assert isinstance(mend, ConsumeQueueMend)
         mend.add_units(run.slots, run.units)
+
+    def _is_elsewhere(self, topic: str) -> bool:
+        """Return whether the queues of a topic may be in a RocksDB alone: then no file is made for them."""
+        if not topic.startswith(LMQ_PREFIX):
+            return False
+        if topic not in self._elsewhere:
+            self._elsewhere[topic] = is_in_rocksdb_alone(self._queues.layout, topic)
+        return self._elsewhere[topic]
 
     def _of(self, topic: str, queue_id: int, is_batch: bool) -> AnyMend:
         mend = self._mends.get((topic, queue_id))

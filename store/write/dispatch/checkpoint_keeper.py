@@ -14,8 +14,10 @@ class CheckpointKeeper:
     Unlike RocketMQ's, a time gets in here only after what it speaks of was fsynced.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, keeps_logics_offset: bool = False) -> None:
+        """`keeps_logics_offset`: see StoreFiles; else it stays as it is."""
         self._path = path
+        self._keeps_logics_offset = keeps_logics_offset
         self._lock = threading.Lock()
         self._on_disk = read_checkpoint(path)
         self._values = self._on_disk or Checkpoint()
@@ -28,12 +30,22 @@ class CheckpointKeeper:
         return self._values
 
     def set(
-        self, *, physic: int = 0, logics: int = 0, index: int = 0, confirm: int | None = None, covered_to: int = 0
+        self,
+        *,
+        physic: int = 0,
+        logics: int = 0,
+        index: int = 0,
+        confirm: int | None = None,
+        logics_offset: int | None = None,
+        covered_to: int = 0,
     ) -> None:
-        """Note times (ms; 0 for no news) and the start of the last valid message. Not written yet.
+        """Note times (ms; 0 for no news), the start of the last valid message, and that of the last message whose unit
+        and frame are on disk. Not written yet.
 
         `covered_to`: physical offset up to which log and queues are known to be on disk.
         """
+        if not self._keeps_logics_offset:
+            logics_offset = None
         with self._lock:
             if self._ceiling is not None:
                 timestamp, offset = self._ceiling
@@ -47,6 +59,7 @@ class CheckpointKeeper:
                 logics_msg_timestamp=logics or values.logics_msg_timestamp,
                 index_msg_timestamp=index or values.index_msg_timestamp,
                 confirm_physical_offset=values.confirm_physical_offset if confirm is None else confirm,
+                logics_physical_offset=values.logics_physical_offset if logics_offset is None else logics_offset,
             )
 
     def lower(self, timestamp: int, physical_offset: int) -> None:

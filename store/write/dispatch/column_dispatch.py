@@ -46,7 +46,8 @@ class ColumnDispatch:
         self._files = files
         self._queues = queues
         self._delay_levels = config.delay_levels()
-        self._digest = Digest(self._delay_levels, keys=config.message_index_enable)
+        keys = config.writes_index_files
+        self._digest = Digest(self._delay_levels, keys=keys, tags=keys and files.has_tag_entries)
         self._index = IndexBatches(files.index)
 
     @staticmethod

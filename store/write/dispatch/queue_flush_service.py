@@ -34,6 +34,8 @@ class QueueFlushService:
         self._follower = follower
         self._checkpoint = checkpoint
         self._last_thorough = time.monotonic()
+        # start of the last message whose unit is on disk; -1: none of this writer's
+        self._units_to = -1
         # what one flush has read must not be noted after what a later one has
         self._flushing = threading.Lock()
         self._thread = Background("flush-queues", self._step, interval_ms, on_failure, is_timed=True)
@@ -64,10 +66,19 @@ class QueueFlushService:
     def flush_queues(self, is_thorough: bool = True) -> None:
         """Flush queues and note it for the checkpoint. Everything noted is read before the flush that makes it true."""
         with self._flushing:
-            logics = self._follower.last_timestamp
+            logics, last = self._follower.last_timestamp, self._follower.last_offset
             physic = self._log_flusher.flushed_timestamp
             covered = min(self._follower.position, self._log_flusher.flushed_offset)
             if not self._queue_flusher.flush(is_thorough):
                 logics, covered = 0, 0
-            index = self._follower.index_timestamp
-            self._checkpoint.set(physic=physic, logics=logics, index=index, covered_to=covered)
+            elif last >= 0:
+                self._units_to = last
+            # the log is flushed at a pace of its own, and no unit counts before its message does
+            is_on_disk = 0 <= self._units_to < self._log_flusher.flushed_offset
+            self._checkpoint.set(
+                physic=physic,
+                logics=logics,
+                index=self._follower.index_timestamp,
+                logics_offset=self._units_to if is_on_disk else None,
+                covered_to=covered,
+            )

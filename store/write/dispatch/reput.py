@@ -61,6 +61,8 @@ class Follower:
         self._files = files
         self._config: StoreConfig = files.config
         self._delay_levels = files.config.delay_levels()
+        # decided before the first message of this writer is in the index
+        self._with_tags = files.config.writes_index_files and files.has_tag_entries
         self._readable_end = readable_end
         self._state = state
         self._queues = QueueAppender(files.queues, queue_flusher, is_batch_topic)
@@ -181,8 +183,9 @@ class Follower:
             is_batch = self._queues.is_batch_topic(message.topic, message.queue_id)
             for slot in queue_slots(message, self._delay_levels, is_batch):
                 self._queues.add(slot)
-        if self._config.message_index_enable:
-            self._put_keys([(message, key) for message in messages for key in index_keys(message)])
+        if self._config.writes_index_files:
+            with_tags = self._with_tags
+            self._put_keys([(one, key) for one in messages for key in index_keys(one, with_tags=with_tags)])
         if messages:
             self.last_offset, self.last_timestamp = messages[-1].physical_offset, messages[-1].store_timestamp
             self._usual_size = sum(message.total_size for message in messages) / len(messages)

@@ -24,7 +24,7 @@ class RunCheck:
     """Holds queues against runs. What is not plainly right is left to `queues`, message by message."""
 
     def __init__(self, files: StoreFiles, queues: QueueEndCheck) -> None:
-        self.digest = Digest(queues.delay_levels)
+        self.digest = Digest(queues.delay_levels, tags=True)
         self._log = files.log
         self._queues = queues
 

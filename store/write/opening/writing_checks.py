@@ -39,6 +39,7 @@ class LogEnd:
     last_timestamp: int = 0
     last_store_host: Host | None = None
     last_keyed_offset: int = -1
+    last_indexed_offset: int = -1
 
 
 def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Progress | None = None) -> LogEnd:
@@ -117,14 +118,19 @@ def _check_message(end: LogEnd, queues: QueueEndCheck, survey: LogSurvey, messag
     _note(end, message)
     if index_keys(message):
         end.last_keyed_offset = message.physical_offset
+    if index_keys(message, with_tags=True):
+        end.last_indexed_offset = message.physical_offset
     queues.check(message)
 
 
 def _check_run(end: LogEnd, run_check: RunCheck, survey: LogSurvey, run: Run) -> None:
     survey.pass_messages(run.physical_offset, run.end, run.messages, run.last_message_offset, run.last_store_timestamp)
     _note(end, run_check.last_message(run))
+    keyed = run.key_offsets[~run.key_is_tag]
+    if len(keyed):
+        end.last_keyed_offset = int(keyed[-1])
     if len(run.key_offsets):
-        end.last_keyed_offset = int(run.key_offsets[-1])
+        end.last_indexed_offset = int(run.key_offsets[-1])
     run_check.check(run)
 
 
@@ -135,7 +141,7 @@ def _note(end: LogEnd, message: StoredMessage) -> None:
 
 
 def _check_index(files: StoreFiles, end: LogEnd) -> None:
-    if not files.config.message_index_enable:
+    if not files.config.writes_index_files:
         return
     index = files.index
     used = [file for file in index.files if file.header.index_count > 1]
@@ -148,8 +154,16 @@ def _check_index(files: StoreFiles, end: LogEnd) -> None:
     if (
         indexed_to >= end.end_offset
         or not is_whole
-        or (end.last_keyed_offset >= 0 and indexed_to != end.last_keyed_offset)
+        # tags may be indexed or not: that depends on the version of the broker
+        or (end.last_keyed_offset >= 0 and indexed_to not in (end.last_keyed_offset, end.last_indexed_offset))
     ):
+        if files.has_keys_in_rocksdb_alone:
+            raise RefusedError(
+                "there is no index file; the keys may be in rocksdbstore/, which rmqctl does not write",
+                file=index.directory,
+                hint="set messageIndexEnable=false in -c broker.conf to append without keys; where index files were "
+                "lost, `rmqctl rebuild --index` makes them",
+            )
         raise RefusedError(
             "the index does not hold the keys of the last messages, or points beyond them",
             file=index.directory,

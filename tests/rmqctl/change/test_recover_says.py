@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.store.check.breaking import messages, put_field
+from tests.store.v55 import store_of_5_5
 
 DEFAULT = 6_000_000
 
@@ -131,6 +133,54 @@ def test_a_default_that_is_assumed_is_said(tmp_path: Path, capsys: pytest.Captur
     assert (code, "are assumed" in err, "no index file" in err) == (0, False, False)
     with StoreFiles(store) as files:
         assert files.queues.consumequeue_file_size() == DEFAULT
+
+
+@pytest.mark.parametrize("verb", [verb for verb in MAKING if verb != "repair"])
+@pytest.mark.parametrize("way", ["size", "default", "config", "none"])
+def test_without_index_its_sizes_are_asked_for(
+    golden_store: GoldenStore, capsys: pytest.CaptureFixture[str], tmp_path: Path, way: str, verb: str
+) -> None:
+    """A broker with other sizes of its own finds nothing in the new files."""
+    store = golden_store("clean")
+    shutil.rmtree(store / "index")
+    before = tree_state(store)
+    code, _, err = run(capsys, verb, "-s", store, *MAKING[verb])
+    assert (code, tree_state(store) == before) == (5, True)
+    assert "--index-size" in err
+    assert "-c" in err
+    conf = tmp_path / "broker.conf"
+    conf.write_text("messageIndexEnable=false\n" if way == "none" else "maxHashSlotNum=500\nmaxIndexNum=2000\n")
+    ways = {"size": ["--index-size", "500,2000"], "default": ["--index-size", "default"]}
+    given = ways.get(way, ["-c", str(conf)])
+    if verb == "rebuild" and way == "none":
+        given = ["--queues"]
+    assert run(capsys, verb, "-s", store, *MAKING[verb], *given)[0] == 0
+    sizes = {path.stat().st_size for path in store.glob("index/*")}
+    made = 40 + 4 * 5_000_000 + 20 * 20_000_000 if way == "default" else 42040
+    assert sizes == (set() if way == "none" else {made})
+
+
+@pytest.mark.parametrize("sizes", ["500", "500,", "0,2000", "500,1", "a,b", "500,200000000", "1,2,3"])
+def test_sizes_of_index_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], sizes: str) -> None:
+    code, _, err = run(capsys, "recover", "-s", tmp_path, "--index-size", sizes)
+    assert (code, "--index-size" in err) == (2, True)
+
+
+def test_keys_in_a_rocksdb_are_no_missing_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = store_of_5_5(tmp_path)
+    shutil.rmtree(store / "index")
+    # such as indexRocksDBEnable=true leaves it
+    (store / "rocksdbstore" / "000012.sst").write_bytes(b"table")
+    code, out, _ = run(capsys, "check", "-s", store, "--json")
+    assert (code, [json.loads(line)["code"] for line in out.splitlines()]) == (0, ["RMQ-IDX-031"])
+    before = tree_state(store)
+    code, _, err = run(capsys, "recover", "-s", store)
+    assert (code, tree_state(store) == before) == (0, True), err
+    code, _, err = run(capsys, "append", "-s", store, "-t", "T", "--body", "x")
+    assert (code, "rocksdbstore" in err, "messageIndexEnable=false" in err) == (5, True, True)
+    assert run(capsys, "rebuild", "-s", store, "--index")[0] == 5
+    assert run(capsys, "rebuild", "-s", store, "--index", "--index-size", "500,2000")[0] == 0
+    assert run(capsys, "check", "-s", store)[0] == 0
 
 
 def test_what_makes_no_queue_asks_for_no_size(golden_store: GoldenStore, capsys: pytest.CaptureFixture[str]) -> None:

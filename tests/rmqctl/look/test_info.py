@@ -30,6 +30,7 @@ SHAPE = {
         "index_msg_timestamp",
         "master_flushed_offset",
         "confirm_physical_offset",
+        "logics_physical_offset",
     },
 }
 

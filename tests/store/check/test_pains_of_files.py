@@ -217,6 +217,14 @@ PAINS = [
         _REPAIR + "RMQ-CKPT-005",
     ),
     Pain(
+        "xx-queue-offset-too-far",
+        "clean",
+        _checkpoint(logics_physical_offset=1 << 40),
+        "RMQ-CKPT-030",
+        WARNING,
+        _REPAIR + "RMQ-CKPT-030",
+    ),
+    Pain(
         "xx-impossible-checkpoint",
         "clean",
         _checkpoint(logics_msg_timestamp=-5),

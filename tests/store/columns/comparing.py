@@ -69,11 +69,21 @@ def assert_same_messages(batch: MessageColumns, messages: list[Record]) -> None:
     if batch.asked & Columns.TAGS:
         _assert_same_tags(batch, good)
     if batch.asked & Columns.KEYS:
-        keys = [(row, key_hash(one.topic, key)) for row, one in enumerate(good) for key in index_keys(one)]
-        assert list(zip(batch.key_row.tolist(), batch.key_hash.tolist(), strict=True)) == keys
+        _assert_same_keys(batch, good)
     if batch.asked & Columns.BYTES:
         _assert_same_bytes(batch, good)
     assert [batch.message(row) for row in range(0, batch.rows, 7)] == good[::7]
+
+
+def _assert_same_keys(batch: MessageColumns, messages: list[StoredMessage]) -> None:
+    with_tags = bool(batch.asked & Columns.TAG_KEYS)
+    expected = []
+    for row, message in enumerate(messages):
+        plain = len(index_keys(message))
+        for number, key in enumerate(index_keys(message, with_tags=with_tags)):
+            expected.append((row, key_hash(message.topic, key), number >= plain))
+    columns = batch.key_row.tolist(), batch.key_hash.tolist(), batch.key_is_tag.tolist()
+    assert list(zip(*columns, strict=True)) == expected
 
 
 def _assert_same_tags(batch: MessageColumns, messages: list[StoredMessage]) -> None:

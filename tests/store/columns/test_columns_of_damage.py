@@ -22,14 +22,33 @@ from tests.quick import examples
 from tests.store.columns.comparing import RUNGS, assert_same, use_rung
 from tests.store.logs import STORE_HOST, blank, log_of
 
+_EVERYTHING = Columns.ALL | Columns.TAG_KEYS
 # texts that the kernels must split, compare and hash as Python does
 NAMES = ["KEYS", "TAGS", "UNIQ_KEY", "DELAY", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "KEY", "UNIQ_KEYS"]
 WORDS = st.one_of(
     st.sampled_from(
-        ["", " ", "a", "b", "Aa", "BB", "a b a", "AaBB BBAa", "€", "𝄞𝄞", "ключ", "k" * 40, "9", "007", "-1"]
+        [
+            "",
+            " ",
+            "a",
+            "b",
+            "Aa",
+            "BB",
+            "a b a",
+            "AaBB BBAa",
+            "T#a T#Aa",
+            "T#",
+            "€",
+            "𝄞𝄞",
+            "ключ",
+            "k" * 40,
+            "9",
+            "007",
+            "-1",
+        ]
     ),
     st.text(max_size=12),
-    st.lists(st.integers(0, 60).map(str), max_size=60).map(" ".join),
+    st.lists(st.integers(0, 90).map(str), max_size=80).map(" ".join),
     st.integers(-5, 1 << 70).map(str),
 )
 SEGMENTS = st.one_of(
@@ -87,7 +106,7 @@ def _damaged(data: bytearray, damages: list[tuple[float, str, int]]) -> bytes:
 def assert_all_rungs_agree(log: MappedFileQueue, window: int = 1 << 20, rows: int = 1000) -> None:
     plain = list(walk(log))
     with pytest.MonkeyPatch.context() as patch:
-        for rung, columns in itertools.product(RUNGS, (Columns.ALL, Columns.DISPATCH, Columns.NONE)):
+        for rung, columns in itertools.product(RUNGS, (_EVERYTHING, Columns.DISPATCH, Columns.NONE)):
             use_rung(rung, patch)
             assert_same(walk_columns(log, columns=columns, window=window, rows=rows), plain)
 
@@ -111,6 +130,29 @@ def test_strange_and_damaged(
     data = _damaged(bytearray(b"".join(_frames(messages, 0, with_crc))), damages)
     folder = tmp_path_factory.mktemp("log")
     assert_all_rungs_agree(log_of(folder, data or b"x"), window, rows)
+
+
+@pytest.mark.parametrize("keys", [62, 63, 64, 65])
+@pytest.mark.parametrize("unique", ["", "UNIQ_KEY\x01u\x02"])
+def test_a_tag_after_as_many_keys_as_a_row_holds(tmp_path: Path, unique: str, keys: int) -> None:
+    words = " ".join(f"k{number}" for number in range(keys))
+    data = b""
+    for tags in ("a", "k0", "\U0001d11e", ""):
+        properties = f"{unique}KEYS\x01{words}\x02TAGS\x01{tags}\x02".encode()
+        data += frame_of(
+            new_message(topic="T", body=b"x", property_bytes=properties), STORE_HOST, physical_offset=len(data)
+        )
+    assert_all_rungs_agree(log_of(tmp_path, data), rows=3)
+
+
+@pytest.mark.parametrize("keys", ["T#a", "x T#a", "T#b", "T#a T#a", "T#aa", "T#"])
+def test_a_key_that_reads_like_the_entry_of_the_tag_is_the_only_entry(tmp_path: Path, keys: str) -> None:
+    properties = f"KEYS\x01{keys}\x02TAGS\x01a\x02".encode()
+    data = frame_of(new_message(topic="T", body=b"x", property_bytes=properties), STORE_HOST, physical_offset=0)
+    log = log_of(tmp_path, data)
+    assert_all_rungs_agree(log)
+    (batch,) = (one for one in walk_columns(log, columns=_EVERYTHING) if isinstance(one, MessageColumns))
+    assert batch.key_is_tag.any() == ("T#a" not in keys.split(" "))
 
 
 @settings(max_examples=examples(60))

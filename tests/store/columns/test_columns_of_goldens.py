@@ -23,7 +23,7 @@ def _log(name: str) -> MappedFileQueue:
 @pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_golden(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_rung(rung, monkeypatch)
-    assert_same(walk_columns(_log(name), columns=Columns.ALL), walk(_log(name)))
+    assert_same(walk_columns(_log(name), columns=Columns.ALL | Columns.TAG_KEYS), walk(_log(name)))
 
 
 @pytest.mark.parametrize("sizes", every(2, [(1, 50), (100, 7), (1000, 1), (50_000, 20), (1 << 20, 3)]))
@@ -33,7 +33,7 @@ def test_golden(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_windows_and_rows_do_not_matter(name: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     window, rows = sizes
     use_rung("isal", monkeypatch)
-    for columns in (Columns.ALL, Columns.DISPATCH):
+    for columns in (Columns.ALL | Columns.TAG_KEYS, Columns.DISPATCH):
         assert_same(walk_columns(_log(name), columns=columns, window=window, rows=rows), walk(_log(name)))
 
 

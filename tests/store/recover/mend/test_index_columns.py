@@ -21,6 +21,7 @@ from rmqctl.store.index.index_file import Geometry
 from rmqctl.store.index.index_service import IndexService, index_file_name, index_file_name_after
 from rmqctl.store.recover.mend import index_build, index_compare
 from rmqctl.store.recover.mend.index_build import IndexBuilder
+from rmqctl.store.recover.mend.index_compare import TagRule
 from rmqctl.store.recover.mend.index_mend import IndexRecovery, OnRun
 from rmqctl.store.survey import index_entries
 from rmqctl.store.survey.index_entries import ENTRY, IndexKernels, index_kernels, link_plain, new_words, pack_plain
@@ -117,6 +118,7 @@ def _run(messages: list[StoredMessage]) -> Run:
     run.key_hashes = np.array([entry[0] for entry in found], np.int32)
     run.key_offsets = np.array([entry[1] for entry in found], np.int64)
     run.key_timestamps = np.array([entry[2] for entry in found], np.int64)
+    run.key_is_tag = np.zeros(len(found), np.bool_)
     return run
 
 
@@ -278,7 +280,8 @@ def test_verdicts_in_columns_and_plain(
     (folder / "staged").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_compare, "_WINDOW", window)
-        recovery = IndexRecovery(service, descriptors, is_gone, (lambda: folder / "staged") if staged else None, True)
+        directory = (lambda: folder / "staged") if staged else None
+        recovery = IndexRecovery(service, descriptors, is_gone, directory, True, TagRule(False))
         runs = _runs(implied, length)
         for run in runs:
             recovery.add(run)
@@ -299,7 +302,7 @@ def test_verdicts_in_columns_and_plain(
 def test_an_index_that_nobody_wants_is_left_alone(tmp_path: Path) -> None:
     descriptors = Descriptors()
     service = IndexService(tmp_path / "index", CONFIG, descriptors)
-    recovery = IndexRecovery(service, descriptors, lambda offset: False, lambda: tmp_path, False)
+    recovery = IndexRecovery(service, descriptors, lambda offset: False, lambda: tmp_path, False, TagRule(False))
     [run] = _runs(_messages([(["a"], MOMENT)]), 5)
     recovery.add(run)
     assert recovery.finish(lambda on_run: None)

@@ -1,0 +1,111 @@
+"""Stores of RocketMQ 5.5.0: check agrees with what it writes, and it serves what recover and append leave."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.hashing import tag_key
+from rmqctl.formats.message import Message
+from rmqctl.store.checkpoint import read_checkpoint
+from rmqctl.store.config.config import config_from_properties
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.store_files import StoreFiles
+from tests.interop import harness
+from tests.interop.harness import NEWEST, BrokerView
+from tests.store.v55 import messages_of_5_5, store_of_5_5
+
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("newest")]
+
+SETTINGS = {
+    "store.mappedFileSizeCommitLog": "262144",
+    "store.mappedFileSizeConsumeQueue": "2000",
+    "store.maxHashSlotNum": "500",
+    "store.maxIndexNum": "2000",
+    "store.enableCompaction": "false",
+    "store.timerWheelEnable": "false",
+}
+CONFIG = config_from_properties({name.removeprefix("store."): value for name, value in SETTINGS.items()})
+
+
+@pytest.fixture(scope="module")
+def newest() -> None:
+    """RocketMQ 5.5.0 is ready; else the test is skipped (in CI a failing fetch is an error)."""
+    reason = harness.available(NEWEST)
+    if reason is not None:
+        pytest.skip(reason)
+
+
+def _opened(store: Path, queries: Sequence[tuple[str, str]] = ()) -> BrokerView:
+    """Open a store with RocketMQ, which may change nothing but its bookkeeping and its RocksDB."""
+    view = harness.open_store(NEWEST, store, SETTINGS, queries)
+    assert [said for said in view.complaints() if not said.startswith("changed: rocksdbstore")] == []
+    return view
+
+
+def _alarms(store: Path) -> list[str]:
+    with MessageStore.open(store, config=CONFIG) as opened:
+        return [finding.message for finding in opened.check("full") if finding.severity.is_alarm]
+
+
+@pytest.mark.parametrize("halt", [False, True])
+def test_check_agrees_on_what_5_5_writes(tmp_path: Path, halt: bool) -> None:
+    store = tmp_path / "store"
+    written = harness.write_store(NEWEST, store, SETTINGS, kinds=harness.KINDS, messages=20, halt=halt)
+    assert len(written) >= 100
+    assert _alarms(store) == []
+    if not halt:
+        before = read_checkpoint(store / "checkpoint")
+        assert before is not None
+        assert before.logics_physical_offset > 0
+
+
+@pytest.mark.parametrize("lost", ["nothing", "index", "queues", "checkpoint", "units"])
+def test_5_5_serves_what_recover_leaves(tmp_path: Path, lost: str) -> None:
+    store = store_of_5_5(tmp_path)
+    (store / "abort").write_bytes(b"1")
+    if lost == "index":
+        shutil.rmtree(store / "index")
+    elif lost == "queues":
+        shutil.rmtree(store / "consumequeue")
+    elif lost == "checkpoint":
+        (store / "checkpoint").unlink()
+    elif lost == "units":
+        file = store / "consumequeue" / "TopicTest" / "0" / f"{0:020d}"
+        with file.open("r+b") as raw:
+            raw.write(bytes(2000))
+    with MessageStore.open(store, config=CONFIG) as opened:
+        opened.recover()
+    assert _alarms(store) == []
+    expected = {row["phyOffset"] for row in messages_of_5_5() if row["cq"]}
+    assert {message.physical_offset for message in _opened(store).messages} == expected
+    assert _alarms(store) == []
+
+
+@pytest.mark.parametrize("name", ["v55-syncflush", "v55-nommap"])
+def test_5_5_reads_what_append_adds_and_finds_it_by_key_and_tag(tmp_path: Path, name: str) -> None:
+    store = store_of_5_5(tmp_path, name)
+    bodies: dict[int, str] = {}
+    with MessageStore.open(store, "rw", CONFIG) as opened:
+        for number in range(300):
+            properties = {"KEYS": f"ours-{number}", "TAGS": "Ours" if number % 100 == 0 else "Rest"}
+            placed = opened.put(Message("TopicTest", b"%d" % number, properties=properties)).physical_offset
+            assert placed is not None
+            bodies[placed] = hashlib.sha256(b"%d" % number).hexdigest()
+    # the tag stands in the index as a key of its own
+    view = _opened(store, [("TopicTest", "ours-7"), ("TopicTest", tag_key("Ours"))])
+    seen = {message.physical_offset: message.body_sha256 for message in view.messages}
+    assert bodies.items() <= seen.items()
+    by_key, by_tag = ([*query.physical_offsets] for query in view.queries)
+    places = sorted(bodies)
+    assert by_key == [places[7]]
+    assert sorted(by_tag) == places[::100]
+    with StoreFiles(store, CONFIG) as files:
+        checkpoint = files.checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.logics_physical_offset == places[-1]
+    assert _alarms(store) == []
