@@ -251,7 +251,7 @@ class OffsetCheck:
                 yield Finding("RMQ-CFG-006", text, self._files.layout.consumequeue / topic, topic=topic)
 
     def _hidden(self, queues: dict[tuple[str, int], AnyConsumeQueue]) -> Iterator[Finding]:
-        """Yield queues with messages that the configuration hides from consumers, but for those of the broker itself."""
+        """Yield queues with messages that the configuration hides from consumers, but the broker's own."""
         entries = self._configs.table(_TOPICS)
         hidden: dict[str, list[tuple[int, str, int]]] = {}
         for (topic, queue_id), queue in sorted(queues.items()):
