@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from rmqctl.pipeline.jobs.diff.diff import Diff
     from rmqctl.store.store_files import StoreFiles
 
+_SETTINGS = ("kind", "name", "a", "b")
+_MOST_SETTINGS = 20
 _DIFFERENCES = (
     "state", "only", "topic", "queue_id", "queue_offset", "physical_offset_a", "physical_offset_b", "fields"
 )  # fmt: skip
@@ -68,17 +71,22 @@ def diff(
 
     A is, say, the master and B its slave. The commitlogs are compared byte for byte, their messages by topic, queue
     and queue offset and then by unique key. Every message is checked on the way; damage is named, and what it hides is
-    not called absent.
+    not called absent. Topics, groups, consumer offsets and delay offsets of both folders config/ are compared, too.
     """
     from rmqctl.opening import open_store
 
     place_a, place_b = StoreLocation(a, config_a), StoreLocation(b, config_b)
     with open_store(place_a, needs_messages=True) as store_a, open_store(place_b, needs_messages=True) as store_b:
+        from rmqctl.pipeline.jobs.diff.config import diff_config
         from rmqctl.pipeline.jobs.diff.report import diff_summary
 
         files_a, files_b = store_a.files, store_b.files
         found = _compared(files_a, files_b, content, limit, spark)
         row = diff_summary(found, files_a, files_b)
+        settings = diff_config(files_a, files_b)
+        row["same_configuration"] = settings.is_same and settings.is_certain and not settings.notes
+        row["configuration"] = settings.rows
+        row["configuration_notes"] = settings.notes
         hints = [files.missing_log() for files in (files_a, files_b)]
     if output.format == "csv":
         output.rows(_DIFFERENCES, row["differences"])
@@ -94,7 +102,8 @@ def diff(
             f"to let one of them follow the other again, cut it: rmqctl truncate -s DIR --at {row['agree_until']}"
         )
     is_whole = not found.a.damage and not found.b.damage
-    return exit_codes.OK if found.is_same and is_whole else exit_codes.DAMAGE_OR_NOTHING
+    is_same = found.is_same and settings.is_same and settings.is_certain
+    return exit_codes.OK if is_same and is_whole else exit_codes.DAMAGE_OR_NOTHING
 
 
 def _compared(a: StoreFiles, b: StoreFiles, content: bool, limit: int, spark: SparkChoice) -> Diff:
@@ -124,6 +133,14 @@ def _print(row: dict[str, Any], output: Output) -> None:
         output.text("")
         output.text("topics that differ:")
         output.rows(_TOPICS, topics, droppable=("moved", "same"))
+    if row["configuration"]:
+        output.text("")
+        output.text(f"configuration that differs ({len(row['configuration'])}):")
+        output.rows(_SETTINGS, row["configuration"][:_MOST_SETTINGS])
+        if len(row["configuration"]) > _MOST_SETTINGS:
+            output.text(f"and {len(row['configuration']) - _MOST_SETTINGS} more: --json names all")
+    for note in row["configuration_notes"]:
+        output.talk(f"note: {note}")
     if row["differences"]:
         output.text("")
         output.text(f"differences ({len(row['differences'])} of {_differing(row['messages'])}):")
@@ -141,6 +158,10 @@ def _verdict(row: dict[str, Any]) -> list[str]:
         lines = [f"the stores hold the same: {_messages(counts['same'])}"]
     else:
         lines = [f"the stores differ; the same in both: {_messages(counts['same'])}"]
+    if row["configuration"]:
+        kinds = Counter(one["kind"] for one in row["configuration"])
+        listed = ", ".join(counted(count, kind) for kind, count in kinds.items())
+        lines.append(f"their configuration differs: {listed}")
     if not row["copies_of_one_log"] and (row["a"]["messages"] or row["b"]["messages"]):
         sizes = row["a"]["file_size"], row["b"]["file_size"]
         why = "no message stands at the same physical offset in both"
