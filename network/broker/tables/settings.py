@@ -51,6 +51,7 @@ def settings_from_properties(properties: Mapping[str, str]) -> BrokerSettings:
         if name is None:
             continue
         default = getattr(BrokerSettings(), name)
+        text = text.strip()
         if isinstance(default, bool) and text.lower() in ("true", "false"):
             values[name] = text.lower() == "true"
         elif isinstance(default, str) and text.isprintable():
@@ -88,7 +89,7 @@ def changed(
     settings: BrokerSettings, config: StoreConfig, properties: Mapping[str, str]
 ) -> tuple[BrokerSettings, StoreConfig]:
     """Both with what `properties` say, whose keys are changeable. UsageError for a value that is none."""
-    told, stored = settings_from_properties(properties), config_from_properties(properties, "the request")
+    told, stored = settings_from_properties(properties), config_from_properties(properties, "the request", refuses=True)
     options_from_config(stored)  # which refuses what no rule can be made of
     names = {key.lower() for key in properties}
     return (

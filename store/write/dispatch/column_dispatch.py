@@ -45,7 +45,7 @@ class ColumnDispatch:
         config = files.config
         self._files = files
         self._queues = queues
-        self._delay_levels = config.delay_levels()
+        self._delay_levels = config.delay_levels_to_write()
         self._digest = Digest(self._delay_levels, keys=config.message_index_enable)
         self._index = IndexBatches(files.index)
 

@@ -60,7 +60,7 @@ class Follower:
         self.index_timestamp = 0
         self._files = files
         self._config: StoreConfig = files.config
-        self._delay_levels = files.config.delay_levels()
+        self._delay_levels = files.config.delay_levels_to_write()
         self._readable_end = readable_end
         self._state = state
         self._queues = QueueAppender(files.queues, queue_flusher, is_batch_topic)
