@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json
-from rmqctl.formats.config_tables import is_white_space, load_config_text
-from rmqctl.formats.config_text import VERSIONS
 from rmqctl.formats.errors import CorruptError
+from rmqctl.store.config.config_tables import is_white_space, load_config_text
+from rmqctl.store.config.config_text import VERSIONS
 from rmqctl.store.config.homes import refuse_database, uncertain_in
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import read_small_file

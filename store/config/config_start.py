@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import MAXIMUM_SIZE
-from rmqctl.formats.config_tables import convertible_entries, is_white_space, white_space_read_by
-from rmqctl.formats.config_text import VERSIONS, read_torn_text
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.config.config_files import ConfigFile, backup_of, parse_config_data
+from rmqctl.store.config.config_tables import convertible_entries, is_white_space, white_space_read_by
+from rmqctl.store.config.config_text import VERSIONS, read_torn_text
 
 GOOD, EMPTY, WHITE_SPACE, MISSING, DAMAGED, UNREADABLE = (
     "good", "empty", "of white space alone", "missing", "damaged", "unreadable"

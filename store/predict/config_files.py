@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rmqctl.formats.config_tables import TABLES
 from rmqctl.formats.wording import counted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_start import DAMAGED, GOOD, MISSING, ConfigPair, FoundFile, look_at_pair
+from rmqctl.store.config.config_tables import TABLES
+from rmqctl.store.config.homes import database_of
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import is_directory
 
 _CONSUMER, _LMQ, _DELAY = "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json"
 _BEFORE = {
@@ -39,7 +39,6 @@ _EMPTY_MEANS = {
     "consumerOrderInfo.json": "orderly POP consumers may get messages twice",
     _DELAY: "all delayed messages that are still in their queues are delivered again",
 }
-_IN_ROCKSDB = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb")
 
 
 class ConfigStep(NamedTuple):
@@ -76,8 +75,9 @@ class ConfigStart:
 def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> ConfigStart:
     """What the start of `version` makes of the config folder. Nothing is changed."""
     found = ConfigStart(version)
-    is_elsewhere = any(is_directory(layout.config / name) for name in _IN_ROCKSDB)
-    for name in () if is_elsewhere else _BEFORE[version]:
+    for name in _BEFORE[version]:
+        if database_of(layout.config, name) is not None:
+            continue  # it is not loaded from the file
         wanted = _LMQ if name == _CONSUMER and config.enable_lmq else name
         pair = look_at_pair(layout.config / wanted)
         found.steps += _steps(pair, version)
@@ -96,7 +96,9 @@ def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> C
 
 def _error(pair: ConfigPair) -> str:
     """In the broker's words, with the reason."""
-    return f"load {pair.backup.path} Failed: it is {_state(pair.backup)}, and {pair.file.path.name} is {_state(pair.file)}"
+    return (
+        f"load {pair.backup.path} Failed: it is {_state(pair.backup)}, and {pair.file.path.name} is {_state(pair.file)}"
+    )
 
 
 def _state(found: FoundFile) -> str:

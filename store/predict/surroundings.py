@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rmqctl.formats.wording import counted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import is_directory
+from rmqctl.store.files.presence import exists, is_directory, is_file, status_of
 from rmqctl.store.predict.loading import load_files
 from rmqctl.store.predict.rules import Rules
 
@@ -26,7 +26,7 @@ def refused_before_loading(layout: StoreLayout) -> str | None:
     if is_directory(layout.lock):
         return f"java.io.FileNotFoundException: {layout.lock} (Is a directory)"
     for directory in (layout.root, *layout.commitlog, layout.consumequeue):
-        if directory.exists() and not is_directory(directory):
+        if exists(directory) and not is_directory(directory):
             return f"{directory} is not a directory"
     return None
 
@@ -38,7 +38,8 @@ def refused_by_timer(layout: StoreLayout, config: StoreConfig, rules: Rules) -> 
     wheel = layout.root / "timerwheel"
     if is_directory(wheel):
         return f"java.io.FileNotFoundException: {wheel} (Is a directory)"
-    size = wheel.stat().st_size if wheel.exists() else 0
+    status = status_of(wheel)
+    size = 0 if status is None else status.st_size
     if size not in (0, _WHEEL_SIZE):
         return f"java.lang.RuntimeException: Timer wheel length:{size} != expected:{_WHEEL_SIZE}"
     return load_files([layout.root / "timerlog"], _timer_log_size(layout.root / "timerlog"), rules).error
@@ -47,7 +48,7 @@ def refused_by_timer(layout: StoreLayout, config: StoreConfig, rules: Rules) -> 
 def _timer_log_size(directory: Path) -> int:
     """The size that most files there have: mappedFileSizeTimerLog is not among the settings that are known here."""
     try:
-        sizes = [path.stat().st_size for path in directory.iterdir() if path.is_file()]
+        sizes = [path.stat().st_size for path in directory.iterdir() if is_file(path)]
     except OSError:
         return _TIMER_LOG_SIZE
     return max(sizes, key=lambda size: (sizes.count(size), size), default=_TIMER_LOG_SIZE)
@@ -92,7 +93,9 @@ def permission_problems(layout: StoreLayout) -> tuple[str | None, list[str]]:
     for directory in _folders(layout):
         if not owner.may(directory, _READ | _WRITE | _LIST):
             does = "cannot list it: a broker takes it for empty" if not owner.may(directory, _READ | _LIST) else ""
-            does = does or "cannot make files in it: a broker stops when it needs the next one, or does not keep offsets"
+            does = (
+                does or "cannot make files in it: a broker stops when it needs the next one, or does not keep offsets"
+            )
             warnings.append(f"{directory}: user {owner.user}, who owns the store, {does}")
     return error, warnings
 
@@ -121,7 +124,7 @@ def _folders(layout: StoreLayout) -> Iterator[Path]:
     yield from (layout.consumequeue, layout.index, layout.config)
     for topic in _entries(layout.consumequeue):
         yield topic
-        yield from (queue for queue in _entries(topic) if queue.is_dir())
+        yield from (queue for queue in _entries(topic) if is_directory(queue))
 
 
 def _entries(directory: Path) -> list[Path]:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from rmqctl.formats.config_json import format_config_json
-from rmqctl.formats.config_tables import TABLES, load_config_text
 from rmqctl.formats.errors import CorruptError, RefusedError, UnsupportedError
 from rmqctl.store.answers.config_offsets import CONSUMER_FILE, OFFSET_TABLE, is_own_group, offset_key
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.config.config_start import look_at_pair
+from rmqctl.store.config.config_tables import TABLES, load_config_text
 from rmqctl.store.config.topic_names import is_brokers_own
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.journal.plan import Plan, Staging, install_config

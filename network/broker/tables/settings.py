@@ -46,12 +46,11 @@ _NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}
 def settings_from_properties(properties: Mapping[str, str]) -> BrokerSettings:
     """Settings of camelCase keys; others are ignored. UsageError for a value of the wrong kind."""
     values: dict[str, object] = {}
-    for key, text in properties.items():
-        name = _NAMES.get(key.lower())
+    for key, value in properties.items():
+        name, text = _NAMES.get(key.lower()), value.strip()
         if name is None:
             continue
         default = getattr(BrokerSettings(), name)
-        text = text.strip()
         if isinstance(default, bool) and text.lower() in ("true", "false"):
             values[name] = text.lower() == "true"
         elif isinstance(default, str) and text.isprintable():

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl.formats.config_tables import TABLES, is_white_space, load_config_text, white_space_read_by
-from rmqctl.formats.config_text import VERSIONS, read_torn_text
 from rmqctl.formats.errors import CorruptError
+from rmqctl.store.config.config_tables import TABLES, is_white_space, load_config_text, white_space_read_by
+from rmqctl.store.config.config_text import VERSIONS, read_torn_text
 
 _ROWS = [
     json.loads(line)

@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rmqctl.formats.config_text import VERSIONS, ConfigText, Form, decode_config, read_config_text, versions_taking
 from rmqctl.formats.errors import CorruptError
+from rmqctl.store.config.config_text import VERSIONS, ConfigText, Form, decode_config, read_config_text, versions_taking
 
 _ALL = frozenset(VERSIONS)
 _OFFSETS, _LEVELS, _TOPICS, _GROUPS = "offsets", "levels", "topics", "groups"
 _LONG, _INT = 63, 31
 
 
-class ConfigTable(NamedTuple):
+class FileTable(NamedTuple):
     """The table of one config file. `loads_white_space`, `takes_odd_version`: the versions that take a file of white
     space for an empty one, and a dataVersion that is no object: null, a number or text, a list."""
 
@@ -28,15 +28,15 @@ def _of(*versions: str) -> frozenset[str]:
     return frozenset(versions)
 
 
-_CONSUMERS = ConfigTable("offsetTable", _OFFSETS, _of("4.9.8"), (_ALL, _of("4.9.8"), _of("4.9.8", "5.3.3")))
-TABLES: Mapping[str, ConfigTable] = {
-    "topics.json": ConfigTable("topicConfigTable", _TOPICS, _of("4.9.8", "5.3.3"), (_of(), _of(), _of())),
+_CONSUMERS = FileTable("offsetTable", _OFFSETS, _of("4.9.8"), (_ALL, _of("4.9.8"), _of("4.9.8", "5.3.3")))
+TABLES: Mapping[str, FileTable] = {
+    "topics.json": FileTable("topicConfigTable", _TOPICS, _of("4.9.8", "5.3.3"), (_of(), _of(), _of())),
     "consumerOffset.json": _CONSUMERS,
     "lmqConsumerOffset.json": _CONSUMERS,
-    "subscriptionGroup.json": ConfigTable(
+    "subscriptionGroup.json": FileTable(
         "subscriptionGroupTable", _GROUPS, _of("5.3.3"), (_of("4.9.8"), _of("4.9.8"), _of("4.9.8"))
     ),
-    "delayOffset.json": ConfigTable(
+    "delayOffset.json": FileTable(
         "offsetTable", _LEVELS, _of("4.9.8", "5.3.3"), (_ALL, _of("4.9.8"), _of("4.9.8", "5.3.3"))
     ),
 }
@@ -107,7 +107,7 @@ def convertible_entries(name: str, content: Any) -> dict[Any, Any]:
     return found
 
 
-def _is_converted(table: ConfigTable, entries: dict[Any, Any]) -> bool:
+def _is_converted(table: FileTable, entries: dict[Any, Any]) -> bool:
     try:
         _Converter(table, []).convert(ConfigText({table.name: entries}))
     except _RefusedError:
@@ -138,7 +138,7 @@ def _loaded(value: Any, forms: tuple[Form, ...], read_by: frozenset[str]) -> Loa
 
 
 class _Converter:
-    def __init__(self, table: ConfigTable, forms: list[Form]) -> None:
+    def __init__(self, table: FileTable, forms: list[Form]) -> None:
         self.table = table
         self.forms = forms
 

@@ -1,7 +1,7 @@
 """Config JSON as each RocketMQ version's own parser takes it: fastjson 1.2.69 and 1.2.83, fastjson2 2.0.59.
 
 These parsers take more than JSON: comments, single quotes, bare names and so on. What each of them takes was asked of
-the parsers themselves (tests/formats/config_forms.jsonl).
+the parsers themselves (tests/store/config_forms.jsonl).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ _KNOWN_WORDS = {"true": True, "false": False, "null": None}
 _EMPTY_WORDS = frozenset(("undefined", "NaN", "NULL"))
 _LONGEST_NUMBER = 400
 
-Put = Callable[[Any], None]
+Take = Callable[[Any], None]
 
 
 class _Reader:
@@ -187,7 +187,7 @@ class _Reader:
             if self.at == before:
                 return
 
-    def _value(self, put: Put, depth: int) -> None:
+    def _value(self, put: Take, depth: int) -> None:
         """Read one value and hand it to `put`: containers before they are filled, so that torn text keeps them."""
         if depth > MAXIMUM_DEPTH:
             raise ValueError("nested too deeply")
@@ -204,7 +204,7 @@ class _Reader:
         else:
             put(self._word())
 
-    def _object(self, put: Put, depth: int) -> None:
+    def _object(self, put: Take, depth: int) -> None:
         members: dict[Any, Any] = {}
         put(members)
         is_first, after_comma = True, False
@@ -273,7 +273,7 @@ class _Reader:
             return True
         return False
 
-    def _list(self, put: Put, depth: int) -> None:
+    def _list(self, put: Take, depth: int) -> None:
         found = _SET.match(self.text, self.at)
         if found is not None:
             self.at = found.end()
