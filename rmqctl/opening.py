@@ -75,7 +75,7 @@ def _without_body(arguments: list[str]) -> list[str]:
 
 def broker_config(location: StoreLocation, tell: Callable[[str], None] = talk) -> StoreConfig:
     """Settings of the broker.conf named with -c, RocketMQ's defaults without. Keys that do nothing here are named."""
-    from rmqctl.store.config.config import StoreConfig, config_from_properties, read_properties
+    from rmqctl.store.config.config import StoreConfig, config_from_properties, odd_settings, read_properties
 
     path = location.config_path
     if path is None:
@@ -86,6 +86,8 @@ def broker_config(location: StoreLocation, tell: Callable[[str], None] = talk) -
     properties = read_properties(path)
     config = config_from_properties(properties, str(path))
     listen(tell)
+    for sentence in odd_settings(properties):
+        notice(f"{path}: {sentence}")
     for sentence in without_effect(properties, str(path)):
         notice(sentence)
     return config

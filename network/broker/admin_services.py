@@ -163,7 +163,7 @@ def update_broker_config(broker: MasterBroker, request: RemotingCommand, caller:
     """Go by other settings, all that are named or none. They are kept until the broker ends: a broker.conf belongs to
     whoever wrote it."""
     try:
-        properties = parse_properties(request.body.decode("utf-8", "replace"))
+        properties = parse_properties(bytes(request.body))
         for key in properties:
             _refuse_to_change(broker, key)
         broker.change_settings(properties)

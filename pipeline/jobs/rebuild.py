@@ -203,7 +203,7 @@ def _order(
         if isinstance(queue, BatchConsumeQueue)
     )
     return RebuildOrder(
-        files.config.delay_levels(),
+        files.config.delay_levels_to_write(),
         with_queues,
         with_index,
         with_index and files.has_tag_entries,

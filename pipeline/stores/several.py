@@ -79,7 +79,7 @@ def named_stores(paths: Sequence[str], configs: Sequence[str] = ()) -> list[Name
 
 def broker_name(config: str) -> str | None:
     """`brokerName` of a broker.conf; None where it has none. Errors as `read_properties`."""
-    return read_properties(Path(config)).get("brokerName") or None
+    return read_properties(Path(config)).get("brokerName", "").strip() or None
 
 
 def _require_apart(stores: Sequence[NamedStore]) -> None:

@@ -98,9 +98,16 @@ def of_prediction(found: Prediction, store: Path, config: Path | None) -> Openin
             (found.messages_lost, "loses", "message", "messages", ""),
             (found.messages_unqueued, "leaves", "message", "messages", " out of every queue"),
             (found.index_entries_lost, "loses", "index entry", "index entries", ""),
+            (found.messages_stuck, "never delivers", "delayed message", "delayed messages", ""),
         )
         if count
     ]
+    lost = [row["file"] for row in found.config if row["is_harmful"]]
+    if lost:
+        harm.append(f"does not load {_and(lost)} as written")
+    of_config = bool(lost) + bool(found.messages_stuck)
+    if harm and len(harm) == of_config:
+        return Opening(f"{broker} starts, and {_and(harm)}.", command_on(store, "check", config=config), BAD)
     if found.is_harmful:
         what = _and(harm or ["loses or misplaces queue units"])
         return Opening(f"{broker} starts, and {what}.", command_on(store, "recover", "--dry-run", config=config), BAD)

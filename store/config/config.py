@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UnreadableError, UsageError
+from rmqctl.store.config.config_keys import KEYS
+from rmqctl.store.config.java_properties import java_properties
 from rmqctl.store.files.layout import StoreLayout
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -77,6 +80,8 @@ class StoreConfig(NamedTuple):
     disk_max_used_space_ratio: int = 75
     disk_space_warning_level_ratio: int = 90
     disk_space_clean_forcibly_ratio: int = 85
+    dropped: frozenset[str] = frozenset()
+    """Names of settings whose value in the broker.conf a broker drops, or does not start with."""
 
     def layout(self, root: Path) -> StoreLayout:
         """Paths of the store at `root`."""
@@ -91,60 +96,166 @@ class StoreConfig(NamedTuple):
         return self.message_index_enable and self.index_file_write_enable
 
     def delay_levels(self) -> tuple[int, ...]:
-        """Delay in ms of levels 1, 2, ...; UsageError for an unreadable messageDelayLevel."""
-        return _delay_levels(self.message_delay_level)
+        """Delay in ms of levels 1, 2, ...: RocketMQ's own where messageDelayLevel does not parse.
+
+        A broker does not start then: who writes asks for `delay_levels_to_write`.
+        """
+        levels = _delay_levels(self.message_delay_level)
+        return _delay_levels(DEFAULT_DELAY_LEVELS) or () if levels is None else levels
+
+    def delay_levels_to_write(self) -> tuple[int, ...]:
+        """The same; UsageError where messageDelayLevel does not parse: due times would be made up."""
+        if not is_delay_table(self.message_delay_level):
+            raise UsageError(
+                f"messageDelayLevel {self.message_delay_level!r} does not parse, and a broker does not start with it",
+                hint="write it as `1s 5s 10s 1m 2h`: single spaces, units s, m, h and d",
+            )
+        return self.delay_levels()
+
+
+def is_delay_table(text: str) -> bool:
+    """Whether a broker parses `text` as messageDelayLevel (ScheduleMessageService#parseDelayLevel)."""
+    return _delay_levels(text) is not None
 
 
 @functools.cache
-def _delay_levels(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part[:-1]) * _UNIT_MS[part[-1]] for part in text.split())
-    except (ValueError, KeyError) as error:
-        raise UsageError(f"messageDelayLevel {text!r} does not parse", hint="write it as `1s 5s 10s 1m 2h`") from error
+def _delay_levels(text: str) -> tuple[int, ...] | None:
+    """Single spaces between the levels, those at the end aside; None where a broker does not parse it."""
+    delays: list[int] = []
+    for part in text.rstrip(" ").split(" "):
+        number, unit = part[:-1], part[-1:]
+        if unit not in _UNIT_MS or not re.fullmatch(r"[+-]?\d{1,18}", number):
+            return None
+        delays.append(int(number) * _UNIT_MS[unit])
+    return tuple(delays)
 
 
-def _convert(kind: str, text: str) -> object:
-    if kind.startswith("bool"):
-        if text.lower() not in ("true", "false"):
-            raise ValueError(text)
-        return text.lower() == "true"
-    if kind.startswith("int"):
-        # Integer.parseInt knows no `1_000` and no other digits; nothing of ours is negative
-        if not (text.isascii() and text.isdigit()):
-            raise ValueError(text)
-        return int(text)
-    return text
-
-
-_KINDS: dict[str, str] = {name: kind.__forward_arg__ for name, kind in StoreConfig.__annotations__.items()}
+_KINDS: dict[str, str] = {
+    name: kind.__forward_arg__ for name, kind in StoreConfig.__annotations__.items() if name != "dropped"
+}
 # by their letters alone: no rule tells that enabledAppendPropCRC has a word CRC
 _NAMES = {name.replace("_", ""): name for name in _KINDS}
+_SPELLINGS = {key.name.lower(): key.name for key in KEYS}
 
-_SIZES = (
-    "mapped_file_size_commit_log",
-    "mapped_file_size_consume_queue",
-    "mapper_file_size_batch_consume_queue",
-    "mapped_file_size_consume_queue_ext",
-    "max_hash_slot_num",
-    "max_index_num",
-)
+_SIZES = {
+    "mapped_file_size_commit_log": 1024 * 1024 * 1024,
+    "mapped_file_size_consume_queue": 6_000_000,
+    "mapper_file_size_batch_consume_queue": 13_800_000,
+    "mapped_file_size_consume_queue_ext": 48 * 1024 * 1024,
+    "max_hash_slot_num": 5_000_000,
+    "max_index_num": 20_000_000,
+}
+"""Sizes of files, with RocketMQ's defaults."""
+_WORDS = {
+    "flush_disk_type": ("SYNC_FLUSH", "ASYNC_FLUSH"),
+    "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+}
+"""Settings that take one of these words (Java enumerations)."""
+# what String#trim takes away
+_JAVA_SPACE = "".join(map(chr, range(0x21)))
+_LARGEST_INT = 2**31 - 1
+# fullwidth and other digits come only by \\u escapes; Integer#parseInt reads them, too
+_JAVA_INT = re.compile(r"[+-]?\d{1,40}")
+_BYTE_ORDER_MARK = "\u00ef\u00bb\u00bf"
 
 
-def config_from_properties(properties: Mapping[str, str], source: str = "configuration") -> StoreConfig:
-    """Settings of `properties` (camelCase keys); keys that are no store settings are ignored."""
+class _DroppedError(Exception):
+    """A broker passes over the value and goes on with its default (MixAll#properties2Object)."""
+
+
+def _convert(name: str, text: str) -> tuple[object, str]:
+    """`text` as a broker takes it, and what is to be said of that, "" for nothing. _DroppedError."""
+    kind = _KINDS[name]
+    if kind.startswith("bool"):
+        value = text.lower() == "true"
+        return value, "" if text.lower() in ("true", "false") else f"a broker takes it for {str(value).lower()}"
+    if kind.startswith("int"):
+        return _number(name, text)
+    trimmed = text.strip(_JAVA_SPACE)
+    if name in _WORDS and trimmed not in _WORDS[name]:
+        raise _DroppedError(f"is none of {', '.join(_WORDS[name])}")
+    if trimmed != text:
+        return trimmed, "5.x passes over the white space at its end, 4.9.8 keeps it"
+    if name.startswith("store_path") and not trimmed.isascii():
+        return trimmed, "a broker reads its bytes as Latin-1, so its path has other characters than an editor shows"
+    return trimmed, ""
+
+
+def _number(name: str, text: str) -> tuple[int | None, str]:
+    if not _JAVA_INT.fullmatch(text):
+        stripped = text.strip()
+        why = "has white space at its end" if _JAVA_INT.fullmatch(stripped) else "is no number"
+        raise _DroppedError(f"{why}, as a broker reads numbers")
+    value = int(text)
+    if not -_LARGEST_INT - 1 <= value <= _LARGEST_INT:
+        raise _DroppedError("is larger than a broker's numbers")
+    if name in _SIZES and value <= 0:
+        return None, "no file can have this size: a broker does not start with it"
+    if value < 0:
+        return getattr(StoreConfig(), name), "a broker takes it, rmqctl goes by the default"
+    return value, ""
+
+
+def config_from_properties(
+    properties: Mapping[str, str], source: str = "configuration", *, refuses: bool = False
+) -> StoreConfig:
+    """Settings of `properties` (camelCase keys) as a broker takes them: it drops or changes a wrong value in silence.
+
+    Keys that are no store settings are ignored. With `refuses`: UsageError for a value that a broker would not take as
+    it is written. `odd_settings` says which these are.
+    """
+    config, words = _settings(properties)
+    if refuses and words:
+        raise UsageError(words[0], file=source)
+    return config
+
+
+def odd_settings(properties: Mapping[str, str]) -> list[str]:
+    """A sentence for each setting that a broker drops, changes or does not see."""
+    return _settings(properties)[1]
+
+
+def _settings(properties: Mapping[str, str]) -> tuple[StoreConfig, list[str]]:
     values: dict[str, object] = {}
+    words: list[str] = []
+    dropped: list[str] = []
     for key, text in properties.items():
+        if key.startswith((_BYTE_ORDER_MARK, "\u00ff\u00fe", "\u00fe\u00ff")):
+            words.append(_hidden(key))
         name = _NAMES.get(key.lower())
         if name is None:
             continue
-        kind = _KINDS[name]
+        spelled = _SPELLINGS[key.lower()]
+        if key != spelled:
+            words.append(f"{key} is passed over, as by a broker: the key is {spelled}")
+            continue
         try:
-            values[name] = _convert(kind, text.strip())
-        except ValueError as error:
-            raise UsageError(f"{key}={text} is not a valid {kind.split()[0]}", file=source) from error
-        if name in _SIZES and not values[name]:
-            raise UsageError(f"{key}={text} is no size", file=source)
-    return StoreConfig(**values)  # type: ignore[arg-type]  # _convert made each value of its field's type
+            values[name], said = _convert(name, text)
+        except _DroppedError as why:
+            default = _SIZES.get(name, getattr(StoreConfig(), name))
+            words.append(f"{key}={text!r} {why}: it drops the value and takes its default, {default}")
+            dropped.append(name)
+            continue
+        if said:
+            words.append(f"{key}={text!r}: {said}")
+        if values[name] is None:
+            dropped.append(name)
+        if name == "message_delay_level" and not is_delay_table(str(values[name])):
+            words.append(f"{key}={text!r} does not parse: a broker does not start with it; write it as `1s 5s 10s`")
+    return StoreConfig(**values, dropped=frozenset(dropped)), words  # type: ignore[arg-type]  # of its field's type
+
+
+def _hidden(key: str) -> str:
+    if not key.startswith(_BYTE_ORDER_MARK):
+        return "the file is UTF-16: a broker sees no key of it"
+    name = key.removeprefix(_BYTE_ORDER_MARK)
+    return f"a byte order mark stands before the first key: a broker does not see {name}, and neither does rmqctl"
+
+
+def as_a_broker_starts(config: StoreConfig) -> StoreConfig:
+    """`config` with RocketMQ's default for each size that a broker drops: the files are not asked then."""
+    sizes = {name: _SIZES[name] for name in config.dropped if name in _SIZES}
+    return config._replace(**sizes)  # type: ignore[arg-type]  # all of them are sizes
 
 
 def read_broker_conf(path: Path) -> StoreConfig:
@@ -153,27 +264,20 @@ def read_broker_conf(path: Path) -> StoreConfig:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """All that a broker.conf says (Java properties syntax: `key=value`, `#` comments). UnreadableError, UsageError."""
+    """All that a broker.conf says, as Java reads it (docs/config.md). UnreadableError, UsageError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except OSError as error:
         raise UnreadableError(
             f"cannot be read: {error.strerror}", file=path, hint="check the path given to -c"
         ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError("is not UTF-8 text", file=path, hint="-c takes a broker.conf") from error
-    return parse_properties(text, path)
+    return parse_properties(data, path)
 
 
-def parse_properties(text: str, source: Path | None = None) -> dict[str, str]:
-    """Keys and values of Java properties. UsageError for a line that is no `key=value`."""
-    properties: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        key, separator, value = stripped.partition("=")
-        if not separator:
-            raise UsageError(f"line {number} is not `key=value`: {stripped[:60]!r}", file=source)
-        properties[key.strip()] = value.strip()
-    return properties
+def parse_properties(data: bytes, source: Path | None = None) -> dict[str, str]:
+    """Keys and values of Java properties. UsageError for what Java refuses to load."""
+    try:
+        return java_properties(data)
+    except ValueError as error:
+        hint = "a broker does not start with this file: write \\uXXXX with four hexadecimal digits"
+        raise UsageError(f"is no properties file: {error}", file=source, hint=hint) from error

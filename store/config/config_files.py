@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json, parse_config_json
+from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json
 from rmqctl.formats.errors import CorruptError
+from rmqctl.store.config.config_tables import is_white_space, load_config_text
+from rmqctl.store.config.config_text import VERSIONS
 from rmqctl.store.config.homes import refuse_database, uncertain_in
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import read_small_file
@@ -18,10 +20,14 @@ _TYPE_ATTRIBUTE = "queue.type"
 
 
 class ConfigFile(NamedTuple):
-    """`content` as parse_config_json gives it, and the file it came from: the config file or its backup."""
+    """`content` as a broker has it in memory, and the file it came from: the config file or its backup. `forms`: what
+    of it is not plain JSON. `read_by`: the versions that load it, with `why_not` of the others."""
 
     content: Any
     source: Path
+    forms: tuple[str, ...] = ()
+    read_by: frozenset[str] = frozenset(VERSIONS)
+    why_not: str = ""
 
 
 def backup_of(path: Path) -> Path:
@@ -32,6 +38,7 @@ def backup_of(path: Path) -> Path:
 def load_config(path: Path) -> ConfigFile | None:
     """A config file, or its backup where it is missing, empty or damaged, as the broker loads it (ConfigManager#load).
 
+    A file that only some versions load is loaded: it is newer than its backup.
     None if there is neither. CorruptError where what there is cannot be parsed: that is said even where only the file
     itself is damaged and no backup exists, while a broker would start with an empty table. UncertainError where the
     broker has the table in a RocksDB instead; UnreadableError.
@@ -60,14 +67,21 @@ def parse_config_file(path: Path) -> ConfigFile | None:
         data = read_small_file(path, MAXIMUM_SIZE + 1)
     except FileNotFoundError:
         return None
-    if not data.strip():
+    return parse_config_data(path, data)
+
+
+def parse_config_data(path: Path, data: bytes) -> ConfigFile | None:
+    """`data` as the content of the config file `path`, or of its backup; None for 0 bytes and white space.
+
+    CorruptError where no version of RocketMQ loads it.
+    """
+    if is_white_space(data) and b"\0" not in data:
         return None
     try:
-        return ConfigFile(parse_config_json(data.decode("utf-8")), path)
-    except UnicodeDecodeError as error:
-        raise CorruptError(f"is not UTF-8: {error.reason}", file=path) from error
+        found = load_config_text(path.name.removesuffix(".bak"), data)
     except CorruptError as error:
         raise CorruptError(error.message, file=path, hint=error.hint) from error
+    return ConfigFile(found.value, path, tuple(form.label for form in found.forms), found.read_by, found.why_not)
 
 
 def read_config(path: Path) -> Any:

@@ -11,9 +11,11 @@ from typing import Any
 from rmqctl.formats.errors import RemovedError, UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.config.config import as_a_broker_starts, is_delay_table
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.presence import is_directory
+from rmqctl.store.predict.config_files import ConfigStart, start_of_config
 from rmqctl.store.predict.counting import count_behind, count_unqueued
 from rmqctl.store.predict.dispatch import SimulatedDispatch, SimulatedQueues
 from rmqctl.store.predict.index import IndexStart, lost_entries, start_index
@@ -22,6 +24,8 @@ from rmqctl.store.predict.queue import SimulatedQueue
 from rmqctl.store.predict.queue_loading import QueueLoading
 from rmqctl.store.predict.reading import BrokerReading, LogPlace, first_file_after_crash
 from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules, refuse_what_is_not_followed
+from rmqctl.store.predict.surroundings import permission_problems, refused_before_loading, refused_by_timer
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest
 
@@ -37,7 +41,9 @@ class Prediction:
     recovery begins to read; `end_offset`, `end_reason`: where the log ends for it; None where it does not come so far.
     `messages_lost` and `bytes_lost`: good messages behind that end. `messages_unqueued`: messages left in the log that
     no queue leads to. `queues_changed`: a row for each, see `_row`. `index_entries_lost`: those of deleted index files
-    that are not made anew. `warnings`: what else is going to happen.
+    that are not made anew. `config`: a row for each config file that is not loaded as it was written (see
+    `ConfigStep`). `messages_stuck`: delayed messages of levels that messageDelayLevel no longer has, which are never
+    delivered. `warnings`: what else is going to happen.
     """
 
     broker: str
@@ -55,6 +61,8 @@ class Prediction:
     queues_changed: list[dict[str, Any]] = field(default_factory=list)
     index_files_deleted: list[str] = field(default_factory=list)
     index_entries_lost: int = 0
+    config: list[dict[str, Any]] = field(default_factory=list)
+    messages_stuck: int = 0
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -62,7 +70,12 @@ class Prediction:
         """Whether the broker does not come up, or something goes that it does not make anew."""
         dropped = any(row["units_dropped"] or row["units_misplaced"] for row in self.queues_changed)
         lost = self.messages_lost or self.messages_unqueued or self.index_entries_lost or dropped
-        return not self.loads or bool(lost)
+        return not self.loads or bool(lost or self.messages_stuck or self.config_lost)
+
+    @property
+    def config_lost(self) -> bool:
+        """Whether something that a config file held is not loaded."""
+        return any(row["is_harmful"] for row in self.config)
 
 
 def predict(
@@ -82,6 +95,8 @@ def predict(
     if rules is None:
         raise UsageError(f"the start of broker {broker!r} is not known", hint=f"known are {', '.join(BROKERS)}")
     refuse_what_is_not_followed(files.layout, files.config, rules)
+    if files.config.dropped:
+        files = StoreFiles(files.root, as_a_broker_starts(files.config))
     for _ in range(_RESTARTS):
         found = _of_what_is_there(files, Start(files, rules, batch_topics, progress).run)
         if found is not None:
@@ -124,6 +139,16 @@ class Start:
 
     def run(self) -> Prediction:
         """Go through the start once."""
+        config = start_of_config(self.files.layout, self.files.config, self.rules.version)
+        self.result.config = [step.row() for step in config.steps]
+        self.result.warnings += [step.detail for step in config.steps]
+        denied, warnings = permission_problems(self.files.layout)
+        self.result.warnings += warnings
+        error = config.error or refused_before_loading(self.files.layout) or denied
+        return self._finished(error) if error is not None else self._load(config)
+
+    def _load(self, config: ConfigStart) -> Prediction:
+        """The store, and what is loaded after it."""
         log = self._load_log()
         error = self.result.error or self.loading.load(self.queues, self.deleted)
         if error is None and is_directory(self.files.layout.checkpoint):
@@ -145,7 +170,34 @@ class Start:
             queue.correct_min(log.min_offset, self.rules.trusts_filler)
         self._note_queues(before)
         self._note_index(index)
-        return self._finished(self._waits or (index.error if self.rules.index_counts else None))
+        self._count_stuck(config.delay_offsets)
+        return self._finished(
+            self._waits
+            or (index.error if self.rules.index_counts else None)
+            or refused_by_timer(self.files.layout, self.files.config, self.rules)
+            or config.error_after
+            or self._refused_levels()
+        )
+
+    def _refused_levels(self) -> str | None:
+        """ScheduleMessageService#parseDelayLevel."""
+        levels = self.files.config.message_delay_level
+        return None if is_delay_table(levels) else f"parseDelayLevel exception; levelString String = {levels}"
+
+    def _count_stuck(self, offsets: dict[int, int]) -> None:
+        """A broker looks at the queues of levels that it has, and at no other."""
+        if not is_delay_table(self.files.config.message_delay_level):
+            return
+        for (topic, queue_id, _), queue in sorted(self.queues.by_key.items()):
+            if topic == SCHEDULE_TOPIC and queue_id >= len(self.levels):
+                begin = max(offsets.get(queue_id + 1, 0), queue.min_offset)
+                stuck = max(0, queue.max_offset - begin)
+                self.result.messages_stuck += stuck
+                if stuck:
+                    self.result.warnings.append(
+                        f"{counted(stuck, 'message')} of delay level {queue_id + 1} are never delivered: "
+                        f"messageDelayLevel has {counted(len(self.levels), 'level')}"
+                    )
 
     def _load_log(self) -> MappedFileQueue:
         """The commitlog as the broker has it after loading; a failure stands in the result then."""

@@ -262,7 +262,7 @@ def _rebuild(
     staging = None if journal is None else journal.staging
     chosen = frozenset(topics) if topics else None
     made = _QueuesRebuild(files.queues, staging, chosen) if with_queues else None
-    levels = files.config.delay_levels()
+    levels = files.config.delay_levels_to_write()
     geometry = files.index_to_mend.geometry
     folder = None if staging is None else staging / "index"
     keys = IndexBuilder(geometry, None if folder is None else lambda: folder)

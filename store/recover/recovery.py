@@ -99,7 +99,7 @@ class Recovery:
         crashed = self.files.has_abort()
         checkpoint = self.files.checkpoint()
         unplaceable = 0
-        levels = self.files.config.delay_levels()
+        levels = self.files.config.delay_levels_to_write()
 
         fillers = list(self.bridges.runs)
         slots = None if queues is None else LiveSlots(queues, self._lives or {})

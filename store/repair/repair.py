@@ -21,6 +21,7 @@ from rmqctl.store.journal.plan import Agree, MoveAway
 from rmqctl.store.recover.bridge.bridge import plan_bridges
 from rmqctl.store.recover.recovery import Recovery
 from rmqctl.store.recover.report import ALL_PARTS, Bridges, Goal, Part, RecoverReport
+from rmqctl.store.repair.config_text import rewrite_config
 from rmqctl.store.repair.mends import mend_checksum, mend_config, mend_offsets
 from rmqctl.store.store_files import StoreFiles
 
@@ -36,6 +37,7 @@ class Mend(enum.Enum):
     CONFIG = "config"
     OFFSETS = "offsets"
     CHECKSUM = "checksum"
+    REWRITE = "rewrite"
 
 
 RECOVERY = {
@@ -55,8 +57,10 @@ _BY_CODE = {
     "RMQ-FILE-015": Mend.QUEUES,
     "RMQ-LOG-021": Mend.CHECKSUM,
     "RMQ-CFG-001": Mend.CONFIG,
+    "RMQ-CFG-002": Mend.REWRITE,
     "RMQ-CFG-003": Mend.CONFIG,
     "RMQ-CFG-004": Mend.CONFIG,
+    "RMQ-CFG-021": Mend.REWRITE,
     "RMQ-OFF-001": Mend.OFFSETS,
     "RMQ-OFF-003": Mend.OFFSETS,
     "RMQ-OFF-007": Mend.OFFSETS,
@@ -70,6 +74,8 @@ _RECOVERING = ("rmqctl recover", "rmqctl rebuild", "rmqctl repair")
 def mend_of(finding: Finding) -> Mend | None:
     """The mend for a finding, None where a person has to decide or another command is for it."""
     known = _BY_CODE.get(finding.code)
+    if known is Mend.REWRITE and finding.fix is None:
+        return None  # nothing of it is known
     if known is not None:
         return known
     if finding.fix is None or not finding.fix.startswith(_RECOVERING) or "--cut" in finding.fix:
@@ -86,11 +92,12 @@ def may_make_queues(only: Iterable[str]) -> bool:
 
 
 def is_chosen(finding: Finding, only: Iterable[str]) -> bool:
-    """Whether a finding is to be mended. Offsets of consumers are a decision: their codes have to be named."""
+    """Whether a finding is to be mended. Offsets of consumers and the text of a config file are a decision: their codes
+    have to be named."""
     chosen = frozenset(only)
     if chosen:
         return finding.code in chosen
-    return mend_of(finding) not in (None, Mend.OFFSETS)
+    return mend_of(finding) not in (None, Mend.OFFSETS, Mend.REWRITE)
 
 
 @dataclass(slots=True)
@@ -204,6 +211,8 @@ class _Repair:
         for finding in chosen:
             if mend_of(finding) is Mend.CONFIG:
                 mend_config(finding, self.operations, staging)
+            elif mend_of(finding) is Mend.REWRITE:
+                rewrite_config(self.files, finding, self.operations, staging)
         codes = {finding.code for finding in chosen if mend_of(finding) is Mend.OFFSETS}
         if codes:
             mend_offsets(self.files, codes, self.operations, staging)

@@ -48,7 +48,7 @@ class SalvageWriter:
         self._sources = sources
         self._rows = rows
         self._report = report
-        self._levels = store.files.config.delay_levels()
+        self._levels = store.files.config.delay_levels_to_write()
         self._queue_file_units = queue_file_units
         self._filler = _FILLER_FREE + _FILLER_PER_MESSAGE * report.found
         self._next: dict[tuple[str, int], int] = {}

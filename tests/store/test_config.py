@@ -11,7 +11,14 @@ import pytest
 from rmqctl.formats.errors import UnreadableError, UsageError
 from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.config import config_keys
-from rmqctl.store.config.config import StoreConfig, config_from_properties, read_broker_conf
+from rmqctl.store.config.config import (
+    StoreConfig,
+    as_a_broker_starts,
+    config_from_properties,
+    odd_settings,
+    read_broker_conf,
+    read_properties,
+)
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties
 from tests.quick import goldens_of
 from tests.rmqctl.looking import run
@@ -64,34 +71,47 @@ def test_defaults_are_rocketmqs() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "said"),
     [
-        "mappedFileSizeCommitLog=1GB",
-        "mappedFileSizeCommitLog=",
-        "mappedFileSizeCommitLog=-1",
-        "mappedFileSizeCommitLog=1_000",
-        "mappedFileSizeCommitLog=0",
-        "mappedFileSizeCommitLog=1.5",
-        "mappedFileSizeCommitLog=１２",
-        "mappedFileSizeConsumeQueue=0",
-        "mapperFileSizeBatchConsumeQueue=0",
-        "maxHashSlotNum=0",
-        "maxIndexNum=0",
-        "messageIndexEnable=yes",
-        "messageIndexEnable=1",
-        "fileReservedTime=a day",
+        ("mappedFileSizeCommitLog=1GB", "is no number"),
+        ("mappedFileSizeCommitLog=65536 ", "white space at its end"),
+        ("mappedFileSizeCommitLog=", "is no number"),
+        ("mappedFileSizeCommitLog=-1", "no file can have this size"),
+        ("mappedFileSizeCommitLog=0", "no file can have this size"),
+        ("mappedFileSizeCommitLog=4294967296", "larger than a broker's numbers"),
+        ("messageIndexEnable=yes", "takes it for false"),
+        ("flushDiskType=FAST", "none of SYNC_FLUSH"),
+        ("fileReservedTime=a day", "its default, 72"),
+        ("fileReservedTime=-1", "goes by the default"),
+        ("mappedfilesizecommitlog=65536", "the key is mappedFileSizeCommitLog"),
+        ("messageDelayLevel=1s,5s", "a broker does not start"),
+        ("storePathRootDir=/data ", "4.9.8 keeps it"),
     ],
 )
-def test_wrong_values(tmp_path: Path, line: str) -> None:
-    with pytest.raises(UsageError) as error:
-        _read(tmp_path, "brokerName=a\n" + line)
-    assert line.partition("=")[0] in error.value.message
-    assert error.value.file == str(tmp_path / "broker.conf")
+def test_values_that_a_broker_drops_or_changes(tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / "broker.conf").write_text("brokerName=a\n" + line, encoding="utf-8")
+    properties = read_properties(tmp_path / "broker.conf")
+    assert [sentence for sentence in odd_settings(properties) if said in sentence], odd_settings(properties)
+    config = config_from_properties(properties)
+    assert config.mapped_file_size_commit_log is None
+    assert config.file_reserved_time == 72
+    assert config.flush_disk_type == "ASYNC_FLUSH"
+    if "Size" in line:
+        assert as_a_broker_starts(config).mapped_file_size_commit_log == 1024**3
+    with pytest.raises(UsageError):
+        config_from_properties(properties, refuses=True)
 
 
-def test_a_line_that_is_no_setting(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="line 2 "):
-        _read(tmp_path, "a=b\nnonsense\n")
+def test_a_byte_order_mark_hides_the_first_key(tmp_path: Path) -> None:
+    (tmp_path / "broker.conf").write_bytes(b"\xef\xbb\xbfstorePathRootDir=/a\nmaxIndexNum=7\n")
+    properties = read_properties(tmp_path / "broker.conf")
+    assert config_from_properties(properties) == StoreConfig(max_index_num=7)
+    assert "does not see storePathRootDir" in odd_settings(properties)[0]
+
+
+def test_an_escape_that_java_refuses(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no properties file"):
+        _read(tmp_path, "a=\\u00zz\n")
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -99,9 +119,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(UnreadableError, match="cannot be read") as error:
             read_broker_conf(path)
         assert error.value.hint
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="UTF-8"):
-        read_broker_conf(tmp_path / "binary")
+    (tmp_path / "other-bytes").write_bytes("# 存储\nmaxIndexNum=7".encode("gbk"))
+    assert read_broker_conf(tmp_path / "other-bytes").max_index_num == 7
 
 
 def test_keys_of_others_are_passed_over() -> None:
@@ -116,14 +135,15 @@ def test_delay_levels() -> None:
         second, 5 * second, 10 * second, 30 * second, *(number * minute for number in range(1, 11)),
         20 * minute, 30 * minute, hour, 2 * hour,
     )  # fmt: skip
-    assert StoreConfig(message_delay_level="2d  1h").delay_levels() == (172_800_000, hour)
-    assert StoreConfig(message_delay_level="").delay_levels() == ()
+    assert StoreConfig(message_delay_level="2d 1h").delay_levels() == (172_800_000, hour)
 
 
 @pytest.mark.parametrize("text", ["1", "s", "1x", "1 s", "one s", "1.5s"])
 def test_unreadable_delay_levels(text: str) -> None:
+    config = StoreConfig(message_delay_level=text)
+    assert config.delay_levels() == StoreConfig().delay_levels(), "who reads goes by RocketMQ's own"
     with pytest.raises(UsageError, match="messageDelayLevel") as error:
-        StoreConfig(message_delay_level=text).delay_levels()
+        config.delay_levels_to_write()
     assert error.value.hint
 
 
@@ -154,7 +174,7 @@ def _used(field: str) -> set[str]:
 
 
 def test_the_table_of_keys_says_what_the_code_does() -> None:
-    fields = {name.replace("_", ""): name for name in StoreConfig._fields}
+    fields = {name.replace("_", ""): name for name in StoreConfig._fields if name != "dropped"}
     named = {key.name.lower(): key for key in config_keys.KEYS}
     assert len(named) == len(config_keys.KEYS)
     assert fields.keys() <= named.keys()
@@ -162,7 +182,7 @@ def test_the_table_of_keys_says_what_the_code_does() -> None:
         if name not in fields:
             assert key.counts_for == config_keys.NOTHING, f"{key.name} is not even read"
             continue
-        used = _used(fields[name]) | (_used("delay_levels") if name == "messagedelaylevel" else set())
+        used = _used(fields[name]) | (_used("delay_levels_to_write") if name == "messagedelaylevel" else set())
         if key.counts_for == config_keys.NOTHING:
             assert not used, key
         elif key.counts_for == config_keys.PREDICT:

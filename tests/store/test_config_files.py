@@ -47,10 +47,10 @@ def test_the_file_itself_comes_first(tmp_path: Path) -> None:
     assert (loaded.content, loaded.source) == ({1: 2}, path)
 
 
-@pytest.mark.parametrize("state", ["missing", "empty", "blank", "damaged", "cut", "not utf-8"])
+@pytest.mark.parametrize("state", ["missing", "empty", "blank", "damaged", "cut"])
 def test_its_backup_stands_in_for_a_file_that_is_no_use(tmp_path: Path, state: str) -> None:
     path = tmp_path / "a.json"
-    content = {"empty": b"", "blank": b"\n", "damaged": b"{]", "cut": b'{"a":{1:', "not utf-8": b'{"a":"\xff"}'}
+    content = {"empty": b"", "blank": b"\n", "damaged": b"{]", "cut": b'{"a":{1:'}
     if state in content:
         path.write_bytes(content[state])
     backup_of(path).write_text('{"a":1}')

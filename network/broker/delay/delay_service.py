@@ -28,7 +28,7 @@ class DelayService:
         """Goes on where delayOffset.json says. CorruptError and UnreadableError for a damaged one."""
         found = config_table(broker.files, DELAY_FILE, OFFSET_TABLE, broker.tell, "", is_written=True)
         self._broker = broker
-        self._delays = broker.files.config.delay_levels()
+        self._delays = broker.files.config.delay_levels_to_write()
         self._version, self._content = found.version, found.content
         self._offsets = offsets_of(found.rows)
         # when a level's next message is due (ms)

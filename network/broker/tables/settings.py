@@ -46,8 +46,8 @@ _NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}
 def settings_from_properties(properties: Mapping[str, str]) -> BrokerSettings:
     """Settings of camelCase keys; others are ignored. UsageError for a value of the wrong kind."""
     values: dict[str, object] = {}
-    for key, text in properties.items():
-        name = _NAMES.get(key.lower())
+    for key, value in properties.items():
+        name, text = _NAMES.get(key.lower()), value.strip()
         if name is None:
             continue
         default = getattr(BrokerSettings(), name)
@@ -88,7 +88,7 @@ def changed(
     settings: BrokerSettings, config: StoreConfig, properties: Mapping[str, str]
 ) -> tuple[BrokerSettings, StoreConfig]:
     """Both with what `properties` say, whose keys are changeable. UsageError for a value that is none."""
-    told, stored = settings_from_properties(properties), config_from_properties(properties, "the request")
+    told, stored = settings_from_properties(properties), config_from_properties(properties, "the request", refuses=True)
     options_from_config(stored)  # which refuses what no rule can be made of
     names = {key.lower() for key in properties}
     return (

@@ -28,7 +28,8 @@ Examples:
   rmqctl predict -s /data/store -c broker.conf     with the sizes and paths that it will start with
   rmqctl predict -s /data/store --json
 
-Exit code 0: it starts and loses nothing. 1: it refuses to start, or messages, queue units or index entries are lost.
+Exit code 0: it starts and loses nothing. 1: it refuses to start, or messages, queue units, index entries or tables of
+its configuration are lost, or delayed messages are never delivered.
 5: a start like this is not predicted."""
 )
 @store_options
@@ -41,7 +42,8 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
 
     Nothing is changed. The rules are those of that version, its defects included: whether it starts, where its
     recovery begins and where it ends the log, which files, messages and queue units it removes, and what it puts into
-    wrong places. What its cleaning by age and disk space removes later is not part of it: see `clean --dry-run`.
+    wrong places. Config files and their backups, the timer's files, the lock and the permissions of the store's owner
+    are part of it. What its cleaning by age and disk space removes later is not part of it: see `clean --dry-run`.
 
     Of broker.conf the sizes and paths, messageDelayLevel, messageIndexEnable, messageIndexSafe and checkCRCOnRecover
     are followed. Refused, for nothing is guessed: queues in a RocksDB, duplicationEnable, enableDLegerCommitLog,
@@ -71,6 +73,7 @@ def _print(found: Prediction, output: Output) -> None:
         output.record(record)
         return
     warnings, queues = record.pop("warnings"), record.pop("queues_changed")
+    record["config"] = ", ".join(f"{row['file']} ({row['source'] or 'refused'})" for row in record["config"]) or None
     deleted = {name: record.pop(name) for name in ("files_deleted", "index_files_deleted")}
     record |= {name: len(paths) for name, paths in deleted.items()}
     record["queues_changed"] = len(queues)
@@ -99,7 +102,10 @@ def _in_its_words(reason: str | None) -> str | None:
 
 
 def _advise(found: Prediction, output: Output) -> None:
-    if found.is_harmful and found.loads:
+    lost_of_log = found.messages_lost or found.messages_unqueued or found.index_entries_lost or found.queues_changed
+    if found.is_harmful and found.loads and not lost_of_log:
+        output.talk("`rmqctl check` names the config files and levels, and what to do about them")
+    elif found.is_harmful and found.loads:
         output.talk("`rmqctl recover` first keeps what this start would lose; `--dry-run` shows how")
     elif found.is_harmful:
         output.talk("`rmqctl check` names what is in the way, and the command that fixes it")

@@ -22,10 +22,16 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-CFG-002",
         Severity.ERROR,
         "config file damaged, no good backup",
-        "A broker does not start, or starts with nothing: topics, groups or offsets are lost.",
-        "Two crashes in a row; a full disk.",
-        "Keep the files: what a text editor shows may be enough to write them again. Restore them from a copy.",
-        None,
+        "The file is damaged or empty, and so is its backup, or the backup is gone. A broker does not start while both "
+        "are damaged. Where the backup is empty or gone it starts with an empty table: topics are lost, or groups "
+        "start again at the first or last message as their clients say, or all delayed messages are delivered again. "
+        "The same happens if both files are moved away.",
+        "A power cut before the bytes of a renamed file were on disk; two crashes in a row; a full disk.",
+        "Restore the file from a copy, best before the broker starts: it writes its own within seconds. "
+        "`rmqctl repair --only RMQ-CFG-002` writes what is known: the entries that can still be read out of the torn "
+        "text, topics from the queues, groups from the offsets. Then `rmqctl offsets set` gives groups the offsets "
+        "that are missing.",
+        _REPAIR,
         ("apache/rocketmq#3401", "apache/rocketmq#9705"),
     ),
     Kind(
@@ -195,5 +201,50 @@ KINDS: tuple[Kind, ...] = (
         "Lost or empty queue files, a broker that crashed before it wrote the last units.",
         "Recover the queue first; then `check` judges the offset.",
         None,
+    ),
+    Kind(
+        "RMQ-CFG-020",
+        Severity.NOTICE,
+        "config file that is not plain JSON",
+        "Brokers load it all the same: 4.9.8, 5.3.3 and 5.5.0 take these forms. The next time they save, they write it "
+        "in their own form.",
+        "Edited by hand: comments, single quotes, a byte order mark, numbers in quotes.",
+        "Nothing.",
+    ),
+    Kind(
+        "RMQ-CFG-021",
+        Severity.WARNING,
+        "config file that some versions do not load",
+        "The versions that are named refuse its form and take the backup, which is older, or start without these "
+        "entries; 5.5.0 deletes the file then. The others load it. rmqctl goes by this file.",
+        "Edited by hand: names without quotes and comments beside values are read by fastjson (4.9.8, 5.3.3) and "
+        "refused by fastjson2 (5.5.0).",
+        "`rmqctl repair --only RMQ-CFG-021` writes the same values in a broker's own form.",
+        _REPAIR,
+    ),
+    Kind(
+        "RMQ-CFG-022",
+        Severity.NOTICE,
+        "config file gone",
+        "Other config files of the broker are there, this one and its backup are not: a broker starts with an empty "
+        "table in its place. A store without groups may never have had it.",
+        "Deleted by hand; copied without it; a power cut.",
+        "Restore it from a copy if there was one.",
+    ),
+    Kind(
+        "RMQ-CFG-023",
+        Severity.ERROR,
+        "name that leads out of the store",
+        "A broker makes folders and files of this name. With `..` or `/` in it they can be outside of the store.",
+        "A hostile or broken client; a file edited by hand.",
+        "Take the entry out of the file while the broker is stopped.",
+    ),
+    Kind(
+        "RMQ-CFG-024",
+        Severity.WARNING,
+        "name that no broker takes",
+        "Clients that use this name are refused: letters, digits and % | _ - are allowed, and 255 characters.",
+        "A file edited by hand or damaged.",
+        "Take the entry out of the file while the broker is stopped.",
     ),
 )

@@ -4,43 +4,40 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
+from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
-from rmqctl.store.config.config_files import backup_of
-from rmqctl.store.config.homes import database_of
+from rmqctl.store.config.config_start import (
+    DAMAGED,
+    EMPTY,
+    GOOD,
+    MISSING,
+    NOT_A_FILE,
+    UNREADABLE,
+    WHITE_SPACE,
+    ConfigPair,
+    FoundFile,
+    look_at_pair,
+    starts_of,
+)
+from rmqctl.store.config.config_tables import TABLES
+from rmqctl.store.config.homes import LMQ_OFFSETS, OFFSETS, database_of
+from rmqctl.store.files.layout import is_safe_topic
 
 _SUFFIX = ".json"
 # a string as a whole, so that brackets inside it do not count; nothing is tried twice
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
-# file -> the table in it that a broker reads
-TABLES = {
-    "topics.json": "topicConfigTable",
-    "subscriptionGroup.json": "subscriptionGroupTable",
-    "consumerOffset.json": "offsetTable",
-    "lmqConsumerOffset.json": "offsetTable",
-    "delayOffset.json": "offsetTable",
-}
-
-
-class Content(NamedTuple):
-    """One file. `state`: good, empty, missing, damaged or unreadable; `whole`: bytes of a good value at its start."""
-
-    path: Path
-    state: str
-    value: Any = None
-    detail: str = ""
-    whole: int | None = None
-
-    @property
-    def is_good(self) -> bool:
-        """Whether it holds a value."""
-        return self.state == "good"
+KNOWN_FROM_ELSEWHERE = ("topics.json", "subscriptionGroup.json")
+"""Files whose names can be found again: topics by their queues, groups by their offsets."""
+_OWN_TABLES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
+_LONGEST_NAME = 255
+# a broker puts its own name and its cluster's among the topics without a look at their characters
+_USUAL_NAME = re.compile(r"[%|a-zA-Z0-9_.:-]+")
 
 
 def whole_value_size(data: bytes) -> int | None:
@@ -70,55 +67,62 @@ def _checked_size(text: str, end: int) -> int | None:
         return None
 
 
-def read_content(path: Path) -> Content:
-    """A config file as it is."""
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            return Content(path, "unreadable", detail="not a regular file")
-        if status.st_size > MAXIMUM_SIZE:
-            return Content(path, "damaged", detail=f"{status.st_size} bytes are more than any broker writes")
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return Content(path, "missing")
-    except OSError as error:
-        return Content(path, "unreadable", detail=str(error.strerror))
-    if not data.strip():
-        return Content(path, "empty")
-    try:
-        return Content(path, "good", parse_config_json(data.decode("utf-8")))
-    except UnicodeDecodeError as error:
-        return Content(path, "damaged", detail=f"is not UTF-8: {error.reason}", whole=whole_value_size(data))
-    except CorruptError as error:
-        return Content(path, "damaged", detail=error.message, whole=whole_value_size(data))
-
-
 class ConfigFiles:
     """All config files of a store with their backups, read once."""
 
     def __init__(self, directory: Path) -> None:
-        self.files: dict[str, tuple[Content, Content]] = {}
-        for name in _names(directory):
-            path = directory / name
-            self.files[name] = read_content(path), read_content(backup_of(path))
+        self._directory = directory
+        self.files: dict[str, ConfigPair] = {name: look_at_pair(directory / name) for name in _names(directory)}
 
     def value(self, name: str) -> Any:
         """What a broker would load: the file or its backup; None if neither is good."""
         pair = self.files.get(name)
-        return None if pair is None else next((content.value for content in pair if content.is_good), None)
+        return None if pair is None else next((found.value for found in pair if found.is_good), None)
 
     def table(self, name: str) -> dict[Any, Any]:
         """The table in it; empty if there is none."""
         value = self.value(name)
-        found = value.get(TABLES[name]) if isinstance(value, dict) else None
+        found = value.get(TABLES[name].name) if isinstance(value, dict) else None
         return found if isinstance(found, dict) else {}
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong with the files as such."""
-        for name, (content, backup) in self.files.items():
-            yield from _of_pair(content, backup)
-            if content.is_good:
-                yield from _of_shape(name, content)
+        """What is wrong with the files as such, and with the names in them."""
+        for name, pair in self.files.items():
+            yield from _of_pair(pair)
+            if pair.file.is_good:
+                yield from _of_shape(name, pair.file)
+        yield from self._missing()
+        yield from self._names()
+
+    def _missing(self) -> Iterator[Finding]:
+        """A file that is gone where those beside it are there."""
+        present = [name for name in _OWN_TABLES if name in self.files]
+        for name in _OWN_TABLES:
+            if present and name not in self.files and not self._is_elsewhere(name):
+                beside = ", ".join(present)
+                yield Finding(
+                    "RMQ-CFG-022", f"neither it nor its backup is there, beside {beside}", self._directory / name
+                )
+
+    def _is_elsewhere(self, name: str) -> bool:
+        """Whether the table is in a RocksDB, or in the file of a broker with enableLmq."""
+        is_lmq = name == OFFSETS and LMQ_OFFSETS in self.files
+        return is_lmq or database_of(self._directory, name) is not None
+
+    def _names(self) -> Iterator[Finding]:
+        topics = [("topics.json", "topic", str(key)) for key in self.table("topics.json")]
+        groups = [("subscriptionGroup.json", "group", str(key)) for key in self.table("subscriptionGroup.json")]
+        for key in self.table("consumerOffset.json"):
+            for kind, name in zip(("topic", "group"), str(key).split("@"), strict=False):
+                groups.append(("consumerOffset.json", kind, name))
+        for file, kind, name in dict.fromkeys(topics + groups):
+            if is_safe_topic(name) and len(name) <= _LONGEST_NAME and _USUAL_NAME.fullmatch(name):
+                continue
+            is_leaving = not is_safe_topic(name)
+            text = "could lead out of the store's folders" if is_leaving else "is one that no broker takes"
+            code = "RMQ-CFG-023" if is_leaving else "RMQ-CFG-024"
+            topic = name if kind == "topic" else None
+            yield Finding(code, f"{kind} name {name!r} {text}", self._directory / file, topic=topic, found=name)
 
 
 def _names(directory: Path) -> list[str]:
@@ -131,40 +135,54 @@ def _names(directory: Path) -> list[str]:
     return sorted(name for name in names if database_of(directory, name) is None)
 
 
-def _of_pair(content: Content, backup: Content) -> Iterator[Finding]:
-    path = content.path
-    for one in (content, backup):
-        if one.state == "unreadable":
-            code = "RMQ-FILE-007" if one.detail == "not a regular file" else "RMQ-FILE-006"
+def _of_pair(pair: ConfigPair) -> Iterator[Finding]:
+    file, backup = pair
+    path = file.path
+    for one in pair:
+        if one.state == UNREADABLE:
+            code = "RMQ-FILE-007" if one.detail == NOT_A_FILE else "RMQ-FILE-006"
             yield Finding(code, one.detail, one.path, data_lost=None)
-    if content.state == "damaged":
-        if content.whole is not None:
-            yield Finding(
-                "RMQ-CFG-003",
-                "bytes of an older, longer version follow the value",
-                path,
-                content.whole,
-                expected=content.whole,
-                found=path.stat().st_size,
-            )
-        elif backup.is_good:
-            yield Finding("RMQ-CFG-001", content.detail, path, data_lost=False)
-        else:
-            yield Finding("RMQ-CFG-002", content.detail, path, data_lost=True)
-    elif content.state in ("missing", "empty") and backup.is_good and backup.value:
-        yield Finding("RMQ-CFG-004", f"the file is {content.state}, its backup is there", path)
-    elif content.state in ("missing", "empty") and backup.state == "damaged":
-        text = f"the file is {content.state}, and its backup: {backup.detail}"
-        yield Finding("RMQ-CFG-002", text, path, data_lost=True)
-    elif backup.state == "damaged":
-        yield Finding("RMQ-CFG-005", backup.detail, backup.path)
-
-
-def _of_shape(name: str, content: Content) -> Iterator[Finding]:
-    value = content.value
-    if not isinstance(value, dict):
-        yield Finding("RMQ-CFG-007", "is no JSON object", content.path, expected="object", found=type(value).__name__)
+    whole = whole_value_size(file.data) if file.state == DAMAGED else None
+    if whole is not None:
+        text = "bytes of an older, longer version follow the value"
+        yield Finding("RMQ-CFG-003", text, path, whole, expected=whole, found=len(file.data))
+    elif file.state == GOOD:
+        yield from _of_good(file, backup)
+    elif file.state == MISSING and backup.state == MISSING:
         return
-    table = TABLES.get(name)
-    if table is not None and not isinstance(value.get(table, {}), dict):
-        yield Finding("RMQ-CFG-007", f"{table} is no JSON object", content.path)
+    elif backup.is_good:
+        if file.state == DAMAGED:
+            yield Finding("RMQ-CFG-001", file.detail, path, data_lost=False)
+        elif file.state != UNREADABLE and (backup.value or file.state != MISSING):
+            yield Finding("RMQ-CFG-004", f"the file is {file.state}, its backup is there", path)
+    elif UNREADABLE not in (file.state, backup.state):
+        said = [f"the {what} is {_state(one)}" for what, one in (("file", file), ("backup", backup))]
+        most = max(len(one.table()) for one in pair)
+        readable = f"; {counted(most, 'entry', 'entries')} can still be read" if most else ""
+        text = f"{', '.join(said)}: {starts_of(pair)}{readable}"
+        fix = None if most or path.name in KNOWN_FROM_ELSEWHERE else ""
+        yield Finding("RMQ-CFG-002", text, path, data_lost=True, fix=fix)
+
+
+def _of_good(file: FoundFile, backup: FoundFile) -> Iterator[Finding]:
+    loaded = file.loaded
+    assert loaded is not None
+    if not isinstance(loaded.content, dict):
+        return  # its shape is a finding of its own
+    if loaded.why_not:
+        text = f"{', '.join(loaded.forms) or 'values of another kind'}; not loaded by {loaded.why_not}"
+        yield Finding("RMQ-CFG-021", text, file.path)
+    elif loaded.forms:
+        yield Finding("RMQ-CFG-020", ", ".join(loaded.forms), file.path)
+    if backup.state in (DAMAGED, EMPTY, WHITE_SPACE):
+        yield Finding("RMQ-CFG-005", backup.detail or f"it is {backup.state}", backup.path)
+
+
+def _state(found: FoundFile) -> str:
+    return f"damaged ({found.detail})" if found.state == DAMAGED else found.state
+
+
+def _of_shape(name: str, found: FoundFile) -> Iterator[Finding]:
+    value = found.value
+    if not isinstance(value, dict):
+        yield Finding("RMQ-CFG-007", "is no JSON object", found.path, expected="object", found=type(value).__name__)

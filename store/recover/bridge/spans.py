@@ -82,7 +82,7 @@ def survey_damage(files: StoreFiles, progress: Progress | None = None) -> tuple[
 
     RefusedError where the names of the files do not fit the size of a missing one.
     """
-    levels = files.config.delay_levels()
+    levels = files.config.delay_levels_to_write()
     found = LogMap()
 
     def on_run(run: Run) -> None:

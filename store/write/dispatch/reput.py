@@ -60,7 +60,7 @@ class Follower:
         self.index_timestamp = 0
         self._files = files
         self._config: StoreConfig = files.config
-        self._delay_levels = files.config.delay_levels()
+        self._delay_levels = files.config.delay_levels_to_write()
         # decided before the first message of this writer is in the index
         self._with_tags = files.config.writes_index_files and files.has_tag_entries
         self._readable_end = readable_end

@@ -46,9 +46,10 @@ def open_store_for_writing(
 ) -> OpenedStore:
     """Take the store at `root` for writing; with `create` a missing or empty directory becomes a new store.
 
-    StoreInUseError if somebody else has it, RefusedError if it was not closed cleanly, its parts do not agree
-    or a change of it was interrupted, UnsupportedError for queues in a RocksDB. A refused store is left as
-    it was, byte for byte; but that a new `lock` file may appear if the store changes while it is being opened.
+    UsageError for a messageDelayLevel that does not parse, StoreInUseError if another process has it, RefusedError if
+    it was not closed cleanly, its parts do not agree or a change of it was interrupted, UnsupportedError for queues in
+    a RocksDB. A refused store is left as it was, byte for byte; but that a new `lock` file may appear if the store
+    changes while it is being opened.
     """
     config = config or StoreConfig()
     if config.read_only_commit_log_store_paths:
@@ -57,6 +58,7 @@ def open_store_for_writing(
             file=config.read_only_commit_log_store_paths,
             hint="reading works; to write, take readOnlyCommitLogStorePaths out of the configuration",
         )
+    config.delay_levels_to_write()
     layout = config.layout(root)
     if create and is_empty_place(layout):
         io.make_directories(layout.root, flushed=True)

@@ -40,7 +40,7 @@ class QueueEndCheck:
     def __init__(self, files: StoreFiles, begin: int) -> None:
         self._files = files
         self._begin = begin
-        self.delay_levels = files.config.delay_levels()
+        self.delay_levels = files.config.delay_levels_to_write()
         self._cursors: dict[tuple[str, int], Cursor] = {}
         self.batch_topics = {queue.topic for queue in files.queues.all() if queue.kind == "BatchCQ"}
 

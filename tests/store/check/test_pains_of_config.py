@@ -82,6 +82,31 @@ def _edited(
     return make
 
 
+def _both_torn(name: str) -> Callable[[Path], object]:
+    def make(store: Path) -> None:
+        torn = _path(store, name).read_bytes()[:-40]
+        for one in (name, name + ".bak"):
+            _path(store, one).write_bytes(torn)
+
+    return make
+
+
+def _emptied(name: str) -> Callable[[Path], object]:
+    def make(store: Path) -> None:
+        for one in (name, name + ".bak"):
+            _path(store, one).write_bytes(b"")
+
+    return make
+
+
+def _removed(name: str) -> Callable[[Path], object]:
+    def make(store: Path) -> None:
+        for one in (name, name + ".bak"):
+            _path(store, one).unlink(missing_ok=True)
+
+    return make
+
+
 def _offset(key: str, queue_id: int, offset: Any) -> Callable[[dict[str, Any]], object]:
     return lambda content: content["offsetTable"].setdefault(key, {}).__setitem__(queue_id, offset)
 
@@ -103,6 +128,10 @@ PAINS = [
     Pain("27-delay-offsets-of-a-crash", _garbage(DELAY), "RMQ-CFG-001", WARNING, True),
     Pain("28-shorter-over-longer", _stale_end, "RMQ-CFG-003", WARNING, True),
     Pain("29-both-damaged", _both(CONSUMER), "RMQ-CFG-002", ERROR, False),
+    Pain("29-both-torn", _both_torn(CONSUMER), "RMQ-CFG-002", ERROR, True),
+    Pain("29-empty", _emptied(CONSUMER), "RMQ-CFG-002", ERROR, False),
+    Pain("29-topics-empty", _emptied(TOPICS), "RMQ-CFG-002", ERROR, True),
+    Pain("29-gone", _removed(CONSUMER), "RMQ-CFG-022", NOTICE, False),
     Pain("29-removed-by-a-start", _gone(CONSUMER), "RMQ-CFG-004", WARNING, True),
     Pain(
         "29-backup-damaged",
@@ -115,14 +144,14 @@ PAINS = [
     Pain("32-level-stuck", _edited(DELAY, _delay(1, 100_000)), "RMQ-OFF-003", ERROR, True),
     Pain("32-level-without-queue", _edited(DELAY, _delay(18, 7)), "RMQ-OFF-003", ERROR, True),
     Pain("34-negative-offset", _edited(CONSUMER, _offset(ORDERS, 0, -1)), "RMQ-OFF-007", WARNING, True),
-    Pain("34-offset-is-text", _edited(CONSUMER, _offset(ORDERS, 0, "x")), "RMQ-OFF-007", WARNING, True),
+    Pain("34-offset-is-text", _edited(CONSUMER, _offset(ORDERS, 0, "x")), "RMQ-CFG-002", ERROR, True),
     Pain("35-lag-is-negative", _edited(CONSUMER, _offset(ORDERS, 0, 16)), "RMQ-OFF-001", WARNING, True),
     Pain(
         "37-older-offsets-won", _edited(CONSUMER, _offset(ORDERS, 1, 3), keep_backup=True), "RMQ-OFF-006", NOTICE, False
     ),
     Pain("40-orphaned-offset", _edited(CONSUMER, _offset("Gone@g", 0, 9)), "RMQ-OFF-005", NOTICE, False),
     Pain("61-deleted-topic", _edited(TOPICS, _no_topic), "RMQ-CFG-006", NOTICE, False),
-    Pain("xx-another-shape", lambda store: _path(store, CONSUMER).write_text("[1,2]"), "RMQ-CFG-007", WARNING, False),
+    Pain("xx-another-shape", lambda store: _path(store, CONSUMER).write_text("[]"), "RMQ-CFG-007", WARNING, False),
 ]
 
 

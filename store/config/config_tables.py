@@ -1,0 +1,277 @@
+"""The tables of config files as brokers convert them to their own types: numbers in quotes, other spellings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from rmqctl.formats.errors import CorruptError
+from rmqctl.store.config.config_text import VERSIONS, ConfigText, Form, decode_config, read_config_text, versions_taking
+
+_ALL = frozenset(VERSIONS)
+_OFFSETS, _LEVELS, _TOPICS, _GROUPS = "offsets", "levels", "topics", "groups"
+_LONG, _INT = 63, 31
+
+
+class FileTable(NamedTuple):
+    """The table of one config file. `loads_white_space`, `takes_odd_version`: the versions that take a file of white
+    space for an empty one, and a dataVersion that is no object: null, a number or text, a list."""
+
+    name: str
+    kind: str
+    loads_white_space: frozenset[str]
+    takes_odd_version: tuple[frozenset[str], frozenset[str], frozenset[str]]
+
+
+def _of(*versions: str) -> frozenset[str]:
+    return frozenset(versions)
+
+
+_CONSUMERS = FileTable("offsetTable", _OFFSETS, _of("4.9.8"), (_ALL, _of("4.9.8"), _of("4.9.8", "5.3.3")))
+TABLES: Mapping[str, FileTable] = {
+    "topics.json": FileTable("topicConfigTable", _TOPICS, _of("4.9.8", "5.3.3"), (_of(), _of(), _of())),
+    "consumerOffset.json": _CONSUMERS,
+    "lmqConsumerOffset.json": _CONSUMERS,
+    "subscriptionGroup.json": FileTable(
+        "subscriptionGroupTable", _GROUPS, _of("5.3.3"), (_of("4.9.8"), _of("4.9.8"), _of("4.9.8"))
+    ),
+    "delayOffset.json": FileTable(
+        "offsetTable", _LEVELS, _of("4.9.8", "5.3.3"), (_ALL, _of("4.9.8"), _of("4.9.8", "5.3.3"))
+    ),
+}
+_TEXTS = {_TOPICS: ("topicName",), _GROUPS: ("groupName",)}
+_NUMBERS = {
+    _TOPICS: ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag"),
+    _GROUPS: ("retryQueueNums", "retryMaxTimes", "groupSysFlag", "consumeTimeoutMinute"),
+}
+_TRUTHS = {
+    _TOPICS: ("order",),
+    _GROUPS: (
+        "consumeEnable",
+        "consumeFromMinEnable",
+        "consumeBroadcastEnable",
+        "consumeMessageOrderly",
+        "notifyConsumerIdsChangedEnable",
+    ),
+}
+
+
+class LoadedText(NamedTuple):
+    """`value`: the content with its table as a broker has it in memory. `forms`: as in ConfigText. `read_by`: the
+    versions that load it; `why_not`: why the others do not, "" where all do."""
+
+    value: Any
+    forms: tuple[Form, ...]
+    read_by: frozenset[str]
+    why_not: str = ""
+
+
+class _RefusedError(Exception):
+    """No version converts a value."""
+
+
+def load_config_text(name: str, data: bytes) -> LoadedText:
+    """What brokers load of `data` as the config file `name`. CorruptError if no version loads it.
+
+    Empty files and white space are the caller's: a file of 0 bytes is one that is not there.
+    """
+    text = read_config_text(data)
+    table = TABLES.get(name)
+    if table is None:
+        return _loaded(text.value, text.forms, _ALL)
+    converter = _Converter(table, list(text.forms))
+    try:
+        value, read_by = converter.convert(text)
+    except _RefusedError as refused:
+        raise CorruptError(f"no broker loads it: {refused}") from refused
+    found = _loaded(value, tuple(dict.fromkeys(converter.forms)), read_by)
+    if not found.read_by:
+        raise CorruptError(f"no broker loads it: {found.why_not}")
+    return found
+
+
+def convertible_entries(name: str, content: Any) -> dict[Any, Any]:
+    """The entries of the table in `content` that brokers convert, each by itself; {} where there is no table."""
+    table = TABLES.get(name)
+    entries = content.get(table.name) if table is not None and isinstance(content, dict) else None
+    if table is None or not isinstance(entries, dict):
+        return {}
+    found: dict[Any, Any] = {}
+    for key, entry in entries.items():
+        if table.kind == _OFFSETS and isinstance(entry, dict):
+            queues = {queue: offset for queue, offset in entry.items() if _is_converted(table, {key: {queue: offset}})}
+            found |= {key: queues} if queues else {}
+        elif _is_converted(table, {key: entry}):
+            found[key] = entry
+    return found
+
+
+def _is_converted(table: FileTable, entries: dict[Any, Any]) -> bool:
+    try:
+        _Converter(table, []).convert(ConfigText({table.name: entries}))
+    except _RefusedError:
+        return False
+    return True
+
+
+def is_white_space(data: bytes) -> bool:
+    """Whether `data` holds white space or NUL bytes alone, or nothing."""
+    return not decode_config(data)[0].strip("\0 \t\r\n\f\b\v")
+
+
+def white_space_read_by(name: str, data: bytes) -> frozenset[str]:
+    """The versions that load `data`, which is_white_space, as a table without entries; others take the backup."""
+    table = TABLES.get(name)
+    if not data or data.strip(b" \t\r\n") or table is None:
+        return _of()
+    return table.loads_white_space
+
+
+def _loaded(value: Any, forms: tuple[Form, ...], read_by: frozenset[str]) -> LoadedText:
+    takers = read_by & versions_taking(forms)
+    without = [version for version in VERSIONS if version not in takers]
+    why = ", ".join(form.label for form in forms if not form.versions >= _ALL)
+    if not why and without:
+        why = "values that it does not convert"
+    return LoadedText(value, forms, takers, f"{' and '.join(without)}: {why}" if without else "")
+
+
+class _Converter:
+    def __init__(self, table: FileTable, forms: list[Form]) -> None:
+        self.table = table
+        self.forms = forms
+
+    def convert(self, text: ConfigText) -> tuple[Any, frozenset[str]]:
+        """The content with its table converted, and the versions that take it as far as `forms` do not say."""
+        value = text.value
+        if value is None:
+            return None, _ALL
+        if isinstance(value, list) and not value:
+            return [], _of("4.9.8", "5.3.3")
+        if not isinstance(value, dict):
+            raise _RefusedError(f"a {_kind_of(value)} in place of an object")
+        if any(isinstance(key, int) for key in value):
+            raise _RefusedError("a number in place of a name")
+        content = self._spelled(value)
+        read_by = self._version(content)
+        if self.table.name in content:
+            content[self.table.name] = self._table(content[self.table.name])
+        return content, read_by
+
+    def _spelled(self, value: dict[Any, Any]) -> dict[Any, Any]:
+        """`value` with the table's name as brokers write it: fastjson finds it in another spelling, too."""
+        wanted = _letters(self.table.name)
+        if "@type" in value:
+            self.forms.append(Form.TYPE)
+        names = [key for key in value if key != self.table.name and _letters(key) == wanted]
+        if not names:
+            return dict(value)
+        self.forms.append(Form.OTHER_SPELLING)
+        return {self.table.name if key in names else key: item for key, item in value.items()}
+
+    def _version(self, content: Mapping[Any, Any]) -> frozenset[str]:
+        version = content.get("dataVersion", {})
+        null, plain, listed = self.table.takes_odd_version
+        if isinstance(version, dict):
+            return _ALL
+        return null if version is None else listed if isinstance(version, list) else plain
+
+    def _table(self, table: Any) -> dict[Any, Any]:
+        if table is None and self.table.kind == _OFFSETS:
+            return {}
+        if not isinstance(table, dict):
+            raise _RefusedError(f"{self.table.name} is a {_kind_of(table)}, not an object")
+        if self.table.kind == _LEVELS:
+            return self._numbers(table, self.table.name)
+        return {self._key(key): self._entry(str(key), entry) for key, entry in table.items()}
+
+    def _key(self, key: Any) -> str:
+        if isinstance(key, int):
+            self.forms.append(Form.NUMBER_FOR_NAME)
+        return str(key)
+
+    def _entry(self, key: str, entry: Any) -> dict[Any, Any]:
+        if not isinstance(entry, dict):
+            raise _RefusedError(f"{key} is a {_kind_of(entry)}, not an object")
+        return self._numbers(entry, key) if self.table.kind == _OFFSETS else self._bean(entry, key)
+
+    def _numbers(self, table: Mapping[Any, Any], where: str) -> dict[Any, Any]:
+        """Queue ids or levels with their offsets."""
+        found: dict[Any, Any] = {}
+        for key, value in table.items():
+            number = self._number(key, _INT, f"{where}: the number of a queue or a level")
+            found[number] = self._number(value, _LONG, f"{where} {key}")
+        return found
+
+    def _number(self, value: Any, bits: int, where: str) -> int:
+        if isinstance(value, bool):
+            if bits == _LONG:
+                self.forms.append(Form.TRUTH_FOR_NUMBER)
+            value = int(value)
+        elif isinstance(value, float):
+            if not math.isfinite(value) or abs(value) >= 2.0**63:
+                raise _RefusedError(f"{where} is no whole number")
+            value = int(value)
+        elif isinstance(value, str):
+            value = self._number_in_quotes(value, bits, where)
+        if not isinstance(value, int) or not -(1 << bits) <= value < 1 << bits:
+            raise _RefusedError(f"{where} is {_kind_of(value)}, no number that fits")
+        return value
+
+    def _number_in_quotes(self, text: str, bits: int, where: str) -> int:
+        digits = text.replace(",", "")
+        whole, dot, fraction = digits.partition(".")
+        if not whole.removeprefix("-").isdecimal() or not whole.isascii() or len(whole) > 20:
+            raise _RefusedError(f"{where} is text, no number")
+        if dot:
+            if not fraction.isdecimal():
+                raise _RefusedError(f"{where} is text, no number")
+            self.forms.append(Form.TEXT_FRACTION if bits == _LONG or fraction.strip("0") else Form.TEXT_NUMBER)
+        elif not self.forms or self.forms[-1] is not Form.TEXT_NUMBER:
+            self.forms.append(Form.TEXT_NUMBER)
+        return int(whole)
+
+    def _bean(self, entry: Mapping[Any, Any], where: str) -> dict[Any, Any]:
+        """Fields of a topic or a group. Those of null or no text keep their defaults, so they are left out."""
+        kind = self.table.kind
+        known = {_letters(name): name for name in (*_TEXTS[kind], *_NUMBERS[kind], *_TRUTHS[kind])}
+        found = {known.get(_letters(key), key): value for key, value in entry.items()}
+        if found.keys() != entry.keys():
+            self.forms.append(Form.OTHER_SPELLING)
+        converters: tuple[tuple[tuple[str, ...], Callable[[Any, str], Any]], ...] = (
+            (_NUMBERS[kind], lambda value, place: self._number(value, _INT, place)),
+            (_TRUTHS[kind], self._truth),
+        )
+        for names, convert in converters:
+            for name in names:
+                if name not in found:
+                    continue
+                if found[name] in (None, "", "null"):
+                    self.forms.append(Form.NULL_FOR_NUMBER)
+                    del found[name]
+                else:
+                    found[name] = convert(found[name], f"{where}: {name}")
+        for name in _TEXTS[kind]:
+            if isinstance(found.get(name), int):
+                found[name] = str(found[name])
+        return found
+
+    def _truth(self, value: Any, where: str) -> bool:
+        if isinstance(value, bool):
+            return value
+        if value in (0, 1):
+            return bool(value)
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            self.forms.append(Form.TEXT_NUMBER)
+            return value.lower() == "true"
+        raise _RefusedError(f"{where} is neither true nor false")
+
+
+def _letters(name: Any) -> str:
+    return str(name).replace("_", "").replace("-", "").lower()
+
+
+def _kind_of(value: Any) -> str:
+    names = {dict: "object", list: "list", str: "text", bool: "truth value", type(None): "null"}
+    return names.get(type(value), "number")

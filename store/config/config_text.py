@@ -1,0 +1,377 @@
+"""Config JSON as each RocketMQ version's own parser takes it: fastjson 1.2.69 and 1.2.83, fastjson2 2.0.59.
+
+These parsers take more than JSON: comments, single quotes, bare names and so on. What each of them takes was asked of
+the parsers themselves (tests/store/config_forms.jsonl).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rmqctl.formats.config_json import MAXIMUM_DEPTH, MAXIMUM_SIZE, parse_config_json
+from rmqctl.formats.errors import CorruptError
+
+VERSIONS = ("4.9.8", "5.3.3", "5.5.0")
+_ALL = frozenset(VERSIONS)
+_FASTJSON = frozenset(("4.9.8", "5.3.3"))
+_FASTJSON2 = frozenset(("5.5.0",))
+
+
+class Form(enum.Enum):
+    """A form that plain JSON does not have: its name, and the versions whose parser takes it."""
+
+    MARK = "a byte order mark", _ALL
+    COMMENT = "a comment", _ALL
+    COMMENT_AT_VALUE = "a comment beside a value", _FASTJSON
+    SINGLE_QUOTES = "single quotes", _ALL
+    LAST_COMMA = "a comma before a closing brace", _ALL
+    EXTRA_COMMA = "a comma too many", _FASTJSON
+    BARE_NAME = "a name without quotes", _FASTJSON
+    SEMICOLON = "a semicolon in place of a comma", _FASTJSON
+    MISSING_COMMA_IN_NUMBERS = "a missing comma", _ALL
+    MISSING_COMMA = "a missing comma between members", _FASTJSON2
+    MISSING_COLON = "a missing colon", _FASTJSON2
+    CONTROL = "a control character inside text", _ALL
+    ESCAPE = "an escape that JSON does not have", _ALL
+    WRONG_ESCAPE = "an escape without its hexadecimal digits", _FASTJSON2
+    NUMBER = "a number in another form", _ALL
+    TEXT_NUMBER = "a number in quotes", _ALL
+    TEXT_FRACTION = "a fraction in quotes", _FASTJSON2
+    TRUTH_FOR_NUMBER = "true or false in place of a number", frozenset(("5.3.3", "5.5.0"))
+    NULL_FOR_NUMBER = "null or no text in place of a number", _FASTJSON
+    TYPE = "a name @type", frozenset(("5.3.3", "5.5.0"))
+    WORD = "a word in place of a value", _FASTJSON
+    SPACE = "a control character between values", _ALL
+    ODD_SPACE = "white space that JSON does not have", _FASTJSON2
+    COMMA_AFTER = "a comma after the value", _FASTJSON2
+    SET = "a set", _ALL
+    OTHER_SPELLING = "a table's name in another spelling", _FASTJSON
+    NUMBER_FOR_NAME = "a number in place of a name", _FASTJSON2
+    ENCODING = "bytes that are not UTF-8", _ALL
+
+    def __init__(self, label: str, versions: frozenset[str]) -> None:
+        self.label = label
+        self.versions = versions
+
+
+class ConfigText(NamedTuple):
+    """`value`: as `parse_config_json` gives it. `forms`: those used beyond plain JSON, in order of appearance."""
+
+    value: Any
+    forms: tuple[Form, ...] = ()
+
+
+def decode_config(data: bytes) -> tuple[str, tuple[Form, ...]]:
+    """Text of a config file as brokers decode it: wrong UTF-8 becomes U+FFFD, a byte order mark is passed over."""
+    forms: list[Form] = []
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", "replace")
+        forms.append(Form.ENCODING)
+    if text.startswith("\ufeff"):
+        forms.append(Form.MARK)
+        text = text[1:]
+    return text, tuple(forms)
+
+
+def read_config_text(data: bytes) -> ConfigText:
+    """What `data` holds if any version's parser takes it. CorruptError if none does."""
+    text, forms = decode_config(data)
+    if len(text) > MAXIMUM_SIZE:
+        raise CorruptError(f"config JSON of {len(text)} characters is larger than any broker writes")
+    try:
+        return ConfigText(parse_config_json(text), forms)
+    except CorruptError as error:
+        strict = error
+    reader = _Reader(text)
+    value = reader.whole(strict)
+    found = tuple(dict.fromkeys((*forms, *reader.forms)))
+    if not versions_taking(found):
+        raise strict
+    return ConfigText(value, found)
+
+
+def read_torn_text(data: bytes) -> Any:
+    """The whole members at the beginning of a torn config file; None where not even its first brace is there."""
+    reader = _Reader(decode_config(data)[0][:MAXIMUM_SIZE])
+    with contextlib.suppress(CorruptError):
+        reader.whole(CorruptError("torn"))
+    return reader.root
+
+
+def versions_taking(forms: tuple[Form, ...]) -> frozenset[str]:
+    """The versions whose parser takes all of `forms`."""
+    taking = _ALL
+    for form in forms:
+        taking &= form.versions
+    return taking
+
+
+_SPACE = re.compile(r"[ \t\r\n]*+")
+_MORE_SPACE = re.compile(r"[\f\b]++")
+_ODD_SPACE = re.compile("[\0\u00a0]++")
+_COMMENT = re.compile(r"//[^\n]*+(?:\n|\Z)|/\*(?:[^*]++|\*(?!/))*+\*/")
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+")
+_INTEGER_NAME = re.compile(r"[+-]?[0-9]++(?:\.0++)?+")
+_PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
+_NUMBER = re.compile(r"[+-]?[0-9]++(?:\.[0-9]*+)?+(?:[eE][+-]?[0-9]++)?+[LBSFD]?+")
+_WORD = re.compile(r"[A-Za-z_]++")
+_SET = re.compile(r"(?:Tree)?Set(?=\s*+\[)")
+_STOPS = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]*+") for quote in "\"'"}
+_ESCAPES = {**dict(zip("bfnrt", "\b\f\n\r\t", strict=True)), '"': '"', "'": "'", "\\": "\\", "/": "/", "v": "\v"}
+_HEX = re.compile(r"[0-9A-Fa-f]*+")
+_KNOWN_WORDS = {"true": True, "false": False, "null": None}
+_EMPTY_WORDS = frozenset(("undefined", "NaN", "NULL"))
+_LONGEST_NUMBER = 400
+
+Take = Callable[[Any], None]
+
+
+class _Reader:
+    """Reads one text from left to right. `root` holds what was read so far, also after an error."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.forms: list[Form] = []
+        self.root: Any = None
+
+    def whole(self, strict: CorruptError) -> Any:
+        """The value of the whole text; CorruptError with the reason of `strict` and the place where reading ended."""
+        if self.text[:1] == "\0":
+            self.forms.append(Form.SPACE)
+            self.at = len(self.text) - len(self.text.lstrip("\0"))
+        try:
+            self._skip(Form.COMMENT)
+            self._value(self._set_root, 0)
+            self._end()
+        except (ValueError, IndexError, RecursionError) as error:
+            raise CorruptError(strict.message) from error
+        return self.root
+
+    def _set_root(self, value: Any) -> None:
+        self.root = value
+
+    def _end(self) -> None:
+        self._skip(Form.COMMENT)
+        rest = self.text[self.at :]
+        if rest.strip("\0\x1a \t\r\n"):
+            if rest != ",":
+                raise ValueError("text after the value")
+            self.forms.append(Form.COMMA_AFTER)
+        elif rest:
+            self.forms.append(Form.SPACE)
+
+    def _skip(self, comments: Form | None, *, is_odd: bool = True) -> None:
+        """Pass white space and comments, which count as `comments`; ValueError for a comment where that is None."""
+        text = self.text
+        while True:
+            before = self.at
+            self.at = _SPACE.match(text, self.at).end()  # type: ignore[union-attr]  # matches the empty text
+            for pattern, form in ((_MORE_SPACE, Form.SPACE), (_ODD_SPACE, Form.ODD_SPACE if is_odd else None)):
+                found = pattern.match(text, self.at) if form is not None else None
+                if found is not None and found.end() < len(text):
+                    self.at = found.end()
+                    self.forms.append(form)  # type: ignore[arg-type]  # form is not None where found is not
+            if text.startswith(("//", "/*"), self.at):
+                found = _COMMENT.match(text, self.at)
+                if found is None or comments is None:
+                    raise ValueError("a comment")
+                self.at = found.end()
+                self.forms.append(comments)
+            if self.at == before:
+                return
+
+    def _value(self, put: Take, depth: int) -> None:
+        """Read one value and hand it to `put`: containers before they are filled, so that torn text keeps them."""
+        if depth > MAXIMUM_DEPTH:
+            raise ValueError("nested too deeply")
+        character = self.text[self.at]
+        if character == "{":
+            self.at += 1
+            self._object(put, depth)
+        elif character in "[TS":
+            self._list(put, depth)
+        elif character in "\"'":
+            put(self._string())
+        elif character in "+-0123456789":
+            put(self._number())
+        else:
+            put(self._word())
+
+    def _object(self, put: Take, depth: int) -> None:
+        members: dict[Any, Any] = {}
+        put(members)
+        is_first, after_comma = True, False
+        while True:
+            mark = len(self.forms)
+            self._skip(Form.COMMENT)
+            if self.text[self.at] == "}":
+                self.at += 1
+                if after_comma:
+                    self.forms.append(Form.LAST_COMMA)
+                return
+            extra = self.text[self.at] == ","
+            while self.text[self.at] == ",":
+                self.at += 1
+                self._skip(Form.COMMENT)
+            name = self._name(is_after_extra_comma=extra)
+            if isinstance(name, int) and after_comma and Form.COMMENT in self.forms[mark:]:
+                self.forms.append(Form.COMMENT_AT_VALUE)
+            if not (is_first or after_comma or extra):
+                self.forms.append(Form.MISSING_COMMA_IN_NUMBERS if isinstance(name, int) else Form.MISSING_COMMA)
+            self._colon(name)
+            self._value(lambda value, name=name: members.__setitem__(name, value), depth + 1)  # type: ignore[misc]
+            self._skip(Form.COMMENT_AT_VALUE)
+            after_comma = self._comma(is_of_number=isinstance(name, int))
+            is_first = False
+
+    def _name(self, is_after_extra_comma: bool) -> str | int:
+        text = self.text
+        if text[self.at] in "\"'":
+            name: str | int = self._string()
+        elif (found := _INTEGER_NAME.match(text, self.at)) is not None:
+            if is_after_extra_comma or len(found.group()) > 20:
+                raise ValueError("a number after a comma too many")
+            if found.group() != str(int(float(found.group()))):
+                self.forms.append(Form.NUMBER)
+            self.at = found.end()
+            name = int(found.group().partition(".")[0])
+        elif (found := _NAME.match(text, self.at)) is not None:
+            self.at = found.end()
+            self.forms.append(Form.BARE_NAME)
+            name = found.group()
+        else:
+            raise ValueError("no name")
+        if is_after_extra_comma:
+            self.forms.append(Form.EXTRA_COMMA)
+        return name
+
+    def _colon(self, name: str | int) -> None:
+        self._skip(Form.COMMENT_AT_VALUE if isinstance(name, int) else None)
+        if self.text[self.at] != ":":
+            if not isinstance(name, int):
+                raise ValueError("no colon")
+            self.forms.append(Form.MISSING_COLON)
+        else:
+            self.at += 1
+        self._skip(Form.COMMENT if isinstance(name, int) else Form.COMMENT_AT_VALUE)
+
+    def _comma(self, is_of_number: bool) -> bool:
+        """Whether a comma, or what stands for one, follows a member."""
+        if self.text[self.at] == ",":
+            self.at += 1
+            return True
+        if self.text[self.at] == ";" and not is_of_number:
+            self.at += 1
+            self.forms.append(Form.SEMICOLON)
+            return True
+        return False
+
+    def _list(self, put: Take, depth: int) -> None:
+        found = _SET.match(self.text, self.at)
+        if found is not None:
+            self.at = found.end()
+            self.forms.append(Form.SET)
+            self._skip(None)
+        if self.text[self.at] != "[":
+            put(self._word())
+            return
+        self.at += 1
+        items: list[Any] = []
+        put(items)
+        needs_comma = False
+        while True:
+            self._skip(Form.COMMENT_AT_VALUE)
+            character = self.text[self.at]
+            if character == "]":
+                if items and not needs_comma:
+                    self.forms.append(Form.EXTRA_COMMA)
+                self.at += 1
+                return
+            if character == ",":
+                if not needs_comma:
+                    self.forms.append(Form.EXTRA_COMMA)
+                needs_comma = False
+                self.at += 1
+                continue
+            if needs_comma:
+                raise ValueError("no comma in a list")
+            self._value(items.append, depth + 1)
+            needs_comma = True
+
+    def _string(self) -> str:
+        text, quote = self.text, self.text[self.at]
+        if quote == "'":
+            self.forms.append(Form.SINGLE_QUOTES)
+        self.at += 1
+        parts: list[str] = []
+        stop = _STOPS[quote]
+        while True:
+            found = stop.match(text, self.at)
+            assert found is not None  # it matches the empty text
+            parts.append(found.group())
+            self.at = found.end()
+            character = text[self.at]
+            self.at += 1
+            if character == quote:
+                return "".join(parts)
+            if character == "\\":
+                parts.append(self._escape())
+            else:
+                self.forms.append(Form.CONTROL)
+                parts.append(character)
+
+    def _escape(self) -> str:
+        text, character = self.text, self.text[self.at]
+        self.at += 1
+        if character in "ux":
+            length = 4 if character == "u" else 2
+            digits = text[self.at : self.at + length]
+            if len(digits) < length:
+                raise IndexError("torn escape")
+            self.at += length
+            if character == "x":
+                self.forms.append(Form.ESCAPE)
+            if not _HEX.fullmatch(digits):
+                if '"' in digits or character == "x":
+                    raise ValueError("an escape without digits")
+                self.forms.append(Form.WRONG_ESCAPE)
+                return "\ufffd"
+            return chr(int(digits, 16))
+        if character in "01234567":
+            self.forms.append(Form.ESCAPE)
+            return chr(int(character))
+        if character not in _ESCAPES:
+            raise ValueError("an unknown escape")
+        if character in "v'":
+            self.forms.append(Form.ESCAPE)
+        return _ESCAPES[character]
+
+    def _number(self) -> int | float:
+        found = _NUMBER.match(self.text, self.at)
+        if found is None or len(found.group()) > _LONGEST_NUMBER:
+            raise ValueError("no number")
+        text = found.group()
+        if found.end() == len(self.text):
+            raise IndexError("a number that may go on")
+        self.at = found.end()
+        if not _PLAIN_NUMBER.fullmatch(text):
+            self.forms.append(Form.NUMBER)
+        digits = text.rstrip("LBSFD")
+        return int(digits) if re.fullmatch(r"[+-]?[0-9]+", digits) and text[-1] not in "FD" else float(digits)
+
+    def _word(self) -> Any:
+        found = _WORD.match(self.text, self.at)
+        word = found.group() if found is not None else ""
+        if word not in _KNOWN_WORDS and word not in _EMPTY_WORDS:
+            raise ValueError("no value")
+        self.at += len(word)
+        if word in _EMPTY_WORDS:
+            self.forms.append(Form.WORD)
+        return _KNOWN_WORDS.get(word)
