@@ -9,6 +9,13 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.tables.groups import is_legal_group
 from rmqctl.network.broker.tables.settings import is_changeable, is_cleaning
+from rmqctl.network.broker.tables.topic_attributes import (
+    BATCH_QUEUES,
+    MESSAGE_TYPE,
+    QUEUE_TYPE,
+    changed_attributes,
+    parsed_change,
+)
 from rmqctl.network.broker.tables.topics import is_system_topic
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
@@ -22,7 +29,7 @@ from rmqctl.store.config.topic_names import topic_problem
 _DEFAULT_QUEUES = 16
 _MOST_QUEUES = 10_000
 _MOST_PERM = 7
-_SIMPLE_QUEUES = "SimpleCQ"
+_MIXED = "MIXED"
 _FOR_ALL_QUEUES = -1
 # AdminBrokerProcessor#initConfigBlackList
 _BLACK_LIST = ("brokerConfigPath", "rocketmqHome", "configBlackList")
@@ -52,9 +59,7 @@ def update_and_create_topic(broker: MasterBroker, request: RemotingCommand, call
         raise RequestError(
             ResponseCode.INVALID_PARAMETER, f"{readable} and {writable} queues with perm {perm} are no topic's"
         )
-    known = broker.topics.find(name)
-    attributes = dict(known.attributes) if known is not None else {}
-    attributes = _attributes(attributes, request.fields.get("attributes", ""))
+    change = parsed_change(request.fields.get("attributes", ""))
     topic = TopicConfig(
         name,
         readable,
@@ -63,25 +68,21 @@ def update_and_create_topic(broker: MasterBroker, request: RemotingCommand, call
         request.fields.get("topicFilterType") or "SINGLE_TAG",
         fields.integer(request, "topicSysFlag", 0),
         fields.flag(request, "order"),
-        attributes,
+        change,
     )
-    broker.topics.put(topic)
+    broker.topics.put(_with_attributes(broker, topic))
     return _when_written(broker.save_topics())
 
 
-def _attributes(old: dict[str, Any], text: str) -> dict[str, Any]:
-    """`old` with what `+name=value,-name` changes (AttributeParser)."""
-    for part in filter(None, text.split(",")):
-        name, _, value = part[1:].partition("=")
-        if part[0] == "+" and name and value:
-            old[name] = value
-        elif part[0] == "-" and name:
-            old.pop(name, None)
-        else:
-            raise RequestError(ResponseCode.INVALID_PARAMETER, f"attribute {part!r} is neither +name=value nor -name")
-    if old.get("queue.type", _SIMPLE_QUEUES) != _SIMPLE_QUEUES:
+def _with_attributes(broker: MasterBroker, topic: TopicConfig) -> TopicConfig:
+    """Return a topic with the attributes it has after its own, which are changes."""
+    known, change = broker.topics.find(topic.name), dict(topic.attributes)
+    if change.get(f"+{MESSAGE_TYPE}") == _MIXED and not broker.settings.enable_mixed_message_type:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+    attributes = changed_attributes(None if known is None else known.attributes, change, broker.identity.release)
+    if f"+{QUEUE_TYPE}" in change and attributes[QUEUE_TYPE] == BATCH_QUEUES:
         raise RequestError(ResponseCode.INVALID_PARAMETER, "topics of batch queues are not created here")
-    return old
+    return topic._replace(attributes=attributes)
 
 
 def delete_topic(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:

@@ -16,7 +16,7 @@ from rmqctl.network.broker import (
 )
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.broker.send import send_back, send_services
+from rmqctl.network.broker.send import reply_services, send_back, send_services
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, RequestError, Service
@@ -45,11 +45,14 @@ SERVICES: dict[int, Service[Broker]] = {
     RequestCode.SEND_BATCH_MESSAGE: _REFUSED,
     RequestCode.CONSUMER_SEND_MSG_BACK: _REFUSED,
     RequestCode.END_TRANSACTION: _REFUSED,
+    RequestCode.SEND_REPLY_MESSAGE: _REFUSED,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _REFUSED,
 }
 
 WRITING_SERVICES: dict[int, Service[MasterBroker]] = {
     **send_services.SERVICES,
     **send_back.SERVICES,
+    **reply_services.SERVICES,
     **transaction_services.SERVICES,
     **admin_services.SERVICES,
     RequestCode.UPDATE_CONSUMER_OFFSET: Service(

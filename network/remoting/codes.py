@@ -76,6 +76,9 @@ class RequestCode(enum.IntEnum):
     UNLOCK_BATCH_MQ = 42
     SEND_MESSAGE_V2 = 310
     SEND_BATCH_MESSAGE = 320
+    SEND_REPLY_MESSAGE = 324
+    SEND_REPLY_MESSAGE_V2 = 325
+    PUSH_REPLY_MESSAGE_TO_CLIENT = 326
 
 
 class ResponseCode(enum.IntEnum):

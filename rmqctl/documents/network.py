@@ -68,6 +68,8 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
   crash of `serve`, before `serve` itself, repeats what was delivered while an older message waited. When `serve` begins
   it reads again what waits, from the first such message on, beside its clients: a second for 100,000 messages.
 - Batches for topics of batch queues are refused with 13.
+- Attributes of topics are those of the version that `serve` names, by RocketMQ's rules and with its remarks.
+- A reply (324, 325) is pushed to the producer that asked (326), and stored unless `storeReplyMessageEnable=false`.
 
 ## In both
 
@@ -104,7 +106,8 @@ with MessageStore.open("new-store", "rw", create=True) as store, LocalBroker(sto
 ```
 
 A producer tries a message on up to three brokers within 3 s in all, compresses bodies from 4096 bytes on, and gives
-each message a unique id. A consumer shares the queues out with the other members of its group, as Java clients do it
+each message a unique id. `Producer.request` sends a message and gives the reply of its consumer, which sends that with
+`Producer.reply`. A consumer shares the queues out with the other members of its group, as Java clients do it
 (`rmqctl.network.clients.allocate` has their strategies), and commits every 5 s and when it ends. It consumes the
 group's retry topic too, as a push consumer does: the single queue of that topic belongs to one of the members. Where
 live members of the group subscribe otherwise it refuses to join, unless `--force` (`force=True`) is given: it would

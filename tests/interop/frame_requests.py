@@ -209,10 +209,27 @@ def _writes() -> Iterator[Ask]:
         "send back nothing", Code.CONSUMER_SEND_MSG_BACK, {"offset": 1 << 40, "group": "g-events", "delayLevel": 0}
     )
     yield Ask("send back of nobody", Code.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "bad group!", "delayLevel": 0})
-    made = {"topic": "New", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+    made: dict[str, Any] = {"topic": "New", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG"}
     made |= {"defaultTopic": "TBW102", "topicSysFlag": 0, "order": False}
     yield Ask("make a topic", Code.UPDATE_AND_CREATE_TOPIC, made)
     yield Ask("what was made", Code.GET_TOPIC_CONFIG, {"topic": "New", "lo": True})
+    kinds = (
+        "+message.type=NONSENSE",
+        "+queue.type=X",
+        "-message.type",
+        "+a=b",
+        "+reserve.time=x",
+        "+message.type=MIXED",
+    )
+    for kind in kinds:
+        bad = made | {"topic": "Bad", "attributes": kind}
+        yield Ask(f"make a topic with {kind}", Code.UPDATE_AND_CREATE_TOPIC, bad)
+    typed = made | {"topic": "Typed", "attributes": "+message.type=FIFO"}
+    yield Ask("make a topic with a type", Code.UPDATE_AND_CREATE_TOPIC, typed)
+    yield Ask("change its type", Code.UPDATE_AND_CREATE_TOPIC, typed | {"attributes": "+message.type=DELAY"})
+    yield Ask("change its policy", Code.UPDATE_AND_CREATE_TOPIC, typed | {"attributes": "+cleanup.policy=DELETE"})
+    yield Ask("take away what it has not", Code.UPDATE_AND_CREATE_TOPIC, typed | {"attributes": "-reserve.time"})
+    yield Ask("its attributes", Code.GET_TOPIC_CONFIG, {"topic": "Typed", "lo": True})
     yield Ask("make a bad topic", Code.UPDATE_AND_CREATE_TOPIC, made | {"topic": "a b"})
     yield Ask("make a system topic", Code.UPDATE_AND_CREATE_TOPIC, made | {"topic": "SCHEDULE_TOPIC_XXXX"})
     group = _json({"groupName": "g-new", "retryMaxTimes": 3, "retryQueueNums": 2})
@@ -252,7 +269,7 @@ def _stored(body: bytes) -> list[Any]:
 
 
 def _sent() -> Iterator[Ask]:
-    long = {
+    long: dict[str, Any] = {
         "producerGroup": "P", "topic": "Audit", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0,
         "sysFlag": 0, "bornTimestamp": 1_795_218_500_000, "flag": 1, "reconsumeTimes": 0, "unitMode": False,
         "properties": "UNIQ_KEY\x01LONG\x02TAGS\x01a\x02",
@@ -268,6 +285,18 @@ def _sent() -> Iterator[Ask]:
     yield Ask("send a retry that was tried enough", Code.SEND_MESSAGE, long | {
         "topic": "%RETRY%g-orders", "reconsumeTimes": 17
     }, b"dead")  # fmt: skip
+    replied = long | {
+        "topic": "DefaultCluster_REPLY_TOPIC",
+        "properties": "REPLY_TO_CLIENT\x01gone\x02MSG_TYPE\x01reply\x02",
+    }
+    yield Ask("reply to a client that is gone", Code.SEND_REPLY_MESSAGE, replied, b"reply")
+    yield Ask("reply to no client", Code.SEND_REPLY_MESSAGE, replied | {"properties": ""}, b"reply")
+    reply = {"i": "REPLY_TO_CLIENT\x01gone\x02"}
+    yield _send("reply in the short form", "DefaultCluster_REPLY_TOPIC", **reply)._replace(
+        code=Code.SEND_REPLY_MESSAGE_V2
+    )
+    stored = pulling("DefaultCluster_REPLY_TOPIC", 0, 0, consumerGroup="g-events")
+    yield Ask("replies", Code.PULL_MESSAGE, stored, read=_stored, end="3")
     pull = pulling("Audit", 0, 21, consumerGroup="g-events")
     yield Ask("what was sent", Code.PULL_MESSAGE, pull, read=_stored, end="25")
     dead = pulling("%DLQ%g-orders", 0, 0, consumerGroup="g-events")

@@ -96,7 +96,7 @@ def _send_one(
 
 def _properties(broker: WritableBroker, header: SendHeader, always: Mapping[str, str]) -> dict[str, str]:
     """Properties of a message as a broker completes them."""
-    properties = _parsed(header.properties)
+    properties = parsed_properties(header.properties)
     properties |= always
     properties.pop(_POP_CHECKPOINT, None)
     if names.UNIQUE_KEY not in properties and not header.is_batch:
@@ -105,7 +105,7 @@ def _properties(broker: WritableBroker, header: SendHeader, always: Mapping[str,
     return properties
 
 
-def _parsed(text: str) -> dict[str, str]:
+def parsed_properties(text: str) -> dict[str, str]:
     """As parse_properties; UnicodeDecodeError for half of a surrogate pair."""
     if not text.isascii():
         return parse_properties(text.encode("utf-8", "surrogatepass"))
