@@ -80,9 +80,10 @@ async def serve(
     On further ones there are a page of metrics, and the log for slaves; `watched` hears every second what was seen.
     `register_at`: other name servers, separated by `;`, that are told of the broker. With `tls` clients may speak TLS.
     """
-    name_server = NameServer(broker.elapsed)
+    name_server = NameServer(broker.elapsed, release=broker.identity.release)
     services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
     brokers = RemotingServer(Processor(broker, services, tell), tell, on_lost=broker.lost, tls=tls)
+    broker.slow_requests = lambda: brokers.shared.slow
     name_servers = RemotingServer(Processor(name_server, NAME_SERVER_SERVICES, tell), tell, tls=tls)
     pages: asyncio.Server | None = None
     registrar: Registrar | None = None

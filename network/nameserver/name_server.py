@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rmqctl.network.config_defaults import name_server_defaults
 from rmqctl.network.nameserver.register import registered_topics
 from rmqctl.network.nameserver.routes import MASTER_ID, RouteTable
 from rmqctl.network.remoting import fields
@@ -12,6 +13,7 @@ from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import bean, fastjson
 from rmqctl.network.remoting.services import FAQ, Caller, RequestError, Service
+from rmqctl.network.versions import DEFAULT_RELEASE, Release
 
 # MQVersion.V4_9_4: from then on clients read plain JSON
 _PLAIN_JSON_VERSION = 401
@@ -20,7 +22,8 @@ _PLAIN_JSON_VERSION = 401
 class NameServer:
     """The routes, and what else a name server knows. `clock`: ms of a clock that is never set."""
 
-    def __init__(self, clock: Callable[[], int], port: int = 9876) -> None:
+    def __init__(self, clock: Callable[[], int], port: int = 9876, release: Release = DEFAULT_RELEASE) -> None:
+        self.release = release
         self.routes = RouteTable()
         self.clock = clock
         self.port = port
@@ -108,8 +111,10 @@ def get_kv_list(server: NameServer, request: RemotingCommand, caller: Caller) ->
 
 
 def get_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
-    """What the name server is set to."""
-    return RemotingCommand(ResponseCode.SUCCESS, body=f"listenPort={server.port}\n".encode("ascii"))
+    """What the name server is set to: every key of the version that is named."""
+    settings = {**name_server_defaults(server.release), "listenPort": str(server.port)}
+    text = "".join(f"{key}={value}\n" for key, value in sorted(settings.items()))
+    return RemotingCommand(ResponseCode.SUCCESS, body=text.encode("utf-8"))
 
 
 # ---- other brokers
@@ -171,7 +176,7 @@ SERVICES: dict[int, Service[NameServer]] = {
     RequestCode.GET_BROKER_MEMBER_GROUP: Service(get_member_group, "brokers of one name"),
     RequestCode.GET_KV_CONFIG: Service(get_kv_config, "22: there are none"),
     RequestCode.GET_KVLIST_BY_NAMESPACE: Service(get_kv_list, "22: there are none"),
-    RequestCode.GET_NAMESRV_CONFIG: Service(get_config, "the port"),
+    RequestCode.GET_NAMESRV_CONFIG: Service(get_config, "every key of the version"),
     RequestCode.REGISTER_BROKER: Service(register_broker, "another broker and its topics, for 120 s"),
     RequestCode.UNREGISTER_BROKER: Service(unregister_broker, "another broker leaves"),
     RequestCode.QUERY_DATA_VERSION: Service(query_data_version, "always changed: no versions are kept"),

@@ -68,6 +68,8 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
   crash of `serve`, before `serve` itself, repeats what was delivered while an older message waited. When `serve` begins
   it reads again what waits, from the first such message on, beside its clients: a second for 100,000 messages.
 - Batches for topics of batch queues are refused with 13.
+- What is put and pulled is counted as a broker counts it (28, 315, and the rates of 202 and 208). Threads that other
+  requests wait for do not exist, so no queue of theirs has requests; slow ones wait for one thread (`query`).
 - Attributes of topics are those of the version that `serve` names, by RocketMQ's rules and with its remarks.
 - A reply (324, 325) is pushed to the producer that asked (326), and stored unless `storeReplyMessageEnable=false`.
 

@@ -209,7 +209,13 @@ def _writes() -> Iterator[Ask]:
         "send back nothing", Code.CONSUMER_SEND_MSG_BACK, {"offset": 1 << 40, "group": "g-events", "delayLevel": 0}
     )
     yield Ask("send back of nobody", Code.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "bad group!", "delayLevel": 0})
-    made: dict[str, Any] = {"topic": "New", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+    made: dict[str, Any] = {
+        "topic": "New",
+        "readQueueNums": 3,
+        "writeQueueNums": 2,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+    }
     made |= {"defaultTopic": "TBW102", "topicSysFlag": 0, "order": False}
     yield Ask("make a topic", Code.UPDATE_AND_CREATE_TOPIC, made)
     yield Ask("what was made", Code.GET_TOPIC_CONFIG, {"topic": "New", "lo": True})

@@ -145,6 +145,7 @@ _NOT_ASKED = {
     Code.GET_NAMESRV_CONFIG: "what each is set to",
     Code.GET_BROKER_CONFIG: "what each is set to",
     Code.END_TRANSACTION: "has no answer",
+    Code.VIEW_BROKER_STATS_DATA: "rates are of moments: test_counts.py",
     Code.EXCHANGE_BROKER_HA_INFO: "what slaves ask: test_mirrored.py has real ones ask",
     Code.GET_ALL_MESSAGE_REQUEST_MODE: "the same",
 }

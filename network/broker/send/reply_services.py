@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import UsageError, WriteFailedError
+from rmqctl.formats.java_map import in_java_order
 from rmqctl.formats.message import Message
 from rmqctl.network.broker.send.send_checks import checked_topic, queue_of
 from rmqctl.network.broker.send.send_header import SendHeader, send_header
@@ -25,13 +26,14 @@ def send_reply(broker: WritableBroker, request: RemotingCommand, caller: Caller)
     settings = broker.settings
     always = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if settings.trace_on else "false"}
     header = send_header(request)
+    properties = {**parsed_properties(header.properties), **always}
+    header = header._replace(properties=_text_of(properties))
     try:
         topic = checked_topic(broker, header)
     except RequestError as error:
         error.fields = {**always, **error.fields}
         raise
     queue_id = queue_of(header, topic)
-    properties = parsed_properties(header.properties)
     client_id = properties.get(REPLY_TO_CLIENT)
     if client_id is None:
         remark = f"reply message properties[{REPLY_TO_CLIENT}] is null"
@@ -40,8 +42,9 @@ def send_reply(broker: WritableBroker, request: RemotingCommand, caller: Caller)
     if asker is None:
         remark = f"push reply message fail, channel of <{client_id}> not found."
         return _answer(broker, header, request, caller, queue_id, always, remark)
-    properties[_PUSHED_AT] = str(broker.clock())
-    fields = _pushed_fields(broker, header, caller, properties)
+    fields = _pushed_fields(broker, header, caller) | {
+        "properties": _text_of({**properties, _PUSHED_AT: str(broker.clock())})
+    }
     command = RemotingCommand(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, request.body)
     done = asker.ask(command, _ANSWERS_WITHIN_SECONDS)
 
@@ -54,10 +57,8 @@ def send_reply(broker: WritableBroker, request: RemotingCommand, caller: Caller)
     return Promised(done, pushed)
 
 
-def _pushed_fields(
-    broker: WritableBroker, header: SendHeader, caller: Caller, properties: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the header of the push (ReplyMessageRequestHeader)."""
+def _pushed_fields(broker: WritableBroker, header: SendHeader, caller: Caller) -> dict[str, str]:
+    """Return the header of the push but for the properties (ReplyMessageRequestHeader)."""
     return {
         "producerGroup": header.producer_group,
         "topic": header.topic,
@@ -67,13 +68,16 @@ def _pushed_fields(
         "sysFlag": str(header.sys_flag),
         "bornTimestamp": str(header.born_timestamp),
         "flag": str(header.flag),
-        "properties": names.encode_properties(properties).decode("utf-8", "surrogatepass"),
         "reconsumeTimes": str(header.reconsume_times),
         "unitMode": "true" if header.is_unit_mode else "false",
         "bornHost": caller.remote,
         "storeHost": broker.identity.address(caller),
         "storeTimestamp": str(broker.clock()),
     }
+
+
+def _text_of(properties: Mapping[str, str]) -> str:
+    return names.encode_properties(in_java_order(properties)).decode("utf-8", "surrogatepass")
 
 
 def _answer(
