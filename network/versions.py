@@ -12,13 +12,15 @@ _TYPES_5_4 = ("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY"
 class Release(NamedTuple):
     """One version. `number`: its MQVersion, which stands in every header.
 
-    `message_types`: values of the topic attribute message.type, none before 5.0 had attributes. `has_tag_queries`:
-    QUERY_MESSAGE asks for tags too (5.4). `has_lite_topics`: topics may expire by lite.topic.expiration (5.5).
+    `message_types`: values of the topic attribute message.type; none before 5.0 had attributes. `has_recall`: timed
+    messages can be taken back by a handle (5.3.1). `has_tag_queries`: QUERY_MESSAGE asks for tags too (5.4).
+    `has_lite_topics`: topics may expire by lite.topic.expiration (5.5).
     """
 
     name: str
     number: int
     message_types: tuple[str, ...]
+    has_recall: bool = False
     has_tag_queries: bool = False
     has_lite_topics: bool = False
 
@@ -32,8 +34,8 @@ RELEASES = {
     release.name: release
     for release in (
         Release("4.9.8", 409, ()),
-        Release("5.3.3", 479, _TYPES_5_0),
-        Release("5.5.0", 513, _TYPES_5_4, has_tag_queries=True, has_lite_topics=True),
+        Release("5.3.3", 479, _TYPES_5_0, has_recall=True),
+        Release("5.5.0", 513, _TYPES_5_4, has_recall=True, has_tag_queries=True, has_lite_topics=True),
     )
 }
 DEFAULT_RELEASE = RELEASES["5.3.3"]

@@ -20,9 +20,9 @@ from rmqctl.network.broker.tables.topics import is_system_topic
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, parse_body, text_of
+from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, objects, parse_body, text_of
 from rmqctl.network.remoting.services import Caller, Promised, Reply, RequestError, Service, oneway
-from rmqctl.network.topic_config import TopicConfig
+from rmqctl.network.topic_config import TopicConfig, topic_from_bean
 from rmqctl.store.config.config import parse_properties
 from rmqctl.store.config.topic_names import topic_problem
 
@@ -85,6 +85,19 @@ def _with_attributes(broker: MasterBroker, topic: TopicConfig) -> TopicConfig:
     return topic._replace(attributes=attributes)
 
 
+def update_and_create_topics(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Have several topics, all of them or none (CreateTopicListRequestBody)."""
+    topics = []
+    for one in objects(parse_body(request.body).get("topicConfigList")):
+        topic = topic_from_bean(_own_topic(broker, text_of(one, "topicName")), one)
+        if max(topic.read_queue_nums, topic.write_queue_nums) > _MOST_QUEUES or not 0 <= topic.perm <= _MOST_PERM:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, f"{topic.name} has more queues or perm than a topic can")
+        topics.append(_with_attributes(broker, topic))
+    for topic in topics:
+        broker.topics.put(topic)
+    return _when_written(broker.save_topics())
+
+
 def delete_topic(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
     """Forget a topic and the offsets that groups have of it. What was sent to it stays in log and queues, which have to
     agree with each other."""
@@ -96,13 +109,25 @@ def delete_topic(broker: MasterBroker, request: RemotingCommand, caller: Caller)
 
 def update_group(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
     """Have a group with these settings."""
-    settings = parse_body(request.body)
-    name = text_of(settings, "groupName")
-    if not is_legal_group(name):
-        raise RequestError(ResponseCode.INVALID_PARAMETER, f"{name!r} is no name of a group")
-    broker.groups.put(name, settings)
-    # mqadmin asks for it before all else
-    broker.topics.add_retry_topics([name])
+    return _put_groups(broker, [parse_body(request.body)])
+
+
+def update_groups(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Have several groups, all of them or none (SubscriptionGroupList)."""
+    return _put_groups(broker, objects(parse_body(request.body).get("groupConfigList")))
+
+
+def _put_groups(broker: MasterBroker, groups: list[dict[str, Any]]) -> Reply:
+    for settings in groups:
+        if not is_legal_group(text_of(settings, "groupName")):
+            raise RequestError(
+                ResponseCode.INVALID_PARAMETER, f"{text_of(settings, 'groupName')!r} is no name of a group"
+            )
+    for settings in groups:
+        name = text_of(settings, "groupName")
+        broker.groups.put(name, settings)
+        # mqadmin asks for it before all else
+        broker.topics.add_retry_topics([name])
     return _when_written(broker.save_groups())
 
 
@@ -208,6 +233,8 @@ SERVICES: dict[int, Service[MasterBroker]] = {
         "settings count at once, until the broker ends; all of them or none, others refused with 16",
     ),
     RequestCode.UPDATE_AND_CREATE_TOPIC: Service(update_and_create_topic, "a topic, answered when it is written"),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Service(update_and_create_topics, "several topics, all or none"),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Service(update_groups, "several groups, all or none"),
     RequestCode.DELETE_TOPIC_IN_BROKER: Service(
         delete_topic, "nobody sees it any more, its offsets are gone; created again it goes on behind its old messages"
     ),

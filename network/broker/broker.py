@@ -88,7 +88,8 @@ class Broker:
         self.clients = ClientManager()
         self.locks = QueueLocks()
         self.slaves = Slaves()
-        self.topics.add_retry_topics({*self.groups.names(), *self.offsets.groups()})
+        # a group that never came has no retry topic, as with a broker: mqadmin would list it as one that consumes
+        self.topics.add_retry_topics(self.offsets.groups())
         # finding out what belongs to a queue takes as long as reading a message of it
         self._views: dict[tuple[str, int], QueueView] = {}
         self._told: set[tuple[str, int]] = set()

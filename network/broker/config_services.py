@@ -62,7 +62,9 @@ def get_group_config(broker: Broker, request: RemotingCommand, caller: Caller) -
 def get_all_group_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """All groups."""
     content = bean(
-        dataVersion=broker.groups.data_version, forbiddenTable={}, subscriptionGroupTable=broker.groups.all()
+        dataVersion=broker.groups.data_version,
+        forbiddenTable=broker.groups.forbidden(),
+        subscriptionGroupTable=broker.groups.all(),
     )
     return _body(content)
 

@@ -145,6 +145,12 @@ def _subscribed_tags(
                 f"the consumer group[{group}] can not consume by broadcast way",
                 {"forbiddenType": "4"},
             )
+        if broker.groups.is_forbidden(group, topic, PERM_READ):
+            raise RequestError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{group}] is forbidden for topic[{topic}]",
+                {"forbiddenType": "5"},
+            )
         subscription = members.subscriptions.get(topic)
         if subscription is None:
             raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist\n{FAQ}")

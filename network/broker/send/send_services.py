@@ -13,6 +13,7 @@ from rmqctl.formats.message import Message
 from rmqctl.formats.properties import encode_properties, parse_properties
 from rmqctl.network.broker.send.batch_items import batch_items
 from rmqctl.network.broker.send.put_answers import put_and_answer
+from rmqctl.network.broker.send.recall_handles import handle_of
 from rmqctl.network.broker.send.send_checks import checked_topic, queue_of
 from rmqctl.network.broker.send.send_header import SendHeader, send_header
 from rmqctl.network.broker.transactions.halves import TRANSACTION, as_half
@@ -84,12 +85,14 @@ def _send_one(
     message = message._replace(properties=in_java_order(message.properties))
 
     def fields(results: Sequence[PutResult]) -> dict[str, str]:
-        return {
+        answer = {
             "msgId": results[0].message_id or "",
             "queueId": str(queue_id),
             "queueOffset": str(results[0].queue_offset),
             "transactionId": properties[names.UNIQUE_KEY],
         }
+        handle = handle_of(broker, message, results[0]) if broker.identity.release.has_recall else None
+        return answer if handle is None else {**answer, "recallHandle": handle}
 
     return put_and_answer(broker, [message], fields, always=always)
 
