@@ -105,18 +105,30 @@ class _Caller:
     remote = "127.0.0.1:0"
     local_ip = "127.0.0.1"
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, loop: asyncio.AbstractEventLoop) -> None:
         self._answers = answers
+        self._loop = loop
+        self._opaque = 0
+        self._asked: dict[int, Future[RemotingCommand | None]] = {}
 
     def send(self, command: RemotingCommand) -> None:
         """See Caller."""
         self._answers.received(command)
 
     def ask(self, command: RemotingCommand, seconds: float) -> Future[RemotingCommand | None]:
-        """See Caller: clients of ours answer nothing."""
-        future: Future[RemotingCommand | None] = Future()
-        future.set_result(None)
+        """See Caller. In the thread of the loop."""
+        self._opaque += 1
+        opaque = self._opaque
+        future = self._asked[opaque] = Future[RemotingCommand | None]()
+        self._loop.call_later(seconds, self.answered, opaque, None)
+        self._answers.received(command._replace(opaque=opaque))
         return future
+
+    def answered(self, opaque: int, answer: RemotingCommand | None) -> None:
+        """Take the client's answer to a request of ours. In the thread of the loop."""
+        future = self._asked.pop(opaque, None)
+        if future is not None:
+            future.set_result(answer)
 
 
 class LocalChannel:
@@ -126,7 +138,7 @@ class LocalChannel:
         self._local = local
         self._loop = loop
         self._answers = answers
-        self.caller = _Caller(answers)
+        self.caller = _Caller(answers, loop)
         self._session = Session(shared, loop, self.caller, answers.received)
         self.is_open = True
 
@@ -134,7 +146,10 @@ class LocalChannel:
         """See Channel."""
         if not self.is_open:
             raise RemoteError("the broker in this process has ended")
-        self._loop.call_soon_threadsafe(self._session.serve, command)
+        if command.is_response:
+            self._loop.call_soon_threadsafe(self.caller.answered, command.opaque, command)
+        else:
+            self._loop.call_soon_threadsafe(self._session.serve, command)
 
     def close(self) -> None:
         """See Channel."""

@@ -80,10 +80,8 @@ async def serve(
     On further ones there are a page of metrics, and the log for slaves; `watched` hears every second what was seen.
     `register_at`: other name servers, separated by `;`, that are told of the broker. With `tls` clients may speak TLS.
     """
-    name_server = NameServer(broker.elapsed)
-    services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
-    brokers = RemotingServer(Processor(broker, services, tell), tell, on_lost=broker.lost, tls=tls)
-    name_servers = RemotingServer(Processor(name_server, NAME_SERVER_SERVICES, tell), tell, tls=tls)
+    name_server = NameServer(broker.elapsed, release=broker.identity.release)
+    brokers, name_servers = _servers(broker, name_server, tell, tls)
     pages: asyncio.Server | None = None
     registrar: Registrar | None = None
     master: MasterServer | None = None
@@ -131,6 +129,18 @@ async def serve(
             await asyncio.to_thread(master.close)
         await name_servers.close()
         await brokers.close()
+
+
+def _servers(
+    broker: Broker, name_server: NameServer, tell: Tell, tls: ssl.SSLContext | None
+) -> tuple[RemotingServer, RemotingServer]:
+    """Return what serves the broker's requests and the name server's."""
+    services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
+    version = broker.identity.release.number
+    brokers = RemotingServer(Processor(broker, services, tell), tell, on_lost=broker.lost, tls=tls, version=version)
+    broker.slow_requests = lambda: brokers.shared.slow
+    processor = Processor(name_server, NAME_SERVER_SERVICES, tell)
+    return brokers, RemotingServer(processor, tell, tls=tls, version=version)
 
 
 async def _serve_slaves(

@@ -11,6 +11,10 @@ from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 PERM_READ = 4
 PERM_WRITE = 2
 PERM_INHERIT = 1
+
+# properties of a message that wants a reply, and of the reply
+CORRELATION_ID, REPLY_TO_CLIENT, TIME_TO_LIVE = "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL"
+MESSAGE_TYPE, REPLY = "MSG_TYPE", "reply"
 _SINGLE_TAG = "SINGLE_TAG"
 _DEFAULT_QUEUES = 16
 
@@ -59,6 +63,11 @@ def topic_from_bean(name: str, content: Mapping[str, Any]) -> TopicConfig:
         content.get("order") is True,
         attributes if isinstance(attributes, dict) else {},
     )
+
+
+def reply_topic(cluster: str) -> str:
+    """Return the topic of a cluster's replies (MixAll#getReplyTopic)."""
+    return f"{cluster}_REPLY_TOPIC"
 
 
 def retry_topic(group: str) -> str:

@@ -59,10 +59,12 @@ HOUSE = tuple(
     rmqctl.store.write.bulk rmqctl.store.write.opening rmqctl.store.write
     rmqctl.store.recover.bridge rmqctl.store.repair rmqctl.store.salvage rmqctl.store.snapshot
     rmqctl.store.methods rmqctl.store.message_store rmqctl.store
-    rmqctl.network.remoting rmqctl.network.topic_config rmqctl.network.unique_ids rmqctl.network.nameserver
+    rmqctl.network.remoting rmqctl.network.versions rmqctl.network.config_defaults rmqctl.network.topic_config
+    rmqctl.network.unique_ids rmqctl.network.nameserver
     rmqctl.network.ha.slaves rmqctl.network.broker.put_wait
     rmqctl.network.broker.tables rmqctl.network.broker.broker rmqctl.network.broker.writable_broker
-    rmqctl.network.broker.transactions rmqctl.network.broker.send rmqctl.network.broker.delay rmqctl.network.broker
+    rmqctl.network.broker.transactions rmqctl.network.broker.send rmqctl.network.broker.delay
+    rmqctl.network.broker.master_broker rmqctl.network.broker.maintenance rmqctl.network.broker
     rmqctl.network.clients rmqctl.network.ha rmqctl.network
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.stores
     rmqctl.pipeline.jobs.digests

@@ -9,20 +9,27 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.tables.groups import is_legal_group
 from rmqctl.network.broker.tables.settings import is_changeable, is_cleaning
+from rmqctl.network.broker.tables.topic_attributes import (
+    BATCH_QUEUES,
+    MESSAGE_TYPE,
+    QUEUE_TYPE,
+    changed_attributes,
+    parsed_change,
+)
 from rmqctl.network.broker.tables.topics import is_system_topic
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, parse_body, text_of
+from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, objects, parse_body, text_of
 from rmqctl.network.remoting.services import Caller, Promised, Reply, RequestError, Service, oneway
-from rmqctl.network.topic_config import TopicConfig
+from rmqctl.network.topic_config import TopicConfig, topic_from_bean
 from rmqctl.store.config.config import parse_properties
 from rmqctl.store.config.topic_names import topic_problem
 
 _DEFAULT_QUEUES = 16
 _MOST_QUEUES = 10_000
 _MOST_PERM = 7
-_SIMPLE_QUEUES = "SimpleCQ"
+_MIXED = "MIXED"
 _FOR_ALL_QUEUES = -1
 # AdminBrokerProcessor#initConfigBlackList
 _BLACK_LIST = ("brokerConfigPath", "rocketmqHome", "configBlackList")
@@ -52,9 +59,7 @@ def update_and_create_topic(broker: MasterBroker, request: RemotingCommand, call
         raise RequestError(
             ResponseCode.INVALID_PARAMETER, f"{readable} and {writable} queues with perm {perm} are no topic's"
         )
-    known = broker.topics.find(name)
-    attributes = dict(known.attributes) if known is not None else {}
-    attributes = _attributes(attributes, request.fields.get("attributes", ""))
+    change = parsed_change(request.fields.get("attributes", ""))
     topic = TopicConfig(
         name,
         readable,
@@ -63,25 +68,34 @@ def update_and_create_topic(broker: MasterBroker, request: RemotingCommand, call
         request.fields.get("topicFilterType") or "SINGLE_TAG",
         fields.integer(request, "topicSysFlag", 0),
         fields.flag(request, "order"),
-        attributes,
+        change,
     )
-    broker.topics.put(topic)
+    broker.topics.put(_with_attributes(broker, topic))
     return _when_written(broker.save_topics())
 
 
-def _attributes(old: dict[str, Any], text: str) -> dict[str, Any]:
-    """`old` with what `+name=value,-name` changes (AttributeParser)."""
-    for part in filter(None, text.split(",")):
-        name, _, value = part[1:].partition("=")
-        if part[0] == "+" and name and value:
-            old[name] = value
-        elif part[0] == "-" and name:
-            old.pop(name, None)
-        else:
-            raise RequestError(ResponseCode.INVALID_PARAMETER, f"attribute {part!r} is neither +name=value nor -name")
-    if old.get("queue.type", _SIMPLE_QUEUES) != _SIMPLE_QUEUES:
+def _with_attributes(broker: MasterBroker, topic: TopicConfig) -> TopicConfig:
+    """Return a topic with the attributes it has after its own, which are changes."""
+    known, change = broker.topics.find(topic.name), dict(topic.attributes)
+    if change.get(f"+{MESSAGE_TYPE}") == _MIXED and not broker.settings.enable_mixed_message_type:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+    attributes = changed_attributes(None if known is None else known.attributes, change, broker.identity.release)
+    if f"+{QUEUE_TYPE}" in change and attributes[QUEUE_TYPE] == BATCH_QUEUES:
         raise RequestError(ResponseCode.INVALID_PARAMETER, "topics of batch queues are not created here")
-    return old
+    return topic._replace(attributes=attributes)
+
+
+def update_and_create_topics(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Have several topics, all of them or none (CreateTopicListRequestBody)."""
+    topics = []
+    for one in objects(parse_body(request.body).get("topicConfigList")):
+        topic = topic_from_bean(_own_topic(broker, text_of(one, "topicName")), one)
+        if max(topic.read_queue_nums, topic.write_queue_nums) > _MOST_QUEUES or not 0 <= topic.perm <= _MOST_PERM:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, f"{topic.name} has more queues or perm than a topic can")
+        topics.append(_with_attributes(broker, topic))
+    for topic in topics:
+        broker.topics.put(topic)
+    return _when_written(broker.save_topics())
 
 
 def delete_topic(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
@@ -95,13 +109,25 @@ def delete_topic(broker: MasterBroker, request: RemotingCommand, caller: Caller)
 
 def update_group(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
     """Have a group with these settings."""
-    settings = parse_body(request.body)
-    name = text_of(settings, "groupName")
-    if not is_legal_group(name):
-        raise RequestError(ResponseCode.INVALID_PARAMETER, f"{name!r} is no name of a group")
-    broker.groups.put(name, settings)
-    # mqadmin asks for it before all else
-    broker.topics.add_retry_topics([name])
+    return _put_groups(broker, [parse_body(request.body)])
+
+
+def update_groups(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Have several groups, all of them or none (SubscriptionGroupList)."""
+    return _put_groups(broker, objects(parse_body(request.body).get("groupConfigList")))
+
+
+def _put_groups(broker: MasterBroker, groups: list[dict[str, Any]]) -> Reply:
+    for settings in groups:
+        if not is_legal_group(text_of(settings, "groupName")):
+            raise RequestError(
+                ResponseCode.INVALID_PARAMETER, f"{text_of(settings, 'groupName')!r} is no name of a group"
+            )
+    for settings in groups:
+        name = text_of(settings, "groupName")
+        broker.groups.put(name, settings)
+        # mqadmin asks for it before all else
+        broker.topics.add_retry_topics([name])
     return _when_written(broker.save_groups())
 
 
@@ -207,6 +233,8 @@ SERVICES: dict[int, Service[MasterBroker]] = {
         "settings count at once, until the broker ends; all of them or none, others refused with 16",
     ),
     RequestCode.UPDATE_AND_CREATE_TOPIC: Service(update_and_create_topic, "a topic, answered when it is written"),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Service(update_and_create_topics, "several topics, all or none"),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Service(update_groups, "several groups, all or none"),
     RequestCode.DELETE_TOPIC_IN_BROKER: Service(
         delete_topic, "nobody sees it any more, its offsets are gone; created again it goes on behind its old messages"
     ),

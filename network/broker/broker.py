@@ -10,12 +10,13 @@ from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import counted
 from rmqctl.network.broker.tables.clients import ClientManager
+from rmqctl.network.broker.tables.counts import Counts
 from rmqctl.network.broker.tables.groups import GroupTable
 from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.broker.tables.locks import QueueLocks
 from rmqctl.network.broker.tables.offsets import ConsumerOffsets
 from rmqctl.network.broker.tables.settings import settings_from_properties
-from rmqctl.network.broker.tables.topics import TopicTable
+from rmqctl.network.broker.tables.topics import TopicTable, is_system_topic
 from rmqctl.network.ha.slaves import Slaves
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import FAQ, Caller, RequestError, Tell
@@ -73,6 +74,9 @@ class Broker:
         self.properties = dict(properties or {})
         self.started_at = clock()
         self._begun = elapsed()
+        self.counts = Counts(identity.cluster, self._begun, self.started_at)
+        self._system_topics: dict[str, bool] = {}
+        self.slow_requests: Callable[[], int] = lambda: 0
         self.reader = StoreReader(files)
         # loaded before anybody asks: the first pull would wait for it, and all others with it
         frame_checks()
@@ -84,7 +88,8 @@ class Broker:
         self.clients = ClientManager()
         self.locks = QueueLocks()
         self.slaves = Slaves()
-        self.topics.add_retry_topics({*self.groups.names(), *self.offsets.groups()})
+        # a group that never came has no retry topic, as with a broker: mqadmin would list it as one that consumes
+        self.topics.add_retry_topics(self.offsets.groups())
         # finding out what belongs to a queue takes as long as reading a message of it
         self._views: dict[tuple[str, int], QueueView] = {}
         self._told: set[tuple[str, int]] = set()
@@ -219,6 +224,15 @@ class Broker:
         """All topics as name servers show them (BrokerController#registerBrokerAll)."""
         return self.topics.routes(self.settings.broker_permission)
 
+    def is_system_topic(self, name: str) -> bool:
+        """Whether the broker has a topic for itself; asked for each message."""
+        found = self._system_topics.get(name)
+        if found is None:
+            found = is_system_topic(name, self.identity.cluster, self.identity.name)
+            if len(self._system_topics) < _MOST_TOLD:
+                self._system_topics[name] = found
+        return found
+
     # ---- what goes on
 
     def tell_once(self, place: tuple[str, int], line: str) -> None:
@@ -233,5 +247,6 @@ class Broker:
 
     def tick(self) -> None:
         """To be called every few seconds: sends silent clients away, and frees what they had for themselves."""
+        self.counts.step(self.elapsed(), self.clock())
         self.clients.expire(self.elapsed())
         self.locks.expire(self.elapsed())

@@ -83,6 +83,24 @@ def get_producer_connections(broker: Broker, request: RemotingCommand, caller: C
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(connectionSet=connections)))
 
 
+def get_all_producers(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The clients of all producer groups (ProducerTableInfo)."""
+    data = {
+        group: [
+            bean(
+                clientId=channel.client_id,
+                language=channel.language,
+                lastUpdateTimestamp=broker.clock() - (broker.elapsed() - channel.heard_at),
+                remoteIP=other.remote,
+                version=channel.version,
+            )
+            for other, channel in channels.items()
+        ]
+        for group, channels in broker.clients.producer_groups().items()
+    }
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(data=data)))
+
+
 def query_subscription(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """What a group that is there subscribes of a topic."""
     name, topic = fields.text(request, "group"), fields.text(request, "topic")
@@ -101,5 +119,6 @@ SERVICES: dict[int, Service[Broker]] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Service(get_consumer_list, "ids of a group's clients, sorted"),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: Service(get_consumer_connections, "clients of a consumer group"),
     RequestCode.GET_PRODUCER_CONNECTION_LIST: Service(get_producer_connections, "clients of a producer group"),
+    RequestCode.GET_ALL_PRODUCER_INFO: Service(get_all_producers, "clients of all producer groups"),
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: Service(query_subscription, "what a group subscribes of a topic"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.runtime_info import runtime_info
 from rmqctl.network.broker.tables.config_table import NO_VERSION
 from rmqctl.network.broker.tables.topics import is_system_topic
+from rmqctl.network.config_defaults import broker_defaults
 from rmqctl.network.ha.slaves import IN_SYNC_BYTES
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
@@ -60,7 +62,9 @@ def get_group_config(broker: Broker, request: RemotingCommand, caller: Caller) -
 def get_all_group_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """All groups."""
     content = bean(
-        dataVersion=broker.groups.data_version, forbiddenTable={}, subscriptionGroupTable=broker.groups.all()
+        dataVersion=broker.groups.data_version,
+        forbiddenTable=broker.groups.forbidden(),
+        subscriptionGroupTable=broker.groups.all(),
     )
     return _body(content)
 
@@ -91,10 +95,13 @@ def get_all_request_mode(broker: Broker, request: RemotingCommand, caller: Calle
 
 
 def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
-    """What the broker.conf says, what it is called here and how long files are, for those who make some of the same
-    sizes; other defaults that nobody set are not among it."""
+    """Every key of the version that is named, with the value that counts here, else with RocketMQ's default."""
     identity = broker.identity
+    defaults = broker_defaults(identity.release)
+    in_force = {**_in_force(broker.files.config._asdict()), **_in_force(broker.settings._asdict())}
     properties = {
+        **defaults,
+        **{key: value for key, value in in_force.items() if key in defaults},
         **_sizes(broker),
         **broker.properties,
         "brokerClusterName": identity.cluster,
@@ -106,6 +113,17 @@ def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) 
     text = "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
     version = json.dumps(NO_VERSION, separators=(",", ":"))
     return RemotingCommand(ResponseCode.SUCCESS, {"version": version}, text.encode("utf-8", "backslashreplace"))
+
+
+def _in_force(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return values by their keys of a broker.conf."""
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        first, *others = name.split("_")
+        if isinstance(value, str | int | float):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            found[first + "".join(map(str.capitalize, others))] = text
+    return found
 
 
 def _sizes(broker: Broker) -> dict[str, str]:
@@ -183,9 +201,9 @@ SERVICES: dict[int, Service[Broker]] = {
     RequestCode.GET_ALL_CONSUMER_OFFSET: Service(get_all_consumer_offset, "offsets of all groups, as in memory"),
     RequestCode.GET_ALL_DELAY_OFFSET: Service(get_all_delay_offset, "delivered delay levels, as in the store"),
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Service(get_all_request_mode, "groups that pop, as in the store"),
-    RequestCode.GET_BROKER_CONFIG: Service(get_broker_config, "what the broker.conf says, and sizes of files"),
+    RequestCode.GET_BROKER_CONFIG: Service(get_broker_config, "every key of the version, with the values that count"),
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Service(get_system_topics, "topics of the broker's own"),
-    RequestCode.GET_BROKER_RUNTIME_INFO: Service(get_runtime_info, "every key of 5.3.3; rates are 0", is_slow=True),
+    RequestCode.GET_BROKER_RUNTIME_INFO: Service(get_runtime_info, "every key of 5.3.3", is_slow=True),
     RequestCode.GET_BROKER_HA_STATUS: Service(get_ha_status, "slaves, and how far each has come"),
     RequestCode.EXCHANGE_BROKER_HA_INFO: Service(exchange_ha_info, "where slaves find the log"),
 }

@@ -8,10 +8,13 @@ from rmqctl.network.broker.broker import Broker
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.fastjson import bean, fastjson
 from rmqctl.network.remoting.services import Caller, RequestError, Service
 from rmqctl.store.queues.offset_by_time import Boundary
 
 _UPPER = "UPPER"
+# Long.MAX_VALUE
+_NO_OFFSET = (1 << 63) - 1
 _YOUNG_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 40 // 100
 
 
@@ -89,6 +92,22 @@ def update_consumer_offset(broker: Broker, request: RemotingCommand, caller: Cal
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
+def query_correction_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """By queue, the smallest offset that a group has in a topic; the largest number where `compareGroup` is behind
+    it. A broker forgets the offsets of `filterGroups` thereby; here they are only left out."""
+    topic, compared = fields.text(request, "topic"), request.fields.get("compareGroup", "")
+    left_out = set(request.fields.get("filterGroups", "").split(","))
+    smallest: dict[int, int] = {}
+    for group in broker.offsets.groups_of(topic):
+        for queue_id, offset in broker.offsets.of(group, topic).items() if group not in left_out else ():
+            if offset >= broker.bounds(topic, queue_id)[0]:
+                smallest[queue_id] = min(offset, smallest.get(queue_id, offset))
+    for queue_id, offset in broker.offsets.of(compared, topic).items():
+        if smallest.get(queue_id, _NO_OFFSET) > offset:
+            smallest[queue_id] = _NO_OFFSET
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(correctionOffsets=smallest)))
+
+
 SERVICES: dict[int, Service[Broker]] = {
     RequestCode.QUERY_CONSUMER_OFFSET: Service(
         query_consumer_offset, "where a group is in a queue; 22 where it has no offset, so that its own policy rules"
@@ -96,6 +115,7 @@ SERVICES: dict[int, Service[Broker]] = {
     RequestCode.UPDATE_CONSUMER_OFFSET: Service(
         update_consumer_offset, "kept in memory until the broker ends, never written"
     ),
+    RequestCode.QUERY_CORRECTION_OFFSET: Service(query_correction_offset, "by queue, the smallest offset of a group"),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Service(
         search_offset_by_timestamp, "the offset for a store time, LOWER and UPPER", is_slow=True
     ),

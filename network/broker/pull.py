@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from rmqctl.store.read.get import DEFAULT_LIMIT, GetResult
 from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.status import GetStatus
 
+_SIZE = struct.Struct(">i")
 # PullSysFlag
 _COMMIT_OFFSET = 1
 _SUSPEND = 2
@@ -143,6 +145,12 @@ def _subscribed_tags(
                 f"the consumer group[{group}] can not consume by broadcast way",
                 {"forbiddenType": "4"},
             )
+        if broker.groups.is_forbidden(group, topic, PERM_READ):
+            raise RequestError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{group}] is forbidden for topic[{topic}]",
+                {"forbiddenType": "5"},
+            )
         subscription = members.subscriptions.get(topic)
         if subscription is None:
             raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist\n{FAQ}")
@@ -177,8 +185,20 @@ def _read(broker: Broker, pull: _Pull) -> GetResult:
         broker.tell_once(
             (f"{topic}@{queue_id}", unit.queue_offset), f"a message is passed over, it is damaged: {unit.error}"
         )
+    pieces = result.frames
+    is_system = broker.is_system_topic(topic)
+    broker.counts.got(group, topic, sum(map(_messages_in, pieces)), sum(map(len, pieces)), is_system=is_system)
     broker.offsets.note_pull(group, topic, queue_id, result.next_offset)
     return result
+
+
+def _messages_in(piece: bytes) -> int:
+    """Return the number of frames that a piece of the log consists of; each begins with its size."""
+    count = position = 0
+    while position < len(piece):
+        position += _SIZE.unpack_from(piece, position)[0]
+        count += 1
+    return count
 
 
 def _answer(

@@ -12,6 +12,7 @@ from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import bean, fastjson
 from rmqctl.network.remoting.services import Caller, RequestError, Service
+from rmqctl.store.read.tag_query import messages_with_tag
 
 _MOST_MESSAGES = 64
 """maxMsgsNumBatch."""
@@ -19,6 +20,7 @@ _MOST_MESSAGES = 64
 _UNIQUE_KEY_MESSAGES = 32
 """defaultQueryMaxNum."""
 
+_TAGS = "T"
 _LARGEST_BODY = 15 * 1024 * 1024
 _MOST_UNITS = 800
 
@@ -30,7 +32,11 @@ def query_message(broker: Broker, request: RemotingCommand, caller: Caller) -> R
     if fields.flag(request, "_UNIQUE_KEY_QUERY"):
         limit = _UNIQUE_KEY_MESSAGES
     begin, end = fields.long(request, "beginTimestamp"), fields.long(request, "endTimestamp")
-    found = broker.reader.query(fields.text(request, "topic"), fields.text(request, "key"), begin, end, limit)
+    topic, key = fields.text(request, "topic"), fields.text(request, "key")
+    if broker.identity.release.has_tag_queries and request.fields.get("indexType") == _TAGS:
+        found = messages_with_tag(broker.reader, topic, key, begin, end, limit)
+    else:
+        found = broker.reader.query(topic, key, begin, end, limit)
     for error in found.damaged:
         broker.tell_once((error.file or "", error.physical_offset or 0), f"in the way of a query by key: {error}")
     if not found.messages:
@@ -41,13 +47,11 @@ def query_message(broker: Broker, request: RemotingCommand, caller: Caller) -> R
             "can not find message, maybe time range not correct",
             {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"},
         )
-    header = broker.files.index.files[-1].header
+    files = broker.files.index.files
+    last, until = (files[-1].header.end_timestamp, files[-1].header.end_physical_offset) if files else (0, 0)
     return RemotingCommand(
         ResponseCode.SUCCESS,
-        {
-            "indexLastUpdateTimestamp": str(header.end_timestamp),
-            "indexLastUpdatePhyoffset": str(header.end_physical_offset),
-        },
+        {"indexLastUpdateTimestamp": str(last), "indexLastUpdatePhyoffset": str(until)},
         _frames(broker, sorted(found.messages, key=lambda message: message.physical_offset)),
     )
 
@@ -94,10 +98,27 @@ def query_consume_queue(broker: Broker, request: RemotingCommand, caller: Caller
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
     minimum, maximum = broker.bounds(topic, queue_id)
     units: list[dict[str, Any]] = []
+    group = request.fields.get("consumerGroup")
+    subscription, filter_data = _filter_data(broker, group, topic)
     for unit in queue.units(index, index + min(max(count, 0), _MOST_UNITS)):
         units.append(bean(eval=False, physicOffset=unit.physical_offset, physicSize=unit.size, tagsCode=unit.tags_code))
-    content = bean(maxQueueIndex=maximum, minQueueIndex=minimum, queueData=units)
+    content = bean(
+        filterData=filter_data,
+        maxQueueIndex=maximum,
+        minQueueIndex=minimum,
+        queueData=units,
+        subscriptionData=subscription,
+    )
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+
+
+def _filter_data(broker: Broker, group: str | None, topic: str) -> tuple[dict[str, Any] | None, str | None]:
+    """Return what a group subscribes of a topic, and the text that stands for its compiled filter: SQL has one."""
+    if group is None:
+        return None, None
+    members = broker.clients.consumer_group(group)
+    found = None if members is None else members.subscriptions.get(topic)
+    return (None, f"{group}@{topic} is not online!") if found is None else (found.bean, "null")
 
 
 SERVICES: dict[int, Service[Broker]] = {

@@ -1,7 +1,7 @@
 """The broker's state as texts by name, for brokerStatus and clusterList (BrokerRuntimeInfo, StoreStatsService).
 
-Clients take single keys out of it and stumble over a missing one: every key that a 5.3.3 broker gives is there. What is
-not counted here, because nothing is written and reading has no threads of its own, is 0.
+Clients take single keys out of it and stumble over a missing one: every key that a 5.3.3 broker gives is there. What
+does not exist here, such as a lock of the page cache, is 0.
 """
 
 from __future__ import annotations
@@ -11,53 +11,82 @@ from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.remoting.command import VERSION
+from rmqctl.network.broker.tables.counts import (
+    BROKER_GET_NUMS_OF_USERS,
+    BROKER_PUT_NUMS_OF_USERS,
+    TIME_NAMES,
+    Counts,
+)
+from rmqctl.network.remoting.server import Limits
 from rmqctl.store.clean.options import used_percent
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.frames import store_time_at
 
-VERSION_TEXT = "V5_3_3"
-_RATES = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")
-_POOLS = ("send", "pull", "litePull", "query", "ack")
+_POOLS = {"send": 10_000, "pull": 100_000, "litePull": 100_000, "ack": 100_000}
 _ZEROS = (
-    "putMessageEntireTimeMax putMessageTimesTotal putMessageFailedTimes putMessageSizeTotal "
-    "getMessageEntireTimeMax dispatchMaxBuffer putLatency99 putLatency999 msgPutTotalYesterdayMorning "
-    "msgPutTotalTodayMorning msgPutTotalTodayNow msgGetTotalYesterdayMorning msgGetTotalTodayMorning "
-    "msgGetTotalTodayNow dispatchBehindBytes pageCacheLockTimeMills startAcceptSendRequestTimeStamp "
-    "timerReadBehind timerOffsetBehind timerCongestNum EndTransactionQueueSize "
-    "EndTransactionThreadPoolQueueCapacity"
+    "dispatchMaxBuffer pageCacheLockTimeMills startAcceptSendRequestTimeStamp timerReadBehind timerOffsetBehind "
+    "timerCongestNum EndTransactionQueueSize"
 ).split()
-_FLOAT_ZEROS = ("putMessageAverageSize", "timerEnqueueTps", "timerDequeueTps")
+_FLOAT_ZEROS = ("timerEnqueueTps", "timerDequeueTps")
 _SECOND = 1000
-_NAMES_OF_TIMES = (
-    "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]", "[1~2s]", "[2~3s]",
-    "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
-)  # fmt: skip
 
 
 def runtime_info(broker: Broker) -> dict[str, str]:
     """All texts by name."""
-    table = dict.fromkeys(_ZEROS, "0") | dict.fromkeys(_FLOAT_ZEROS, "0.0") | dict.fromkeys(_RATES, "0.0 0.0 0.0 ")
-    for pool in _POOLS:
-        table[f"{pool}ThreadPoolQueueSize"] = "0"
-        table[f"{pool}ThreadPoolQueueCapacity"] = "0"
-        table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+    table = dict.fromkeys(_ZEROS, "0") | dict.fromkeys(_FLOAT_ZEROS, "0.0") | _queues(broker) | _counts(broker.counts)
     earliest = store_time_at(broker.files.log, broker.files.log.min_offset)
     table |= {
         "bootTimestamp": str(broker.started_at),
         "runtime": _running_time(broker.running_ms),
         "brokerActive": "true",
-        "brokerVersionDesc": VERSION_TEXT,
-        "brokerVersion": str(VERSION),
+        "brokerVersionDesc": broker.identity.release.text,
+        "brokerVersion": str(broker.identity.release.number),
         "commitLogMinOffset": str(broker.files.log.min_offset),
         "commitLogMaxOffset": str(broker.log_end),
         "earliestMessageTimeStamp": str(-1 if earliest is None else earliest),
         "remainTransientStoreBufferNumbs": str(2**31 - 1),
         "remainHowManyDataToFlush": "0 B",
-        "putMessageDistributeTime": "".join(f"{name}:0 " for name in _NAMES_OF_TIMES),
+        "dispatchBehindBytes": "0",
     }
     return table | _disk(broker) | _delays(broker)
+
+
+def _queues(broker: Broker) -> dict[str, str]:
+    """Requests that wait, by kind. Those of most kinds are answered as they come: none waits, and a broker's own
+    capacity stands beside that. Slow ones wait for one thread."""
+    sizes = {pool: (0, capacity) for pool, capacity in _POOLS.items()}
+    sizes["query"] = (broker.slow_requests(), Limits().slow_requests)
+    table = {"EndTransactionThreadPoolQueueCapacity": "100000"}
+    for pool, (size, capacity) in sizes.items():
+        table[f"{pool}ThreadPoolQueueSize"] = str(size)
+        table[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
+        table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+    return table
+
+
+def _counts(counts: Counts) -> dict[str, str]:
+    """What was put and got since the broker began."""
+    puts = counts.puts
+    return counts.rates() | {
+        "putMessageTimesTotal": str(puts),
+        "putMessageFailedTimes": str(counts.failed_puts),
+        "putMessageSizeTotal": str(counts.put_bytes),
+        "putMessageAverageSize": str(counts.put_bytes / max(puts, 1)),
+        "putMessageEntireTimeMax": str(counts.longest_put),
+        "getMessageEntireTimeMax": str(counts.longest_get),
+        "putMessageDistributeTime": "".join(
+            f"{name}:{count} " for name, count in zip(TIME_NAMES, counts.put_times, strict=True)
+        ),
+        "putLatency99": f"{counts.put_percentile(0.99):.2f}",
+        "putLatency999": f"{counts.put_percentile(0.999):.2f}",
+        "msgPutTotalYesterdayMorning": str(counts.put_mornings[0]),
+        "msgPutTotalTodayMorning": str(counts.put_mornings[1]),
+        "msgPutTotalTodayNow": str(counts.of_users(BROKER_PUT_NUMS_OF_USERS)),
+        "msgGetTotalYesterdayMorning": str(counts.get_mornings[0]),
+        "msgGetTotalTodayMorning": str(counts.get_mornings[1]),
+        "msgGetTotalTodayNow": str(counts.of_users(BROKER_GET_NUMS_OF_USERS)),
+    }
 
 
 def _running_time(milliseconds: int) -> str:

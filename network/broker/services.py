@@ -15,8 +15,9 @@ from rmqctl.network.broker import (
     transaction_services,
 )
 from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.maintenance import modes, upkeep
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.broker.send import send_back, send_services
+from rmqctl.network.broker.send import recall_services, reply_services, send_back, send_services
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, RequestError, Service
@@ -40,18 +41,25 @@ SERVICES: dict[int, Service[Broker]] = {
     **query_services.SERVICES,
     **stats_services.SERVICES,
     **config_services.SERVICES,
+    **modes.SERVICES,
     RequestCode.SEND_MESSAGE: _REFUSED,
     RequestCode.SEND_MESSAGE_V2: _REFUSED,
     RequestCode.SEND_BATCH_MESSAGE: _REFUSED,
     RequestCode.CONSUMER_SEND_MSG_BACK: _REFUSED,
     RequestCode.END_TRANSACTION: _REFUSED,
+    RequestCode.SEND_REPLY_MESSAGE: _REFUSED,
+    RequestCode.RECALL_MESSAGE: _REFUSED,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _REFUSED,
 }
 
 WRITING_SERVICES: dict[int, Service[MasterBroker]] = {
     **send_services.SERVICES,
     **send_back.SERVICES,
+    **reply_services.SERVICES,
     **transaction_services.SERVICES,
     **admin_services.SERVICES,
+    **upkeep.SERVICES,
+    **recall_services.SERVICES,
     RequestCode.UPDATE_CONSUMER_OFFSET: Service(
         offset_services.update_consumer_offset, "written every 5 s, never beyond what is on disk"
     ),

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.tables.counts import GROUP_GET_NUMS, TOPIC_PUT_NUMS
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson
-from rmqctl.network.remoting.services import Caller, Service
+from rmqctl.network.remoting.services import Caller, RequestError, Service
 
 _TOPICS_SEPARATOR = ";"
 
@@ -30,7 +31,8 @@ def get_topic_stats(broker: Broker, request: RemotingCommand, caller: Caller) ->
         last = broker.store_time(topic.name, queue_id, maximum - 1) if maximum > 0 else 0
         queue = MessageQueue(broker.identity.name, queue_id, topic.name)
         table[queue] = bean(lastUpdateTimestamp=last, maxOffset=maximum, minOffset=minimum)
-    return _body(bean(offsetTable=table, topicPutTps=0.0))
+    rate = broker.counts.per_second(TOPIC_PUT_NUMS, topic.name, broker.elapsed())
+    return _body(bean(offsetTable=table, topicPutTps=rate))
 
 
 def _consume_stats(broker: Broker, group: str, topics: Iterable[str]) -> dict[MessageQueue, dict[str, int]]:
@@ -67,7 +69,22 @@ def get_consume_stats(broker: Broker, request: RemotingCommand, caller: Caller) 
         topics = [name for name in listed.split(_TOPICS_SEPARATOR) if name]
     else:
         topics = [topic] if topic else _topics_of(broker, group)
-    return _body(bean(consumeTps=0.0, offsetTable=_consume_stats(broker, group, topics)))
+    rate = sum(_consumed_per_second(broker, group, one) for one in topics)
+    return _body(bean(consumeTps=rate, offsetTable=_consume_stats(broker, group, topics)))
+
+
+def _consumed_per_second(broker: Broker, group: str, topic: str) -> float:
+    return broker.counts.per_second(GROUP_GET_NUMS, f"{topic}@{group}", broker.elapsed())
+
+
+def view_stats(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """One of the broker's counts over the last minute, hour and day, such as TOPIC_PUT_NUMS of a topic."""
+    name, key = fields.text(request, "statsName"), fields.text(request, "statsKey")
+    found = broker.counts.figures(name, key, broker.elapsed())
+    if found is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+    minute, hour, day = (bean(avgpt=one.average, sum=one.sum, tps=one.tps) for one in found)
+    return _body(bean(statsDay=day, statsHour=hour, statsMinute=minute))
 
 
 def get_broker_consume_stats(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
@@ -84,7 +101,7 @@ def get_broker_consume_stats(broker: Broker, request: RemotingCommand, caller: C
             table = _consume_stats(broker, group, [topic])
             behind += sum(one["brokerOffset"] - one["consumerOffset"] for one in table.values())
             in_flight += sum(one["pullOffset"] - one["consumerOffset"] for one in table.values())
-            stats.append(bean(consumeTps=0.0, offsetTable=table))
+            stats.append(bean(consumeTps=_consumed_per_second(broker, group, topic), offsetTable=table))
         groups.append({group: stats})
     content = bean(
         brokerAddr=broker.identity.address(caller),
@@ -146,6 +163,7 @@ SERVICES: dict[int, Service[Broker]] = {
     RequestCode.GET_TOPIC_STATS_INFO: Service(
         get_topic_stats, "bounds and last times of a topic's queues", is_slow=True
     ),
+    RequestCode.VIEW_BROKER_STATS_DATA: Service(view_stats, "a count over the last minute, hour and day"),
     RequestCode.GET_CONSUME_STATS: Service(get_consume_stats, "how far a group has come", is_slow=True),
     RequestCode.GET_BROKER_CONSUME_STATS: Service(
         get_broker_consume_stats, "how far all groups have come", is_slow=True

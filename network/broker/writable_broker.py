@@ -20,6 +20,7 @@ from rmqctl.network.topic_config import TopicConfig, retry_topic
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.reference import monotonic_ms
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.write.delay import topic_in_log
 from rmqctl.store.write.prepare import wants_durability
 from rmqctl.store.write.result import PendingPut
 
@@ -90,7 +91,17 @@ class WritableBroker(Broker):
 
     def put(self, messages: Sequence[Message], *, batch: bool = False) -> PendingPut:
         """Put one message, or a classic batch; errors of the store are raised."""
-        return self.store.put_at_once(messages, batch=batch)
+        begun = self.elapsed()
+        put = self.store.put_at_once(messages, batch=batch)
+        first, message = put.results[0], messages[0]
+        if first.physical_offset is None:
+            self.counts.failed_puts += 1
+            return put
+        topic = topic_in_log(message)
+        size, spent = self._written_end() - first.physical_offset, self.elapsed() - begun
+        is_system = self.is_system_topic(topic)
+        self.counts.put(topic, message.queue_id or 0, len(messages), size, spent, is_system=is_system)
+        return put
 
     def is_waited_for(self, put: PendingPut) -> bool:
         """Whether `when_durable` may give anything but the answer at once."""
@@ -199,6 +210,7 @@ class WritableBroker(Broker):
             if wait.done():
                 # nobody asks for the answer to a oneway request
                 self._end_wait(wait)
+        self.counts.step(elapsed, now)
         for step in self.steps:
             step(now)
 

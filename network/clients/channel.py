@@ -13,8 +13,9 @@ from rmqctl.formats.errors import RemoteError
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 
-OnRequest = Callable[[RemotingCommand], None]
-"""Takes a request that the server sends; in a thread of the channel, so it must not wait for answers."""
+OnRequest = Callable[[RemotingCommand], RemotingCommand | None]
+"""Takes a request that the server sends, and returns the answer if it has one; in a thread of the channel, so it must
+not wait for answers."""
 
 LANGUAGE = "PYTHON"
 
@@ -40,7 +41,7 @@ Dial = Callable[[str, "Answers"], Channel]
 class Answers:
     """Requests that wait for their answers, by their opaque numbers."""
 
-    def __init__(self, address: str, on_request: OnRequest) -> None:
+    def __init__(self, address: str, on_request: Callable[[RemotingCommand], object]) -> None:
         self.address = address
         self._on_request = on_request
         self._lock = threading.Lock()
@@ -84,20 +85,21 @@ class Connection:
     """Requests over one channel."""
 
     def __init__(self, address: str, dial: Dial, on_request: OnRequest) -> None:
-        """RemoteError where the server cannot be reached. `on_request` gets what wants no answer."""
+        """RemoteError where the server cannot be reached."""
         self.address = address
         self._on_request = on_request
         self._answers = Answers(address, self._asked)
         self._channel = dial(address, self._answers)
 
     def _asked(self, command: RemotingCommand) -> None:
+        answer = self._on_request(command)
         if command.is_oneway:
-            self._on_request(command)
             return
-        # whoever waits for an answer, as mqadmin's consumerStatus does, is told at once that there is none
-        remark = f" request type {command.code} not supported"
-        no_answer = RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark, opaque=command.opaque)
-        self._channel.send(no_answer._replace(flag=RESPONSE_FLAG, language=LANGUAGE))
+        if answer is None:
+            # mqadmin's consumerStatus, for one, need not wait for an answer that does not come
+            remark = f" request type {command.code} not supported"
+            answer = RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+        self._channel.send(answer._replace(opaque=command.opaque, flag=RESPONSE_FLAG, language=LANGUAGE))
 
     @property
     def is_open(self) -> bool:

@@ -51,7 +51,7 @@ class Client:
         self,
         namesrv: str,
         dial: Dial = SocketChannel,
-        on_request: Callable[[str, RemotingCommand], None] = lambda address, command: None,
+        on_request: Callable[[str, RemotingCommand], RemotingCommand | None] = lambda address, command: None,
     ) -> None:
         """`namesrv`: addresses `host:port`, separated by `;`."""
         Client._count += 1

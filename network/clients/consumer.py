@@ -213,9 +213,10 @@ class Consumer:
 
     # ---- queues
 
-    def _asked(self, address: str, command: RemotingCommand) -> None:
+    def _asked(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             self._changed.set()
+        return None
 
     def _rebalance(self) -> None:
         now = time.monotonic()

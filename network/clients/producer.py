@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
 
 from rmqctl.formats import properties as names
@@ -17,16 +18,18 @@ from rmqctl.formats.errors import RemoteError, UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.java_map import BUILT, in_java_order
 from rmqctl.formats.layouts import COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.formats.properties import encode_properties
 from rmqctl.formats.sys_flag import COMPRESSION_ZLIB, TRANSACTION_PREPARED
 from rmqctl.network.clients.channel import Dial
 from rmqctl.network.clients.client import SECONDS, BrokerError, Client, texts
 from rmqctl.network.clients.frames_of import messages_of
+from rmqctl.network.clients.request_reply import Requests, reply_to
 from rmqctl.network.clients.sockets import SocketChannel
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.network.topic_config import MESSAGE_TYPE, REPLY
 from rmqctl.network.unique_ids import UniqueIds
 
 DEFAULT_TOPIC = "TBW102"
@@ -85,6 +88,7 @@ class Producer:
         # a turn of its own for each topic, begun anywhere
         self._turns: dict[str, Iterator[int]] = {}
         self._decide: Decide | None = None
+        self._requests = Requests()
         self._is_known = False
 
     # ---- sending
@@ -203,6 +207,8 @@ class Producer:
             "j": first.reconsume_times, "k": False, "m": is_batch, "n": queue.broker_name,
         }  # fmt: skip
         code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
+        if properties.get(MESSAGE_TYPE) == REPLY:
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
         return address, RemotingCommand(code, texts(fields), body), properties[names.UNIQUE_KEY]
 
     def _identified(self, message: Message) -> Message:
@@ -213,6 +219,32 @@ class Producer:
         with self._identifying:
             message = self._ids.given_to(message)
         return message._replace(properties={names.WAIT: "true", **message.properties})
+
+    # ---- requests and replies
+
+    def request(self, message: Message, *, seconds: float = SECONDS) -> Message:
+        """Send a message that wants a reply, and return the reply of its consumer. RemoteError if none comes within
+        `seconds`."""
+        until = time.monotonic() + seconds
+        asking, correlation_id, reply = self._requests.asking(message, self._client.client_id, seconds)
+        try:
+            # brokers push the reply to a producer that they know
+            self.queues(message.topic)
+            self._known()
+            self.send(asking, seconds=seconds)
+            return reply.result(max(0.0, until - time.monotonic()))
+        except FutureTimeoutError:
+            raise RemoteError(
+                f"the message to {message.topic!r} is sent, but no consumer has replied within {seconds:g} s",
+                hint="a consumer of the topic has to send a reply: Producer.reply, or MessageUtil.createReplyMessage",
+            ) from None
+        finally:
+            self._requests.forget(correlation_id)
+
+    def reply(self, request: StoredMessage, body: bytes) -> SendResult:
+        """Reply to a message that was consumed. UsageError if it wants no reply; BrokerError where the one who asked is
+        gone."""
+        return self.send(reply_to(request, body))
 
     # ---- transactions
 
@@ -259,9 +291,11 @@ class Producer:
         command = RemotingCommand(RequestCode.END_TRANSACTION, texts(fields))
         self._client.connection(address).oneway(command)
 
-    def _asked(self, address: str, command: RemotingCommand) -> None:
+    def _asked(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
+        if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return self._requests.received(command)
         if command.code != RequestCode.CHECK_TRANSACTION_STATE or self._decide is None:
-            return
+            return None
         (message,) = messages_of(command.body)
         outcome = self._decide(
             Message(message.topic, message.plain_body(), message.queue_id, message.flag, message.properties())
@@ -269,6 +303,7 @@ class Producer:
         if outcome is not None:
             offset, queue_offset = int(command.fields["commitLogOffset"]), int(command.fields["tranStateTableOffset"])
             self._end_at(address, outcome, offset, queue_offset, command.fields.get("msgId", ""), is_asked=True)
+        return None
 
     def close(self) -> None:
         """End it."""

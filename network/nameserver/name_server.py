@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rmqctl.formats.errors import UsageError
+from rmqctl.network.config_defaults import name_server_defaults
 from rmqctl.network.nameserver.register import registered_topics
 from rmqctl.network.nameserver.routes import MASTER_ID, RouteTable
 from rmqctl.network.remoting import fields
@@ -12,7 +14,12 @@ from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import bean, fastjson
 from rmqctl.network.remoting.services import FAQ, Caller, RequestError, Service
+from rmqctl.network.versions import DEFAULT_RELEASE, Release
+from rmqctl.store.config.config import parse_properties
 
+_MOST_SETTINGS = 100_000
+_ORDER_NAMESPACE, _ORDER_KEY = "ORDER_TOPIC_CONFIG", "orderMessageEnable"
+_BLACK_LIST = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
 # MQVersion.V4_9_4: from then on clients read plain JSON
 _PLAIN_JSON_VERSION = 401
 
@@ -20,7 +27,11 @@ _PLAIN_JSON_VERSION = 401
 class NameServer:
     """The routes, and what else a name server knows. `clock`: ms of a clock that is never set."""
 
-    def __init__(self, clock: Callable[[], int], port: int = 9876) -> None:
+    def __init__(self, clock: Callable[[], int], port: int = 9876, release: Release = DEFAULT_RELEASE) -> None:
+        self.release = release
+        self.settings: dict[str, dict[str, str]] = {}
+        """What operators have set by namespace (KVConfigManager)."""
+        self.changed: dict[str, str] = {}
         self.routes = RouteTable()
         self.clock = clock
         self.port = port
@@ -54,7 +65,8 @@ def get_route(server: NameServer, request: RemotingCommand, caller: Caller) -> R
         for broker, config in found
     ]
     brokers = [broker.as_bean(caller, quoted=quoted) for broker, _ in found]
-    return _body(bean(brokerDatas=brokers, filterServerTable={}, queueDatas=queues))
+    order = server.settings.get(_ORDER_NAMESPACE, {}).get(topic) if server.changed.get(_ORDER_KEY) == "true" else None
+    return _body(bean(brokerDatas=brokers, filterServerTable={}, orderTopicConf=order, queueDatas=queues))
 
 
 def get_cluster_info(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
@@ -96,20 +108,75 @@ def get_member_group(server: NameServer, request: RemotingCommand, caller: Calle
 
 
 def get_kv_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
-    """There are no such settings here."""
+    """A setting of a namespace, such as the queues of an ordered topic."""
     namespace, key = fields.text(request, "namespace"), fields.text(request, "key")
+    value = server.settings.get(namespace, {}).get(key)
+    if value is not None:
+        return RemotingCommand(ResponseCode.SUCCESS, {"value": value})
     raise RequestError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
 
 
 def get_kv_list(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
-    """There are no such settings here."""
+    """All settings of a namespace."""
     namespace = fields.text(request, "namespace")
+    table = server.settings.get(namespace)
+    if table is not None:
+        return _body(bean(table=dict(sorted(table.items()))))
     raise RequestError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
 
 
 def get_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
-    """What the name server is set to."""
-    return RemotingCommand(ResponseCode.SUCCESS, body=f"listenPort={server.port}\n".encode("ascii"))
+    """What the name server is set to: every key of the version that is named."""
+    settings = {**name_server_defaults(server.release), **server.changed, "listenPort": str(server.port)}
+    text = "".join(f"{key}={value}\n" for key, value in sorted(settings.items()))
+    return RemotingCommand(ResponseCode.SUCCESS, body=text.encode("utf-8"))
+
+
+def put_kv_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Have a setting of a namespace until the name server ends."""
+    namespace, key = request.fields.get("namespace"), request.fields.get("key")
+    if namespace is None or key is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+    value = fields.text(request, "value")
+    if sum(map(len, server.settings.values())) >= _MOST_SETTINGS and key not in server.settings.get(namespace, {}):
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"no more than {_MOST_SETTINGS} settings are remembered")
+    server.settings.setdefault(namespace, {})[key] = value
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def delete_kv_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Forget a setting."""
+    server.settings.get(fields.text(request, "namespace"), {}).pop(fields.text(request, "key"), None)
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def wipe_write_perm(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Have the routes to a broker for reading only, until it registers again or gets its permission back."""
+    count = server.routes.permit_writing(fields.text(request, "brokerName"), may_write=False)
+    return RemotingCommand(ResponseCode.SUCCESS, {"wipeTopicCount": str(count)})
+
+
+def add_write_perm(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Have the routes to a broker for writing and reading."""
+    count = server.routes.permit_writing(fields.text(request, "brokerName"), may_write=True)
+    return RemotingCommand(ResponseCode.SUCCESS, {"addTopicCount": str(count)})
+
+
+def update_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Go by another setting: one that counts here. Others are refused, all of the request with them."""
+    try:
+        properties = parse_properties(request.body.decode("utf-8", "replace"))
+    except UsageError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from error
+    for key, value in properties.items():
+        if key in _BLACK_LIST:
+            raise RequestError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        if key != _ORDER_KEY or value not in ("true", "false"):
+            raise RequestError(
+                ResponseCode.NO_PERMISSION, f"{key} cannot be changed here; {_ORDER_KEY}=true or =false can"
+            )
+    server.changed |= properties
+    return RemotingCommand(ResponseCode.SUCCESS)
 
 
 # ---- other brokers
@@ -169,9 +236,14 @@ SERVICES: dict[int, Service[NameServer]] = {
     RequestCode.GET_TOPICS_BY_CLUSTER: Service(get_topics_by_cluster, "names of a cluster's topics"),
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: Service(get_system_topics, "names of clusters and brokers"),
     RequestCode.GET_BROKER_MEMBER_GROUP: Service(get_member_group, "brokers of one name"),
-    RequestCode.GET_KV_CONFIG: Service(get_kv_config, "22: there are none"),
-    RequestCode.GET_KVLIST_BY_NAMESPACE: Service(get_kv_list, "22: there are none"),
-    RequestCode.GET_NAMESRV_CONFIG: Service(get_config, "the port"),
+    RequestCode.GET_KV_CONFIG: Service(get_kv_config, "a setting of a namespace; 22 if there is none"),
+    RequestCode.GET_KVLIST_BY_NAMESPACE: Service(get_kv_list, "all settings of a namespace; 22 without any"),
+    RequestCode.PUT_KV_CONFIG: Service(put_kv_config, "a setting, until the name server ends"),
+    RequestCode.DELETE_KV_CONFIG: Service(delete_kv_config, "the setting is gone"),
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: Service(wipe_write_perm, "routes to a broker are for reading only"),
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: Service(add_write_perm, "routes to a broker are for writing again"),
+    RequestCode.UPDATE_NAMESRV_CONFIG: Service(update_config, "orderMessageEnable counts at once; 16 for others"),
+    RequestCode.GET_NAMESRV_CONFIG: Service(get_config, "every key of the version"),
     RequestCode.REGISTER_BROKER: Service(register_broker, "another broker and its topics, for 120 s"),
     RequestCode.UNREGISTER_BROKER: Service(unregister_broker, "another broker leaves"),
     RequestCode.QUERY_DATA_VERSION: Service(query_data_version, "always changed: no versions are kept"),

@@ -9,7 +9,7 @@ from typing import Any
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.fastjson import bean
 from rmqctl.network.remoting.services import Caller, RequestError
-from rmqctl.network.topic_config import TopicConfig
+from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, TopicConfig
 
 EXPIRED_AFTER_MS = 120_000
 """A broker that does not register again for so long is gone (DEFAULT_BROKER_CHANNEL_EXPIRED_TIME)."""
@@ -32,10 +32,15 @@ class RegisteredBroker:
     own_address: Callable[[Caller], str] | None = None
     own_topics: Callable[[], Mapping[str, TopicConfig]] | None = None
     ha_address: Callable[[Caller], str | None] = lambda caller: None
+    is_own_wiped: bool = False
 
     def topic_table(self) -> Mapping[str, TopicConfig]:
         """Its topics by name."""
-        return self.own_topics() if self.own_topics is not None else self.topics
+        if self.own_topics is None:
+            return self.topics
+        if not self.is_own_wiped:
+            return self.own_topics()
+        return {name: topic._replace(perm=topic.perm & ~PERM_WRITE) for name, topic in self.own_topics().items()}
 
     def address_table(self, caller: Caller) -> dict[int, str]:
         """Addresses by broker id, as `caller` can reach them."""
@@ -127,6 +132,22 @@ class RouteTable:
         """Other brokers have a topic no more; one that has it after all tells so again."""
         for broker in self._brokers.values():
             broker.topics = {name: config for name, config in broker.topics.items() if name != topic}
+
+    def permit_writing(self, name: str, *, may_write: bool) -> int:
+        """Have all routes to the brokers of a name for reading only, or for both again; return how many topics these
+        are. A broker of others that registers its topics again overrules it; our own keeps it."""
+        broker = self._brokers.get(name)
+        if broker is None:
+            return 0
+        if broker.own_topics is not None:
+            broker.is_own_wiped = not may_write
+        else:
+            both = PERM_READ | PERM_WRITE
+            broker.topics = {
+                topic: config._replace(perm=both if may_write else config.perm & ~PERM_WRITE)
+                for topic, config in broker.topics.items()
+            }
+        return len(broker.topic_table())
 
     def expire(self, now: int) -> None:
         """Forget brokers that were silent for too long."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import CorruptError, RefusedError
 from rmqctl.formats.wording import counted
 from rmqctl.network.remoting.codes import ResponseCode
-from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
+from rmqctl.network.remoting.command import RESPONSE_FLAG, VERSION, RemotingCommand
 from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_frame
 from rmqctl.network.remoting.services import Processor, RequestError, Tell
 from rmqctl.network.remoting.session import Session, Shared
@@ -65,9 +65,11 @@ class RemotingServer:
         limits: Limits | None = None,
         on_lost: Callable[[PeerConnection], None] | None = None,
         tls: ssl.SSLContext | None = None,
+        version: int = VERSION,
     ) -> None:
         """`tell` takes lines for whoever looks after it; `on_lost` hears of every connection that ended. With `tls`
-        connections may be encrypted."""
+        connections may be encrypted. `version`: the MQVersion in every header that goes out."""
+        self.version = version
         self.limits = limits or Limits()
         self.tell = tell
         self.on_lost = on_lost or (lambda connection: None)
@@ -243,6 +245,9 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _write(self, command: RemotingCommand | None) -> None:
         if command is None or self._transport is None or self._transport.is_closing():
             return
+        version = self._server.version
+        if command.version != version:
+            command = command._replace(version=version)
         try:
             frame = encode_frame(command)
         except CorruptError as error:

@@ -68,6 +68,15 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
   crash of `serve`, before `serve` itself, repeats what was delivered while an older message waited. When `serve` begins
   it reads again what waits, from the first such message on, beside its clients: a second for 100,000 messages.
 - Batches for topics of batch queues are refused with 13.
+- What is put and pulled is counted as a broker counts it (28, 315, and the rates of 202 and 208). Threads that other
+  requests wait for do not exist, so no queue of theirs has requests; slow ones wait for one thread (`query`).
+- `--as` names a version: in every header and registration, in brokerStatus, by the keys of getBrokerConfig, by the
+  attributes that topics may have, and, as 5.5.0, by queries for tags (`indexType=T`), which read the topic's queues.
+- Timed messages are taken back by the handle that a send gives (370) where `recallMessageEnable=true`.
+- KV settings and write permissions of brokers are kept until the name server ends; of its settings
+  `orderMessageEnable` can be changed.
+- Attributes of topics are those of the version that `serve` names, by RocketMQ's rules and with its remarks.
+- A reply (324, 325) is pushed to the producer that asked (326), and stored unless `storeReplyMessageEnable=false`.
 
 ## In both
 
@@ -104,7 +113,8 @@ with MessageStore.open("new-store", "rw", create=True) as store, LocalBroker(sto
 ```
 
 A producer tries a message on up to three brokers within 3 s in all, compresses bodies from 4096 bytes on, and gives
-each message a unique id. A consumer shares the queues out with the other members of its group, as Java clients do it
+each message a unique id. `Producer.request` sends a message and gives the reply of its consumer, which sends that with
+`Producer.reply`. A consumer shares the queues out with the other members of its group, as Java clients do it
 (`rmqctl.network.clients.allocate` has their strategies), and commits every 5 s and when it ends. It consumes the
 group's retry topic too, as a push consumer does: the single queue of that topic belongs to one of the members. Where
 live members of the group subscribe otherwise it refuses to join, unless `--force` (`force=True`) is given: it would
@@ -205,7 +215,7 @@ _DIFFERENCES = """\
 `tests/interop/test_frames.py` sends the same requests to the real broker 5.3.3 and to `serve --writable`, over copies
 of one store, and compares codes, remarks, header fields and bodies. What is not the same:
 
-- Every group that is known has its retry topic; a broker makes it when the first member comes.
+- Every group that has offsets has its retry topic; a broker makes it when the first member comes.
 - A field that is missing is named, where a broker tells of a NullPointerException.
 - A message that is not there is told apart from one that lies beyond the log.
 - Units of a queue that is not there are refused with 1; a broker says 0 and gives no body.
@@ -213,7 +223,6 @@ of one store, and compares codes, remarks, header fields and bodies. What is not
 - Remarks of sends name the status of the put and what is wrong.
 - A setting that cannot be changed while it runs is refused with 16; a broker says 0, and passes over it.
 - A topic is deleted without a timer wheel, too, where a broker fails with 1.
-- No recall handle is given for timed messages, because 370 (RECALL_MESSAGE) is not served.
 """
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
+from rmqctl.formats.message import Message
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -49,6 +50,17 @@ def schedule(wanted: Destination, sys_flag: int, config: StoreConfig, now: int) 
     if level > 0:
         return _to_level(wanted, level, config)
     return _to_timer(wanted, config, now)
+
+
+def topic_in_log(message: Message) -> str:
+    """Return the topic under which a message is stored, which for one that waits is that of the delays."""
+    properties = message.properties
+    if message.topic == properties.get(names.REAL_TOPIC) or not has_queue_slot(message.sys_flag):
+        return message.topic
+    if (_number(properties.get(names.DELAY, "0")) or 0) > 0:
+        return SCHEDULE_TOPIC
+    waits = names.TIMER_OUT_MS not in properties and any(name in properties for name in names.TIMER_PROPERTIES)
+    return TIMER_TOPIC if waits else message.topic
 
 
 def _number(text: str) -> int | None:

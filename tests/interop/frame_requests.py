@@ -70,6 +70,21 @@ def _name_server() -> Iterator[Ask]:
     yield Ask("system topics", Code.GET_SYSTEM_TOPIC_LIST_FROM_NS, to=NAMESRV)
     yield Ask("a setting", Code.GET_KV_CONFIG, {"namespace": "N", "key": "K"}, to=NAMESRV)
     yield Ask("settings", Code.GET_KVLIST_BY_NAMESPACE, {"namespace": "N"}, to=NAMESRV)
+    order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "Events"}
+    yield Ask("put a setting", Code.PUT_KV_CONFIG, order | {"value": "broker-a:4"}, to=NAMESRV)
+    yield Ask("the setting", Code.GET_KV_CONFIG, order, to=NAMESRV)
+    yield Ask("all of the namespace", Code.GET_KVLIST_BY_NAMESPACE, {"namespace": "ORDER_TOPIC_CONFIG"}, to=NAMESRV)
+    yield Ask("route of what has an order", route, topic, to=NAMESRV)
+    yield Ask("delete the setting", Code.DELETE_KV_CONFIG, order, to=NAMESRV)
+    yield Ask("it is deleted", Code.GET_KV_CONFIG, order, to=NAMESRV)
+    broker = {"brokerName": "broker-a"}
+    count = ("wipeTopicCount", "addTopicCount")
+    yield Ask("wipe", Code.WIPE_WRITE_PERM_OF_BROKER, broker, to=NAMESRV, without=count)
+    yield Ask("wiped route", route, topic, to=NAMESRV)
+    yield Ask("add", Code.ADD_WRITE_PERM_OF_BROKER, broker, to=NAMESRV, without=count)
+    yield Ask("wipe nobody", Code.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "none"}, to=NAMESRV)
+    black = b"kvConfigPath=/tmp\n"
+    yield Ask("change the name server's home", Code.UPDATE_NAMESRV_CONFIG, body=black, to=NAMESRV)
     member = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}
     yield Ask("members", Code.GET_BROKER_MEMBER_GROUP, member, to=NAMESRV)
     yield Ask("delete a topic", Code.DELETE_TOPIC_IN_NAMESRV, {"topic": "Nothing"}, to=NAMESRV)
@@ -129,6 +144,7 @@ def _messages() -> Iterator[Ask]:
     yield Ask("message beyond the log", Code.VIEW_MESSAGE_BY_ID, {"offset": 1 << 40})
     units = {"topic": "Events", "queueId": 3, "index": 2, "count": 3}
     yield Ask("units", Code.QUERY_CONSUME_QUEUE, units)
+    yield Ask("units for a group", Code.QUERY_CONSUME_QUEUE, units | {"consumerGroup": "g-events"})
     yield Ask("units of no queue", Code.QUERY_CONSUME_QUEUE, units | {"queueId": 99})
     yield Ask("topic stats", Code.GET_TOPIC_STATS_INFO, {"topic": "Events"})
     yield Ask("stats of no topic", Code.GET_TOPIC_STATS_INFO, {"topic": "Nothing"})
@@ -145,6 +161,13 @@ def _groups() -> Iterator[Ask]:
     yield Ask("stats of all groups", Code.GET_BROKER_CONSUME_STATS, {"isOrder": False}, without=("totalDiff",))
     yield Ask("offsets of all groups", Code.GET_ALL_CONSUMER_OFFSET, without=("dataVersion",))
     yield Ask("delivered delays", Code.GET_ALL_DELAY_OFFSET, without=("dataVersion",))
+    yield Ask("correction of offsets", Code.QUERY_CORRECTION_OFFSET, {"topic": "Orders", "compareGroup": "g-events"})
+    status = {"topic": "Orders", "group": "g-orders"}
+    yield Ask("status of nobody", Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, status)
+    yield Ask("all producers", Code.GET_ALL_PRODUCER_INFO)
+    yield Ask("may read", Code.UPDATE_AND_GET_GROUP_FORBIDDEN, status)
+    yield Ask("may not read", Code.UPDATE_AND_GET_GROUP_FORBIDDEN, status | {"readable": False})
+    yield Ask("may read again", Code.UPDATE_AND_GET_GROUP_FORBIDDEN, status | {"readable": True})
     yield Ask("topics of a group", Code.QUERY_TOPICS_BY_CONSUMER, {"group": "g-orders"})
     yield Ask("topics of nobody", Code.QUERY_TOPICS_BY_CONSUMER, {"group": "nobody"})
     yield Ask("subscription", Code.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": "g-orders", "topic": "Orders"})
@@ -195,6 +218,34 @@ def _clients() -> Iterator[Ask]:
     yield Ask("nobody is left", Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g-frames"})
 
 
+def _modes() -> Iterator[Ask]:
+    """What concerns other modes of a broker."""
+    yield Ask("epochs", Code.GET_BROKER_EPOCH_CACHE)
+    yield Ask("flush offset", Code.RESET_MASTER_FLUSH_OFFSET, {"masterFlushOffset": 0})
+    yield Ask("cold data", Code.GET_COLD_DATA_FLOW_CTR_INFO)
+    yield Ask("no limit of cold data", Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, body=b"g-orders")
+    yield Ask("limit of cold data", Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, body=b"g-orders=1\n")
+    yield Ask("read ahead", Code.SET_COMMITLOG_READ_MODE, {"READ_AHEAD_MODE": 0})
+    yield Ask("read ahead otherwise", Code.SET_COMMITLOG_READ_MODE, {"READ_AHEAD_MODE": 7})
+    yield Ask("read ahead by a word", Code.SET_COMMITLOG_READ_MODE, {"READ_AHEAD_MODE": "x"})
+    yield Ask("check RocksDB", Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, {"topic": "Orders", "checkStoreTime": 0})
+    yield Ask("export RocksDB", Code.EXPORT_ROCKSDB_CONFIG_TO_JSON, {"configType": "topics;"})
+    yield Ask("clean queues", Code.CLEAN_EXPIRED_CONSUMEQUEUE)
+    yield Ask("clean the log", Code.DELETE_EXPIRED_COMMITLOG)
+    yield Ask("clean unused topics", Code.CLEAN_UNUSED_TOPIC)
+    yield Ask("half message again", Code.RESUME_CHECK_HALF_MESSAGE, {"msgId": "7F00000100002A9F" + "7" * 16})
+    yield Ask("recall", Code.RECALL_MESSAGE, {"producerGroup": "P", "topic": "Events", "recallHandle": "x"})
+    topics = [{"topicName": f"Many{number}", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6} for number in (1, 2)]
+    yield Ask("make topics", Code.UPDATE_AND_CREATE_TOPIC_LIST, body=_json({"topicConfigList": topics}))
+    yield Ask("one of them", Code.GET_TOPIC_CONFIG, {"topic": "Many2", "lo": True})
+    bad = {"topicConfigList": [{**topics[0], "topicName": "Many3"}, {**topics[0], "topicName": "a b"}]}
+    yield Ask("make bad topics", Code.UPDATE_AND_CREATE_TOPIC_LIST, body=_json(bad))
+    yield Ask("none of them", Code.GET_TOPIC_CONFIG, {"topic": "Many3", "lo": True})
+    groups = {"groupConfigList": [{"groupName": "g-many1"}, {"groupName": "g-many2", "retryMaxTimes": 2}]}
+    yield Ask("make groups", Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=_json(groups))
+    yield Ask("one of the groups", Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g-many2"})
+
+
 def _writes() -> Iterator[Ask]:
     yield _send("send", "Audit")
     yield _send("send to a new topic", "Made")
@@ -209,10 +260,33 @@ def _writes() -> Iterator[Ask]:
         "send back nothing", Code.CONSUMER_SEND_MSG_BACK, {"offset": 1 << 40, "group": "g-events", "delayLevel": 0}
     )
     yield Ask("send back of nobody", Code.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": "bad group!", "delayLevel": 0})
-    made = {"topic": "New", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+    made: dict[str, Any] = {
+        "topic": "New",
+        "readQueueNums": 3,
+        "writeQueueNums": 2,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+    }
     made |= {"defaultTopic": "TBW102", "topicSysFlag": 0, "order": False}
     yield Ask("make a topic", Code.UPDATE_AND_CREATE_TOPIC, made)
     yield Ask("what was made", Code.GET_TOPIC_CONFIG, {"topic": "New", "lo": True})
+    kinds = (
+        "+message.type=NONSENSE",
+        "+queue.type=X",
+        "-message.type",
+        "+a=b",
+        "+reserve.time=x",
+        "+message.type=MIXED",
+    )
+    for kind in kinds:
+        bad = made | {"topic": "Bad", "attributes": kind}
+        yield Ask(f"make a topic with {kind}", Code.UPDATE_AND_CREATE_TOPIC, bad)
+    typed = made | {"topic": "Typed", "attributes": "+message.type=FIFO"}
+    yield Ask("make a topic with a type", Code.UPDATE_AND_CREATE_TOPIC, typed)
+    yield Ask("change its type", Code.UPDATE_AND_CREATE_TOPIC, typed | {"attributes": "+message.type=DELAY"})
+    yield Ask("change its policy", Code.UPDATE_AND_CREATE_TOPIC, typed | {"attributes": "+cleanup.policy=DELETE"})
+    yield Ask("take away what it has not", Code.UPDATE_AND_CREATE_TOPIC, typed | {"attributes": "-reserve.time"})
+    yield Ask("its attributes", Code.GET_TOPIC_CONFIG, {"topic": "Typed", "lo": True})
     yield Ask("make a bad topic", Code.UPDATE_AND_CREATE_TOPIC, made | {"topic": "a b"})
     yield Ask("make a system topic", Code.UPDATE_AND_CREATE_TOPIC, made | {"topic": "SCHEDULE_TOPIC_XXXX"})
     group = _json({"groupName": "g-new", "retryMaxTimes": 3, "retryQueueNums": 2})
@@ -220,6 +294,7 @@ def _writes() -> Iterator[Ask]:
     yield Ask("the group", Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g-new"})
     yield Ask("delete a group", Code.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g-new", "cleanOffset": True})
     reset = {"topic": "Orders", "group": "g-orders", "timestamp": 0, "isForce": True}
+    yield from _modes()
     yield Ask("reset", Code.INVOKE_BROKER_TO_RESET_OFFSET, reset)
     yield Ask("reset nowhere", Code.INVOKE_BROKER_TO_RESET_OFFSET, reset | {"topic": "Nothing"})
     yield Ask("change settings", Code.UPDATE_BROKER_CONFIG, body=b"transactionCheckMax=14\ntraceOn=false\n")
@@ -252,7 +327,7 @@ def _stored(body: bytes) -> list[Any]:
 
 
 def _sent() -> Iterator[Ask]:
-    long = {
+    long: dict[str, Any] = {
         "producerGroup": "P", "topic": "Audit", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0,
         "sysFlag": 0, "bornTimestamp": 1_795_218_500_000, "flag": 1, "reconsumeTimes": 0, "unitMode": False,
         "properties": "UNIQ_KEY\x01LONG\x02TAGS\x01a\x02",
@@ -268,6 +343,18 @@ def _sent() -> Iterator[Ask]:
     yield Ask("send a retry that was tried enough", Code.SEND_MESSAGE, long | {
         "topic": "%RETRY%g-orders", "reconsumeTimes": 17
     }, b"dead")  # fmt: skip
+    replied = long | {
+        "topic": "DefaultCluster_REPLY_TOPIC",
+        "properties": "REPLY_TO_CLIENT\x01gone\x02MSG_TYPE\x01reply\x02",
+    }
+    yield Ask("reply to a client that is gone", Code.SEND_REPLY_MESSAGE, replied, b"reply")
+    yield Ask("reply to no client", Code.SEND_REPLY_MESSAGE, replied | {"properties": ""}, b"reply")
+    reply = {"i": "REPLY_TO_CLIENT\x01gone\x02"}
+    yield _send("reply in the short form", "DefaultCluster_REPLY_TOPIC", **reply)._replace(
+        code=Code.SEND_REPLY_MESSAGE_V2
+    )
+    stored = pulling("DefaultCluster_REPLY_TOPIC", 0, 0, consumerGroup="g-events")
+    yield Ask("replies", Code.PULL_MESSAGE, stored, read=_stored, end="3")
     pull = pulling("Audit", 0, 21, consumerGroup="g-events")
     yield Ask("what was sent", Code.PULL_MESSAGE, pull, read=_stored, end="25")
     dead = pulling("%DLQ%g-orders", 0, 0, consumerGroup="g-events")

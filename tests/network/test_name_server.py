@@ -99,7 +99,9 @@ def test_lists_and_settings(asked: Asked) -> None:
     assert group["brokerMemberGroup"]["brokerAddrs"] == {0: "10.9.9.9:1"}
     assert asked.ask(Request.GET_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="T").code == 22
     assert asked.ask(Request.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG").code == 22
-    assert asked.ask(Request.GET_NAMESRV_CONFIG).body == b"listenPort=9876\n"
+    lines = asked.ask(Request.GET_NAMESRV_CONFIG).body.decode().splitlines()
+    assert len(lines) == 36
+    assert {"listenPort=9876", "scanNotActiveBrokerInterval=5000"} <= set(lines)
     assert asked.ask(34).code == 3
 
 

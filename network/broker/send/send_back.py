@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
@@ -10,6 +11,7 @@ from rmqctl.formats.java_map import in_java_order
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.broker.send.put_answers import put_and_answer
 from rmqctl.network.broker.send.send_services import without_real_place
+from rmqctl.network.broker.tables.counts import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS
 from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
@@ -18,6 +20,7 @@ from rmqctl.network.remoting.services import FAQ, Caller, Reply, RequestError, S
 from rmqctl.network.topic_config import PERM_WRITE, retry_topic
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX
 from rmqctl.store.read.frames import message_at
+from rmqctl.store.write.result import PutResult
 
 _RETRY_TOPIC = "RETRY_TOPIC"
 _ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
@@ -55,7 +58,15 @@ def send_back(broker: WritableBroker, request: RemotingCommand, caller: Caller) 
     else:
         name, queue_id = topic.name, random.randrange(queues)
         level = level or _FIRST_LEVEL + stored.reconsume_times
-    return put_and_answer(broker, [_again(stored, name, queue_id, level)], lambda results: {}, always={})
+    is_dead = name != topic.name
+
+    def counted(_: Sequence[PutResult]) -> dict[str, str]:
+        broker.counts.add(SNDBCK_PUT_NUMS, f"{stored.topic}@{group}", 1)
+        if is_dead:
+            broker.counts.add(DLQ_PUT_NUMS, f"{stored.topic}@{group}", 1)
+        return {}
+
+    return put_and_answer(broker, [_again(stored, name, queue_id, level)], counted, always={})
 
 
 def _sent_back(broker: WritableBroker, offset: int) -> StoredMessage:

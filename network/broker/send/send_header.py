@@ -15,6 +15,7 @@ _SHORT = {
     "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i", "reconsumeTimes": "j", "unitMode": "k",
     "maxReconsumeTimes": "l", "batch": "m",
 }  # fmt: skip
+_LONG = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 _SHORT_NAMES = tuple(_SHORT.values())
 _LONG_NAMES = tuple(_SHORT)
 
@@ -39,7 +40,7 @@ class SendHeader(NamedTuple):
 
 def send_header(request: RemotingCommand) -> SendHeader:
     """The header of a send request; RequestError for fields that are missing or no numbers."""
-    is_short = request.code != RequestCode.SEND_MESSAGE
+    is_short = request.code not in _LONG
     (
         group, topic, default_topic, default_queues, queue_id, sys_flag, born, flag, properties, reconsume_times, unit,
         most_reconsume_times, batch,

@@ -13,6 +13,7 @@ from rmqctl.formats.message import Message
 from rmqctl.formats.properties import encode_properties, parse_properties
 from rmqctl.network.broker.send.batch_items import batch_items
 from rmqctl.network.broker.send.put_answers import put_and_answer
+from rmqctl.network.broker.send.recall_handles import handle_of
 from rmqctl.network.broker.send.send_checks import checked_topic, queue_of
 from rmqctl.network.broker.send.send_header import SendHeader, send_header
 from rmqctl.network.broker.transactions.halves import TRANSACTION, as_half
@@ -84,19 +85,21 @@ def _send_one(
     message = message._replace(properties=in_java_order(message.properties))
 
     def fields(results: Sequence[PutResult]) -> dict[str, str]:
-        return {
+        answer = {
             "msgId": results[0].message_id or "",
             "queueId": str(queue_id),
             "queueOffset": str(results[0].queue_offset),
             "transactionId": properties[names.UNIQUE_KEY],
         }
+        handle = handle_of(broker, message, results[0]) if broker.identity.release.has_recall else None
+        return answer if handle is None else {**answer, "recallHandle": handle}
 
     return put_and_answer(broker, [message], fields, always=always)
 
 
 def _properties(broker: WritableBroker, header: SendHeader, always: Mapping[str, str]) -> dict[str, str]:
     """Properties of a message as a broker completes them."""
-    properties = _parsed(header.properties)
+    properties = parsed_properties(header.properties)
     properties |= always
     properties.pop(_POP_CHECKPOINT, None)
     if names.UNIQUE_KEY not in properties and not header.is_batch:
@@ -105,7 +108,7 @@ def _properties(broker: WritableBroker, header: SendHeader, always: Mapping[str,
     return properties
 
 
-def _parsed(text: str) -> dict[str, str]:
+def parsed_properties(text: str) -> dict[str, str]:
     """As parse_properties; UnicodeDecodeError for half of a surrogate pair."""
     if not text.isascii():
         return parse_properties(text.encode("utf-8", "surrogatepass"))

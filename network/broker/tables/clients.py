@@ -154,6 +154,7 @@ class ClientManager:
         self._produces: dict[Caller, set[str]] = {}
         self._consumes: dict[Caller, set[str]] = {}
         self._memberships = 0
+        self._by_id: dict[str, Caller] = {}
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """The members of a group that are there; None if there are none."""
@@ -162,6 +163,14 @@ class ClientManager:
     def producers(self, name: str) -> dict[Caller, ClientChannel]:
         """The producers of a group that are there."""
         return dict(self._producers.get(name, {}))
+
+    def producer(self, client_id: str) -> Caller | None:
+        """The producer that has this id (ProducerManager#findChannel); None if it is not there."""
+        return self._by_id.get(client_id)
+
+    def producer_groups(self) -> dict[str, dict[Caller, ClientChannel]]:
+        """The producers that are there, by group."""
+        return {name: dict(channels) for name, channels in sorted(self._producers.items())}
 
     def groups_subscribing(self, topic: str) -> list[str]:
         """Groups that are there and subscribe `topic`."""
@@ -181,6 +190,7 @@ class ClientManager:
         for name in heartbeat.producers:
             self._producers.setdefault(name, {})[caller] = channel
             self._join(self._produces, caller, name)
+            self._by_id[heartbeat.client_id] = caller
         for name, consume_type, message_model, consume_from_where, subscriptions in heartbeat.consumers:
             group = self._consumers.setdefault(name, ConsumerGroup())
             group.channels[caller] = channel
@@ -249,7 +259,9 @@ class ClientManager:
     def _leave_producers(self, caller: Caller, name: str) -> None:
         if self._part(self._produces, caller, name):
             channels = self._producers[name]
-            del channels[caller]
+            client_id = channels.pop(caller).client_id
+            if caller not in self._produces and self._by_id.get(client_id) is caller:
+                del self._by_id[client_id]
             if not channels:
                 del self._producers[name]
 

@@ -59,6 +59,12 @@ class GroupTable:
             is_written=is_written,
         )
         table, self.data_version, self._content = found
+        forbidden = self._content.get("forbiddenTable")
+        self._forbidden: dict[str, dict[str, int]] = {
+            str(group): {str(topic): bits for topic, bits in topics.items() if isinstance(bits, int)}
+            for group, topics in (forbidden.items() if isinstance(forbidden, dict) else ())
+            if isinstance(topics, dict)
+        }
         self.may_create = may_create
         self._groups: dict[str, dict[str, Any]] = {
             name: {**default_group(name), **one}
@@ -89,6 +95,23 @@ class GroupTable:
         """Have a group with these settings; what they leave out is as it is by default."""
         self._groups[name] = {**default_group(name), **settings}
 
+    def is_forbidden(self, group: str, topic: str, bit: int) -> bool:
+        """Whether an operator has taken a permission in a topic from a group."""
+        return bool(self._forbidden.get(group, {}).get(topic, 0) & bit)
+
+    def forbid(self, group: str, topic: str, bit: int, is_forbidden: bool) -> None:
+        """Take a permission in a topic from a group, or give it back."""
+        topics = self._forbidden.setdefault(group, {})
+        topics[topic] = topics.get(topic, 0) & ~bit | (bit if is_forbidden else 0)
+        if not topics[topic]:
+            del topics[topic]
+        if not topics:
+            del self._forbidden[group]
+
+    def forbidden(self) -> dict[str, dict[str, int]]:
+        """What is forbidden, by group and topic."""
+        return {group: dict(topics) for group, topics in sorted(self._forbidden.items())}
+
     def remove(self, name: str) -> None:
         """Forget a group."""
         self._groups.pop(name, None)
@@ -96,7 +119,7 @@ class GroupTable:
     def content(self, now: int) -> dict[str, Any]:
         """What subscriptionGroup.json is to hold, as a new version of `now` (ms)."""
         self.data_version = next_version(self.data_version, now)
-        content = {"forbiddenTable": {}, **self._content}
+        content = {**self._content, "forbiddenTable": self.forbidden()}
         return {**content, "dataVersion": self.data_version, "subscriptionGroupTable": self.all()}
 
     def all(self) -> dict[str, dict[str, Any]]:

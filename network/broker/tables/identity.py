@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqctl.network.remoting.services import Caller
+from rmqctl.network.versions import DEFAULT_RELEASE, Release
 
 MASTER_ID = 0
 _ANY = ("", "0.0.0.0", "::")
@@ -13,7 +14,7 @@ _ANY = ("", "0.0.0.0", "::")
 
 class BrokerIdentity(NamedTuple):
     """Cluster and name as brokerClusterName and brokerName say, and where it listens: for clients, and at `ha_port` for
-    slaves; None where none can come."""
+    slaves; None where none can come. `release`: the version of RocketMQ that it names as its own."""
 
     cluster: str = "DefaultCluster"
     name: str = "broker-a"
@@ -22,6 +23,7 @@ class BrokerIdentity(NamedTuple):
     port: int = 10911
     ha_host: str = ""
     ha_port: int | None = None
+    release: Release = DEFAULT_RELEASE
 
     def address(self, caller: Caller) -> str:
         """Where `caller` can reach the broker: where it listens, or, listening at all addresses of the machine, the one

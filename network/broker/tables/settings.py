@@ -33,6 +33,9 @@ class BrokerSettings(NamedTuple):
     mapped_file_size_timer_log: int = 104_857_600
     slave_timeout: int = 3000
     in_sync_replicas: int = 1
+    store_reply_message_enable: bool = True
+    enable_mixed_message_type: bool = False
+    recall_message_enable: bool = False
 
     @property
     def slaves_to_wait_for(self) -> int:

@@ -68,6 +68,7 @@ Examples:
   rmqctl serve -s /data/store --listen 127.0.0.1:0 --namesrv 127.0.0.1:0 --json
   rmqctl serve -s /tmp/new --writable --create --metrics 127.0.0.1:9090
   rmqctl serve -s /data/store --namesrv 127.0.0.1:0 --register ns1:9876
+  rmqctl serve -s /data/store --as 5.5.0
   rmqctl serve -s /data/store --tls-cert cert.pem --tls-key key.pem
   rmqctl serve -s /data/store --writable --ha-listen 127.0.0.1:10912
 
@@ -90,6 +91,8 @@ that is said on stderr is JSON, one object a line."""
 @click.option("--tls-key", type=PEM, metavar="FILE", help="Its key, if it is not in the same file.")
 @click.option("--ha-listen", type=ADDRESS, metavar="HOST:PORT",
               help="Where slaves and `rmqctl mirror` follow the log; nowhere if not given.")  # fmt: skip
+@click.option("--as", "release", type=click.Choice(["4.9.8", "5.3.3", "5.5.0"]), default="5.3.3", show_default=True,
+              help="The version of RocketMQ to name, with its keys, attributes and queries.")  # fmt: skip
 @click.option("--writable", is_flag=True, help="Be a whole broker: producers, offsets, retries, delays, transactions.")
 @click.option("--create", is_flag=True, help="With --writable: make a new store if there is none.")
 @click.option("--clean", is_flag=True, help="With --writable: remove expired files, as a broker does.")
@@ -104,6 +107,7 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     ha_listen: tuple[str, int] | None,
+    release: str,
     writable: bool,
     create: bool,
     clean: bool,
@@ -117,6 +121,7 @@ def serve(
     from rmqctl.network.remoting.server import bound
     from rmqctl.network.remoting.tls import server_context
     from rmqctl.network.serving import is_loopback
+    from rmqctl.network.versions import RELEASES
     from rmqctl.output.beside import Beside
     from rmqctl.store.config.config import read_properties
 
@@ -126,7 +131,7 @@ def serve(
         raise click.UsageError("--tls-key goes with --tls-cert")
     tls = None if tls_cert is None else server_context(tls_cert, tls_key)
     properties = read_properties(store.config_path) if store.config_path else {}
-    identity = identity_from_properties(properties)
+    identity = identity_from_properties(properties)._replace(release=RELEASES[release])
     beside = Beside(output.talk)
     tell = _Teller(beside.say, output.is_json)
     for host in sorted({listen[0], namesrv[0]}):
