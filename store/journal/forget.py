@@ -21,8 +21,8 @@ from rmqctl.store.journal.kept.folder import (
     UNFINISHED,
     held,
     remove_if_empty,
-    remove_journal,
     remove_leftover,
+    retire,
 )
 from rmqctl.store.journal.kept.history import FORGOTTEN, note
 from rmqctl.store.journal.log import Change, change_in, is_id, refuse_unfinished
@@ -56,7 +56,8 @@ def _forgotten(layout: StoreLayout, chosen: Iterable[Change]) -> int:
             if state in (APPLIED, UNDONE, MENDED):
                 row = change._asdict() | {"state": FORGOTTEN if state == APPLIED else state, "started": change.time}
                 note(layout, row)
-            remove_journal(layout, folder)
+            gone = retire(layout, folder)
+        remove_leftover(gone)
         freed += change.kept_bytes
     _remove_leftovers(layout)
     remove_if_empty(layout.kept)

@@ -113,6 +113,9 @@ def changing(
                 if terms.agree is not None and any(loss):
                     terms.agree(loss)
             if change.plan:
+                # over NFS a file that is removed while it is open stays, and keeps its folder from being removed
+                store.close()
+                files.close()
                 journal.apply(change.plan)
                 change.kept_in = journal.kept_in
             else:

@@ -14,7 +14,7 @@ from rmqctl.store.files.reading import named
 from rmqctl.store.journal.begun import begun
 from rmqctl.store.journal.carry_out import carry_out
 from rmqctl.store.journal.kept.elsewhere import tell_begun
-from rmqctl.store.journal.kept.entry import Entry, tree_items
+from rmqctl.store.journal.kept.entry import Entry, first_changed, tree_items
 from rmqctl.store.journal.kept.folder import (
     ABANDONED,
     APPLIED,
@@ -208,5 +208,5 @@ def _require_staged(journal: Journalled, entry: Entry) -> None:
         return
     top = journal.folder / entry.staged
     found = list(tree_items(top)) if is_there(top) else []
-    if found != entry.staged_items:
+    if first_changed(found, entry.staged_items) is not None:
         raise CorruptError("is not as it was made", file=top, hint="`rmqctl undo` puts the store back as it was")

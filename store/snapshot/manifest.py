@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError
 from rmqctl.store.files import io
+from rmqctl.store.files.file_times import is_same_time
 from rmqctl.store.files.presence import is_link, is_real_directory, is_there
 from rmqctl.store.files.reading import named
 from rmqctl.store.files.zeros import data_extents
@@ -160,7 +161,7 @@ def _check(root: Path, copied: CopiedFile) -> Problem | None:
     if found != copied.sha256:
         return Problem(copied.path, "content", copied.sha256, found)
     # a broker deletes commitlog files by their age
-    is_same = status.st_mtime_ns == copied.mtime_ns
+    is_same = is_same_time(status.st_mtime_ns, copied.mtime_ns)
     return None if is_same else Problem(copied.path, "time", copied.mtime_ns, status.st_mtime_ns)
 
 

@@ -6,11 +6,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
+from rmqctl.store.files.file_times import is_same_time
 from rmqctl.store.files.presence import exists, is_directory, is_real_directory, is_there
 from rmqctl.store.files.reading import pieces_of
 from rmqctl.store.files.zeros import data_extents
@@ -179,11 +180,24 @@ def is_same(top: Path, found: list[TreeItem], expected: list[TreeItem]) -> bool:
         wanted = known[item.name]
         if item.size != wanted.size:
             return False
-        if item.mtime_ns != wanted.mtime_ns and (
+        if not is_same_time(item.mtime_ns, wanted.mtime_ns) and (
             wanted.sha256 is None or file_sha256(top / item.name) != wanted.sha256
         ):
             return False
     return True
+
+
+def first_changed(found: list[TreeItem], expected: list[TreeItem]) -> str | None:
+    """Return the name of the first item that differs from the one expected, "." for a tree that lacks one; None where
+    both trees are the same. File times are compared as a file system keeps them."""
+    known = {item.name: item for item in expected}
+    for item in found:
+        wanted = known.pop(item.name, None)
+        if wanted is None or not is_same_time(item.mtime_ns, wanted.mtime_ns):
+            return item.name
+        if replace(item, mtime_ns=wanted.mtime_ns) != wanted:
+            return item.name
+    return "." if known else None
 
 
 def to_json(entry: Entry, root: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 from rmqctl.formats.errors import CorruptError, RefusedError, StoreInUseError, UnreadableError, WriteFailedError
 from rmqctl.formats.wording import joined_hints
 from rmqctl.store.files import io
+from rmqctl.store.files.file_times import is_same_time
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import exists, is_directory, is_file, is_there
 from rmqctl.store.files.trees import remove_any
@@ -83,26 +84,32 @@ def write_state(folder: Path, state: str, **more: Any) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a journal's folder for good: under another name first, so that what is left of it after a crash is never
-    taken for a change."""
-    gone = folder.with_name(folder.name + GONE)
-    if is_there(gone):
-        remove_any(gone)
-    io.rename(folder, gone)
-    io.flush_directory(folder.parent)
-    remove_leftover(gone)
+    """Remove a journal's folder for good, which no pointer leads to."""
+    remove_leftover(_set_aside(folder))
 
 
 def remove_journal(layout: StoreLayout, folder: Path) -> None:
-    """The same of a journal that may be elsewhere: then it is what points to it that gets another name first."""
+    """Remove a journal for good, with what points to it."""
+    remove_leftover(retire(layout, folder))
+
+
+def retire(layout: StoreLayout, folder: Path) -> Path:
+    """Give a journal the name under which it is never taken for a change, and return that name, for `remove_leftover`.
+
+    Of a journal elsewhere it is the pointer that is renamed. The removal itself comes when no file of the journal is
+    open any more: over NFS an open file cannot be removed.
+    """
     pointer = layout.kept / folder.name
-    if folder == pointer or not is_pointer(pointer):
-        remove_folder(folder)
-        return
-    gone = pointer.with_name(pointer.name + GONE)
-    io.rename(pointer, gone)
-    io.flush_directory(layout.kept)
-    remove_leftover(gone)
+    return _set_aside(pointer if folder != pointer and is_pointer(pointer) else folder)
+
+
+def _set_aside(old: Path) -> Path:
+    gone = old.with_name(old.name + GONE)
+    if is_there(gone):
+        remove_leftover(gone)
+    io.rename(old, gone)
+    io.flush_directory(old.parent)
+    return gone
 
 
 def remove_leftover(gone: Path) -> None:
@@ -232,7 +239,7 @@ def _check_moved(path: Path, item: TreeItem) -> None:
             if file_sha256(path) == item.sha256:
                 return
             raise CorruptError("was moved away and is not as it was: its SHA-256 is another", file=path)
-    if status is None or (status.st_size, status.st_mtime_ns) != (item.size, item.mtime_ns):
+    if status is None or status.st_size != item.size or not is_same_time(status.st_mtime_ns, item.mtime_ns):
         raise CorruptError("was moved away and is not as it was: its size or time is another", file=path)
     if item.inode is not None and status.st_ino != item.inode:
         raise CorruptError("was moved away and is not as it was: it could not be read, and is another", file=path)

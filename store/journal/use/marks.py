@@ -9,12 +9,15 @@ from pathlib import Path
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.store.files import io
+from rmqctl.store.files.file_times import is_same_time
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import is_directory, is_file, status_of
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.files.zeros import end_of_nonzero
 
 _TAIL = 1 << 16
+# where a mark has the file's time
+_TIME = 1
 
 Marks = dict[str, list[int]]
 """Path (as in journal.json) to [size, mtime in ns, position behind the last byte that is not zero, CRC-32 of the 64 KiB
@@ -49,6 +52,13 @@ def flush_marked(layout: StoreLayout) -> None:
 def name_of(path: Path, layout: StoreLayout) -> str:
     """A marked file's name: relative to the store if it is in there."""
     return path.relative_to(layout.root).as_posix() if path.is_relative_to(layout.root) else os.path.abspath(path)
+
+
+def agree(now: list[int], before: list[int]) -> bool:
+    """Return whether two marks of one file agree in everything that both of them have."""
+    if not is_same_time(now[_TIME], before[_TIME]):
+        return False
+    return all(one == other for at, (one, other) in enumerate(zip(now, before, strict=False)) if at != _TIME)
 
 
 def _marked(layout: StoreLayout) -> list[Path]:

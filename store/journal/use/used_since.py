@@ -12,6 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, RmqctlError, UnreadableError
+from rmqctl.store.files.file_times import is_same_time
 from rmqctl.store.files.presence import exists, is_directory, is_file, is_there, status_of
 from rmqctl.store.journal.kept.entry import (
     CREATE,
@@ -21,6 +22,7 @@ from rmqctl.store.journal.kept.entry import (
     RESIZE,
     Entry,
     TreeItem,
+    first_changed,
     is_same,
     to_text,
     tree_items,
@@ -28,7 +30,7 @@ from rmqctl.store.journal.kept.entry import (
 from rmqctl.store.journal.kept.folder import AFTER, APPLIED, BEFORE, Journalled
 from rmqctl.store.journal.kept.moving import is_leftover
 from rmqctl.store.journal.use.file_bytes import digest_outside, is_as_left, ranges_of, sizes_of
-from rmqctl.store.journal.use.marks import Marks, marks_with_lock
+from rmqctl.store.journal.use.marks import Marks, agree, marks_with_lock
 
 _NOTHING = hashlib.sha256().hexdigest()
 LATER = "a store can only go back to a state that nobody has built on"
@@ -61,13 +63,14 @@ def _refuse_marks(journal: Journalled, marks: Marks, *, is_all: bool) -> None:
     for name in sorted(found.keys() | marks.keys()):
         path = journal.layout.root / name
         now, before = found.get(name), marks.get(name)
+        alike = now is not None and before is not None and agree(now, before)
         # of what could not be read at that time, size and time have to do
-        if now == before or (now is not None and before is not None and before == now[: len(before)]):
+        if now == before or (alike and len(now or ()) >= len(before or ())):
             continue
         if is_all or not any(path.is_relative_to(top) for top in changed):
             if not is_all and is_leftover(path):
                 continue
-            if now is not None and before is not None and now == before[: len(now)]:
+            if alike:
                 # nobody is known to have written to it: what it ends with cannot be told
                 raise UnreadableError("cannot be read", file=path, hint="check the disk (dmesg), then try again")
             raise _changed(journal, path)
@@ -78,16 +81,16 @@ def _refuse_changed(journal: Journalled) -> None:
     for path, expected in _after(journal).items():
         if isinstance(expected, list):
             found = list(tree_items(path)) if is_there(path) else []
-            wrong = next((item for item in found if item not in expected), None)
-            if wrong is not None or len(found) != len(expected):
-                raise _changed(journal, path / wrong.name if wrong is not None else path)
+            wrong = first_changed(found, expected)
+            if wrong is not None:
+                raise _changed(journal, path / wrong)
         elif expected is None:
             if is_there(path):
                 raise _changed(journal, path)
         else:
             status = status_of(path)
             time_ns = journal.times.get(path, journal.moment_ns)
-            if status is None or (status.st_size, status.st_mtime_ns) != (expected, time_ns):
+            if status is None or status.st_size != expected or not is_same_time(status.st_mtime_ns, time_ns):
                 raise _changed(journal, path)
 
 

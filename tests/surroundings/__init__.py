@@ -1,0 +1,1 @@
+"""Verbs in surroundings that no test machine has by itself: file systems, limits, closed descriptors."""
