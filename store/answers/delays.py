@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.formats.wording import counted
+from rmqctl.formats.wording import counted, lasting
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     OFFSET_TABLE,
@@ -29,6 +29,8 @@ BEFORE_BEGINNING = "before-beginning"
 PAST_END = "past-end"
 DAMAGED = "damaged"
 UNKNOWN = "unknown"
+OVERDUE = "overdue"
+NOT_DELIVERED = "not-delivered"
 LEVEL = "level"
 TIMER = "timer"
 
@@ -39,7 +41,8 @@ class DelayLevel(NamedTuple):
     `target_queue_id`. None is what is not known; `detail` says why.
 
     With `kind` timer, and no `level`: what waits in the timer for one queue. `offset`: the timer has the messages of
-    its own queue, from `min_offset` to `max_offset`, up to there."""
+    its own queue, from `min_offset` to `max_offset`, up to there; `on_wheel` and `to_enqueue` count which of the
+    pending are on its wheel once a broker has recovered it, and which it puts there then. Some may be both."""
 
     level: int | None
     delay_ms: int | None
@@ -54,9 +57,11 @@ class DelayLevel(NamedTuple):
     last_due_timestamp: int | None = None
     detail: str = ""
     kind: str = LEVEL
+    on_wheel: int | None = None
+    to_enqueue: int | None = None
 
 
-def delay_levels(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterator[DelayLevel]:
+def delay_levels(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iterator[DelayLevel]:
     """The levels that have a queue. A level that delayOffset.json does not name begins at 0, and none lies outside of
     its queue (ScheduleMessageService#load). UnsupportedError for queues in a RocksDB."""
     files = reader.files
@@ -67,7 +72,7 @@ def delay_levels(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterato
         tell(f"{path} cannot be read or is not there: a broker would deliver all that is in the queues")
     offsets = offsets_of(table or {})
     for queue in queues:
-        yield _level(reader, queue, offsets.get(queue.queue_id + 1, 0), on_damage)
+        yield with_lateness(_level(reader, queue, offsets.get(queue.queue_id + 1, 0), on_damage), None, now)
 
 
 def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int, on_damage: OnDamage) -> DelayLevel:
@@ -108,3 +113,15 @@ def _due(reader: StoreReader, queue: AnyConsumeQueue, row: DelayLevel, first: in
         target_topic=properties.get(names.REAL_TOPIC),
         target_queue_id=whole_number(properties.get(names.REAL_QUEUE_ID, "")),
     )
+
+
+def with_lateness(row: DelayLevel, overdue: int | None, now: int) -> DelayLevel:
+    """Return `row` as overdue if its first message was due before `now` (ms); `overdue`: how many are, None if that is
+    not known."""
+    first = row.first_due_timestamp
+    if first is None or first > now or row.state != WAITING:
+        return row
+    late = f"overdue by {lasting(now - first)}"
+    some = f"{overdue} of them overdue, the first by {lasting(now - first)}"
+    detail = late if overdue is None or overdue == row.pending else some
+    return row._replace(state=OVERDUE, detail=in_one(row.detail, detail))
