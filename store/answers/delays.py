@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.formats.wording import counted
+from rmqctl.formats.wording import counted, lasting
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     OFFSET_TABLE,
@@ -30,6 +30,8 @@ BEFORE_BEGINNING = "before-beginning"
 PAST_END = "past-end"
 DAMAGED = "damaged"
 UNKNOWN = "unknown"
+OVERDUE = "overdue"
+NOT_DELIVERED = "not-delivered"
 LEVEL = "level"
 TIMER = "timer"
 
@@ -40,7 +42,8 @@ class DelayLevel(NamedTuple):
     `target_queue_id`. None is what is not known; `detail` says why.
 
     With `kind` timer, and no `level`: what waits in the timer for one queue. `offset`: the timer has the messages of
-    its own queue, from `min_offset` to `max_offset`, up to there."""
+    its own queue, from `min_offset` to `max_offset`, up to there; `on_wheel` and `to_enqueue` count which of the
+    pending are on its wheel once a broker has recovered it, and which it puts there then. Some may be both."""
 
     level: int | None
     delay_ms: int | None
@@ -55,9 +58,11 @@ class DelayLevel(NamedTuple):
     last_due_timestamp: int | None = None
     detail: str = ""
     kind: str = LEVEL
+    on_wheel: int | None = None
+    to_enqueue: int | None = None
 
 
-def delay_levels(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterator[DelayLevel]:
+def delay_levels(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iterator[DelayLevel]:
     """The levels that have a queue. A level that delayOffset.json does not name begins at 0, and none lies outside of
     its queue (ScheduleMessageService#load). UnsupportedError for queues in a RocksDB."""
     files = reader.files
@@ -75,7 +80,7 @@ def delay_levels(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterato
             detail = in_one(row.detail, f"{counted(new, 'message')} of them in no queue yet")
             state = WAITING if row.state == DELIVERED else row.state
             row = row._replace(state=state, pending=row.pending + new, detail=detail)
-        yield row
+        yield with_lateness(row, None, now)
 
 
 def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int, on_damage: OnDamage) -> DelayLevel:
@@ -116,3 +121,15 @@ def _due(reader: StoreReader, queue: AnyConsumeQueue, row: DelayLevel, first: in
         target_topic=properties.get(names.REAL_TOPIC),
         target_queue_id=whole_number(properties.get(names.REAL_QUEUE_ID, "")),
     )
+
+
+def with_lateness(row: DelayLevel, overdue: int | None, now: int) -> DelayLevel:
+    """Return `row` as overdue if its first message was due before `now` (ms); `overdue`: how many are, None if that is
+    not known."""
+    first = row.first_due_timestamp
+    if first is None or first > now or row.state != WAITING:
+        return row
+    late = f"overdue by {lasting(now - first)}"
+    some = f"{overdue} of them overdue, the first by {lasting(now - first)}"
+    detail = late if overdue is None or overdue == row.pending else some
+    return row._replace(state=OVERDUE, detail=in_one(row.detail, detail))

@@ -62,11 +62,15 @@ class AnsweringStore(ReadableMessages):
 
         return group_queues(self.reader, group, topic, tell or silent, on_damage or raised, tags)
 
-    def delays(self, *, tell: Say | None = None, on_damage: OnDamage | None = None) -> Iterator[DelayLevel]:
-        """What waits for its time, by delay level and in the timer: the rows of `rmqctl delays --json`."""
+    def delays(
+        self, *, now: int | None = None, tell: Say | None = None, on_damage: OnDamage | None = None
+    ) -> Iterator[DelayLevel]:
+        """Yield what waits for its time, by delay level and in the timer: the rows of `rmqctl delays --json`. `now`
+        (ms): what is due before it is overdue."""
         from rmqctl.store.answers.timed import delays
 
-        return delays(self.reader, tell or silent, on_damage or raised)
+        moment = now_ms() if now is None else now
+        return delays(self.reader, moment, tell or silent, on_damage or raised)
 
     def halves(
         self, *, now: int | None = None, tell: Say | None = None, on_damage: OnDamage | None = None

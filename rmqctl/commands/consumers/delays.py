@@ -37,6 +37,8 @@ Examples:
 States:
   delivered         nothing waits
   waiting           `pending` messages; the first is due at the time shown, for the topic and queue shown
+  overdue           the same, but the first was due in the past: no broker has delivered it
+  not-delivered     of the timer: these wait, and no broker delivers them; `detail` says why
   before-beginning  so are these, and messages before them have expired undelivered
   past-end          the offset is larger than the queue's end: messages were lost
   damaged           the message that is due first cannot be read; in the timer, some that may wait
@@ -49,8 +51,9 @@ Exit code 1: no message was ever delayed, or damage beside the answer; 7: damage
 def delays(store: StoreLocation, output: Output) -> int:
     """Say which delayed messages wait for their time: by delay level, and in the timer by the queue they are for.
 
-    Pending are messages from the offset in config/delayOffset.json on; a running broker writes it every 10 s. Of the
-    timer those that config/timercheck, timerlog/ and its queue say wait; a running broker writes them every second.
+    Pending are messages from the offset in config/delayOffset.json on; a running broker writes it every 10 s. In the
+    timer those are pending that a broker has on its wheel once it has recovered it from timerwheel, timerlog/ and
+    config/timercheck, and those of its queue that it puts there then. `--json` counts both (`on_wheel`, `to_enqueue`).
     """
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store

@@ -32,6 +32,7 @@ States, the gravest of those that apply:
   pending      a half message: neither committed nor rolled back
   rolled-back, gave-up   a half message that consumers never see
   cancelled, waiting, overdue   it is delayed: taken back, not due, or due
+  not-delivered   it waits in the timer, and no broker delivers it
   dead         a group gave it up
   retrying     a group is to try it again
   blocked      a group stands before a damaged message
@@ -46,7 +47,7 @@ Evidence, as stages and their states, in the order of a message's life:
   stored   good, again, damaged, expired, absent, unknown
   queue    there, missing, wrong, none, unknown
   index    there, missing, none, damaged, unknown
-  delay    delivered, waiting, overdue, cancelled, unknown
+  delay    delivered, waiting, overdue, not-delivered, superseded, cancelled, unknown
   half     committed, rolled-back, superseded, gave-up, pending, unknown
   group    passed, not-reached, blocked, popped, in-flight, unacknowledged, unknown
   filter   taken, passed-over, unknown

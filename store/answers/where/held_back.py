@@ -16,6 +16,7 @@ from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
+from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
 from rmqctl.store.timer.waiting import due_time
 
 DELIVERED = "delivered"
@@ -28,6 +29,7 @@ SUPERSEDED = "superseded"
 GAVE_UP = "gave-up"
 PENDING = "pending"
 UNKNOWN = "unknown"
+NOT_DELIVERED = "not-delivered"
 
 
 class HeldBack:
@@ -40,6 +42,8 @@ class HeldBack:
         self._on_damage = on_damage
         self._delay_offsets: dict[int, int] | None = None
         self._is_delay_read = False
+        self._timer: RecoveredTimer | None = None
+        self._is_timer_read = False
 
     # ---- delays
 
@@ -96,17 +100,50 @@ class HeldBack:
         return None if self._delay_offsets is None else self._delay_offsets.get(level, 0)
 
     def _timed(self, message: StoredMessage, step: Step, target: str, when: str) -> Step:
-        key = message.properties().get(names.UNIQUE_KEY)
-        if key is not None and (found := self._cancelling(message, key)) is not None:
-            detail = f"it was cancelled by message {found.physical_offset} before the timer delivered it to {target}"
+        later = self._later_of(message)
+        if later is not None and names.TIMER_ROLL_TIMES in later.properties():
+            detail = f"it was due after the end of the wheel, and was stored again as message {later.physical_offset}"
+            return step._replace(state=SUPERSEDED, detail=detail)
+        if later is not None:
+            detail = f"it was cancelled by message {later.physical_offset} before the timer delivered it to {target}"
             return step._replace(state=CANCELLED, detail=detail)
-        return self._still(step, f"it waits in the timer for {target}, due {when}")
+        timer = self._recovered_timer()
+        out = step.timestamp
+        if timer is None or out is None or message.physical_offset in timer.linked["physical_offset"]:
+            return self._still(step, f"it waits in the timer for {target}, due {when}")
+        if message.queue_offset >= timer.queue_offset:
+            detail = f"it waits for the timer, which puts it on its wheel for {target} when a broker starts, due {when}"
+            return self._still(step, detail)
+        if out < timer.checkpoint.last_read_time_ms:
+            detail = f"the timer has passed its time ({when}), but no delivered copy is in {target}"
+            return step._replace(state=UNKNOWN, detail=f"{detail}: expired, lost or discarded")
+        detail = f"the timer has passed it and has it on no slot of its wheel, due {when} for {target}"
+        return step._replace(state=NOT_DELIVERED, detail=f"{detail}: no broker delivers it; `rmqctl repair` helps")
 
-    def _cancelling(self, message: StoredMessage, unique_key: str) -> StoredMessage | None:
-        """A later message of the timer's topic that takes `message` back (TimerMessageStore#doEnqueue)."""
+    def _recovered_timer(self) -> RecoveredTimer | None:
+        """Return the timer as a broker recovers it; None where its checkpoint is damaged."""
+        if not self._is_timer_read:
+            self._is_timer_read = True
+            try:
+                self._timer = recover_timer(self._reader, self._reader.files.queues.find(TIMER_TOPIC, 0))
+            except CorruptError as error:
+                self._on_damage(error)
+        return self._timer
+
+    def _later_of(self, message: StoredMessage) -> StoredMessage | None:
+        """Return a later message of the timer's topic that takes `message` back, or that it was stored again as when
+        the wheel was too small for it (TimerMessageStore#doEnqueue, #doPut)."""
+        properties = message.properties()
+        key, topic = properties.get(names.UNIQUE_KEY), properties.get(names.REAL_TOPIC)
         view = self._view(TIMER_TOPIC, 0)
-        for one in () if view is None else _messages(view, message.queue_offset + 1, self._on_damage):
-            if one.properties().get(names.TIMER_DELETE_UNIQUE_KEY) == unique_key:
+        if key is None or view is None:
+            return None
+        for one in _messages(view, message.queue_offset + 1, self._on_damage):
+            other = one.properties()
+            # the key alone since 5.5.0, before that behind the topic and a +
+            if other.get(names.TIMER_DELETE_UNIQUE_KEY) in (key, f"{topic}+{key}"):
+                return one
+            if other.get(names.UNIQUE_KEY) == key and names.TIMER_ROLL_TIMES in other:
                 return one
         return None
 

@@ -35,6 +35,7 @@ class Verdict(enum.StrEnum):
     GAVE_UP = "gave-up"
     CANCELLED = "cancelled"
     WAITING = "waiting"
+    NOT_DELIVERED = "not-delivered"
     OVERDUE = "overdue"
     DEAD = "dead"
     RETRYING = "retrying"

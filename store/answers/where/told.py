@@ -30,7 +30,10 @@ from rmqctl.store.read.selection import OnDamage
 _NAMED_GROUPS = 4
 _TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _ORDER = list(Verdict)
-_HELD = (Verdict.ROLLED_BACK, Verdict.GAVE_UP, Verdict.PENDING, Verdict.CANCELLED, Verdict.WAITING, Verdict.OVERDUE)
+_HELD = (
+    *(Verdict.ROLLED_BACK, Verdict.GAVE_UP, Verdict.PENDING, Verdict.CANCELLED),
+    *(Verdict.WAITING, Verdict.OVERDUE, Verdict.NOT_DELIVERED),
+)
 
 
 class Teller:
