@@ -15,7 +15,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, Unr
 from rmqctl.formats.hosts import Host
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.broker.services import MASTER_SERVICES
+from rmqctl.network.broker.services import MASTER_SERVICES, known_to
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
 from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.network.ha.log_source import LogSource
@@ -136,8 +136,9 @@ def _servers(
 ) -> tuple[RemotingServer, RemotingServer]:
     """Return what serves the broker's requests and the name server's."""
     services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
-    version = broker.identity.release.number
-    brokers = RemotingServer(Processor(broker, services, tell), tell, on_lost=broker.lost, tls=tls, version=version)
+    release = broker.identity.release
+    version, known = release.number, known_to(release, services)
+    brokers = RemotingServer(Processor(broker, known, tell), tell, on_lost=broker.lost, tls=tls, version=version)
     broker.slow_requests = lambda: brokers.shared.slow
     processor = Processor(name_server, NAME_SERVER_SERVICES, tell)
     return brokers, RemotingServer(processor, tell, tls=tls, version=version)

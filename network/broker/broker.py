@@ -16,6 +16,7 @@ from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.broker.tables.locks import QueueLocks
 from rmqctl.network.broker.tables.offsets import ConsumerOffsets
 from rmqctl.network.broker.tables.settings import settings_from_properties
+from rmqctl.network.broker.tables.system import system_groups
 from rmqctl.network.broker.tables.topics import TopicTable, is_system_topic
 from rmqctl.network.ha.slaves import Slaves
 from rmqctl.network.remoting.codes import ResponseCode
@@ -89,7 +90,7 @@ class Broker:
         self.locks = QueueLocks()
         self.slaves = Slaves()
         # a group that never came has no retry topic, as with a broker: mqadmin would list it as one that consumes
-        self.topics.add_retry_topics(self.offsets.groups())
+        self.topics.add_retry_topics(set(self.offsets.groups()) - set(system_groups()))
         # finding out what belongs to a queue takes as long as reading a message of it
         self._views: dict[tuple[str, int], QueueView] = {}
         self._told: set[tuple[str, int]] = set()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rmqctl.network.broker import (
     admin_services,
     client_services,
@@ -21,6 +24,7 @@ from rmqctl.network.broker.send import recall_services, reply_services, send_bac
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, RequestError, Service
+from rmqctl.network.versions import Release
 
 
 def refuse_to_write(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
@@ -69,5 +73,25 @@ WRITING_SERVICES: dict[int, Service[MasterBroker]] = {
     ),
 }
 """What a broker that writes answers otherwise."""
+
+_OF_5_5 = {RequestCode.SWITCH_TIMER_ENGINE}
+# of what is served, codes that brokers of 4.x do not know
+_OF_5_0 = {
+    code
+    for code in RequestCode
+    if code in (18, 60, 61, 225)
+    or 351 <= code <= 402
+    or 513 <= code <= 908
+    or code >= RequestCode.GET_BROKER_EPOCH_CACHE
+}
+
+
+def known_to(release: Release, services: Mapping[int, Service[Any]]) -> dict[int, Service[Any]]:
+    """Return the services that a broker of a version knows; it answers other codes with 3."""
+    unknown: set[RequestCode] = set() if release.has_lite_topics else {*_OF_5_5}
+    if not release.message_types:
+        unknown |= _OF_5_0
+    return {code: service for code, service in services.items() if code not in unknown}
+
 
 MASTER_SERVICES: dict[int, Service[MasterBroker]] = {**SERVICES, **WRITING_SERVICES}

@@ -222,6 +222,10 @@ of one store, and compares codes, remarks, header fields and bodies. What is not
 - In 317 pullOffset is given to all groups at once, too; a broker leaves it 0, and the sum negative.
 - Remarks of sends name the status of the put and what is wrong.
 - A setting that cannot be changed while it runs is refused with 16; a broker says 0, and passes over it.
+- 223 for a group without members says so; a broker tells of a NullPointerException.
+- What would have no effect here is an error, where a broker says 0: a limit of cold data (2001), a check of queues in a
+  RocksDB (354), and, without `--clean`, the removal of expired files (306, 329).
+- 308 leaves the groups of `filterGroups` out; a broker forgets their offsets.
 - A topic is deleted without a timer wheel, too, where a broker fails with 1.
 """
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from rmqctl.network.broker.master_broker import MasterBroker
+from rmqctl.network.broker.services import MASTER_SERVICES, known_to
+from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.frames_of import messages_of
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver.name_server import NameServer
@@ -21,6 +23,7 @@ from rmqctl.network.topic_config import TopicConfig
 from rmqctl.network.versions import RELEASES
 from rmqctl.store.config.config import StoreConfig
 from tests.network.callers import Peer, Writing, heartbeat, pulling
+from tests.network.serving import serving
 
 TIMED = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=True)
 
@@ -92,7 +95,8 @@ def test_producers_and_members_are_listed(writing: Writing) -> None:
 def test_a_group_may_be_forbidden_a_topic(writing: Writing, tmp_path: Path) -> None:
     writing.send("T", b"x")
     writing.ask(Request.HEART_BEAT, heartbeat("c1", "g", T="*"))
-    forbid, topic = Request.UPDATE_AND_GET_GROUP_FORBIDDEN, {"group": "g", "topic": "T"}
+    forbid = Request.UPDATE_AND_GET_GROUP_FORBIDDEN
+    topic: dict[str, Any] = {"group": "g", "topic": "T"}
     pull = pulling("T", 0, 0, sysFlag=0, subVersion=7)
     assert writing.content(forbid, **topic) == {"group": "g", "readable": True, "topic": "T"}
     assert writing.ask(Request.PULL_MESSAGE, **pull).code == 0
@@ -180,7 +184,7 @@ def test_a_timed_message_is_taken_back(timed: Writing, release: str) -> None:
     timed.step(100)
     assert timed.content(Request.GET_TIMER_METRICS)["timingCount"]["T"]["count"] == 2
     assert len(timed.ask(Request.GET_TIMER_CHECK_POINT).body) == 56
-    recall = {"producerGroup": "P", "topic": "T", "recallHandle": sent.fields["recallHandle"]}
+    recall: dict[str, Any] = {"producerGroup": "P", "topic": "T", "recallHandle": sent.fields["recallHandle"]}
     answer = timed.ask(Request.RECALL_MESSAGE, **recall)
     assert (answer.code, answer.fields["msgId"]) == (0, sent.fields["transactionId"])
     for _ in range(80):
@@ -213,7 +217,7 @@ def test_what_cannot_be_taken_back(timed: Writing, tmp_path: Path) -> None:
 def test_units_say_what_a_group_subscribes(writing: Writing) -> None:
     writing.send("T", b"x", _TAGS="a")
     writing.stored("T")
-    units = {"topic": "T", "queueId": 0, "index": 0, "count": 2}
+    units: dict[str, Any] = {"topic": "T", "queueId": 0, "index": 0, "count": 2}
     assert "filterData" not in writing.content(Request.QUERY_CONSUME_QUEUE, **units)
     offline = writing.content(Request.QUERY_CONSUME_QUEUE, **units, consumerGroup="g")
     assert (offline["filterData"], "subscriptionData" in offline) == ("g@T is not online!", False)
@@ -226,7 +230,7 @@ def test_messages_are_found_by_their_tag(writing: Writing) -> None:
     for number, tag in enumerate(("a", "b", "a", "a || b", "a")):
         writing.send("T", b"%d" % number, number % 2, _TAGS=tag)
     writing.stored("T")
-    query = {"topic": "T", "key": "a", "maxNum": 2, "beginTimestamp": 0, "endTimestamp": (1 << 63) - 1}
+    query: dict[str, Any] = {"topic": "T", "key": "a", "maxNum": 2, "beginTimestamp": 0, "endTimestamp": (1 << 63) - 1}
     assert writing.ask(Request.QUERY_MESSAGE, **query, indexType="T").code == 22
     writing.broker.identity = writing.broker.identity._replace(release=RELEASES["5.5.0"])
 
@@ -242,6 +246,25 @@ def test_messages_are_found_by_their_tag(writing: Writing) -> None:
     assert bodies(beginTimestamp=writing.now + 1) == []
 
 
+def test_an_older_version_knows_fewer_requests() -> None:
+    known = {name: known_to(release, MASTER_SERVICES).keys() for name, release in RELEASES.items()}
+    assert known["5.5.0"] == MASTER_SERVICES.keys()
+    assert known["5.5.0"] - known["5.3.3"] == {Request.SWITCH_TIMER_ENGINE}
+    assert {10, 11, 28, 315, 324, 328, 329} <= known["4.9.8"]
+    assert not {18, 60, 225, 351, 361, 370, 907, 1007, 2003} & known["4.9.8"]
+
+
+def test_the_version_stands_in_every_header(tmp_path: Path) -> None:
+    with serving(tmp_path / "store", "--writable", "--create", "--as", "5.5.0") as served:
+        client = Client(served.namesrv)
+        for address in (served.namesrv, served.broker):
+            answer = client.ask(address, Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}, allowed=(3, 17))
+            assert answer.version == RELEASES["5.5.0"].number
+        table = parse_body(client.ask(served.broker, Request.GET_BROKER_RUNTIME_INFO).body)["table"]
+        assert (table["brokerVersionDesc"], table["brokerVersion"]) == ("V5_5_0", "513")
+        client.close()
+
+
 class _Names:
     """A name server that is asked without a socket."""
 
@@ -252,7 +275,7 @@ class _Names:
         self.server.routes.register("C", "other", 0, "2.2.2.2:2", topics, 0)
         self.processor = Processor(self.server, NAME_SERVER_SERVICES, lambda line: None)
 
-    def ask(self, code: int, body: bytes = b"", **fields: str) -> RemotingCommand:
+    def ask(self, code: int, body: bytes = b"", **fields: Any) -> RemotingCommand:
         reply = self.processor.reply(RemotingCommand(code, fields, body), Peer())
         assert isinstance(reply, RemotingCommand)
         return reply
@@ -264,7 +287,7 @@ class _Names:
 
 def test_settings_of_a_name_server() -> None:
     names = _Names()
-    place = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"}
+    place: dict[str, Any] = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"}
     assert names.ask(Request.GET_KV_CONFIG, **place).code == 22
     assert names.ask(Request.PUT_KV_CONFIG, **place, value="own:4").code == 0
     assert names.ask(Request.GET_KV_CONFIG, **place).fields == {"value": "own:4"}
