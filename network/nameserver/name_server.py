@@ -165,7 +165,7 @@ def add_write_perm(server: NameServer, request: RemotingCommand, caller: Caller)
 def update_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Go by another setting: one that counts here. Others are refused, all of the request with them."""
     try:
-        properties = parse_properties(request.body.decode("utf-8", "replace"))
+        properties = parse_properties(bytes(request.body))
     except UsageError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from error
     for key, value in properties.items():

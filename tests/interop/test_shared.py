@@ -34,7 +34,7 @@ def test_retries_and_replies_flow_between_java_and_us(tmp_path: Path) -> None:
                 for number in range(COUNT if topic == "Shared" else 1):
                     producer.send(Message(topic, b"%d" % number))
             options = [*SHORT_LIVED_JVM, f"-Duser.home={tmp_path}"]
-            command = [tools.java, *options, "-cp", tools.classpath, "rmqctl.clients.Shares"]
+            command: list[str | Path] = [tools.java, *options, "-cp", tools.classpath, "rmqctl.clients.Shares"]
             pipe = subprocess.PIPE
             with start(
                 [*command, served.namesrv, "Shared", "shared", str(COUNT)],

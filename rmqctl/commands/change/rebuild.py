@@ -80,8 +80,6 @@ def rebuild(
     from rmqctl.new_file_sizes import NewFiles, decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.progress import progress
-    from rmqctl.reports.recover_output import print_operations, tell_deleted, undo_advice, without_deleted
-    from rmqctl.store.recover.rebuild import report_row
 
     if index and topic:
         raise click.UsageError("the index holds the keys of all topics: --index takes no -t")
@@ -111,6 +109,14 @@ def rebuild(
                 agree=agree_to_loss(yes),
             )
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
+    _print(report, output, store, dry_run, no_journal)
+    return exit_codes.DAMAGE_OR_NOTHING if report.damaged_spans else exit_codes.OK
+
+
+def _print(report: RebuildReport, output: Output, store: StoreLocation, dry_run: bool, no_journal: bool) -> None:
+    from rmqctl.reports.recover_output import print_operations, tell_deleted, undo_advice, without_deleted
+    from rmqctl.store.recover.rebuild import report_row
+
     record = report_row(report)
     if not output.is_json:
         record["topics"] = len(report.topics)
@@ -127,4 +133,3 @@ def rebuild(
         output.talk("nothing of the old files was kept: this cannot be undone")
     if report.journal:
         output.talk(f"the old files are kept in {report.journal}; {undo_advice(store)} brings them back")
-    return exit_codes.DAMAGE_OR_NOTHING if report.damaged_spans else exit_codes.OK
