@@ -281,7 +281,7 @@ def output_options(command: Command) -> Command:
             raise click.UsageError(f"--json and --format {output_format} contradict each other: give one of them")
         output = Output(as_json, output_format, digits=digits)
         result = command(*args, output=output, **options)
-        output.flush()
+        output.end()
         return result
 
     return _json_option(_format_option(_bytes_option(_no_pager_option(printing))))  # type: ignore[return-value]

@@ -52,6 +52,7 @@ class Output:
         self.digits = digits
         self.keeps_all = False
         """Whether a table has all columns even where a terminal is too narrow for them."""
+        self._left_out: dict[str, None] = {}
         self.format: OutputFormat = "json" if json else format
         self._stream = stream
         if stream is None and self.format != "table" and hasattr(sys.stdout, "reconfigure"):
@@ -173,6 +174,16 @@ class Output:
         if stream is not None:
             _guarded(stream.flush)
 
+    def end(self) -> None:
+        """Name the columns for which the terminal was too narrow, and hand everything to the system."""
+        self.flush()
+        if self._left_out:
+            names = ", ".join(name.replace("_", " ") for name in self._left_out)
+            import textwrap
+
+            for line in textwrap.wrap(f"not shown at this width: {names} (--json has all)", self._terminal_width()):
+                talk(line)
+
     def _write(self, text: str) -> None:
         stream = self._stream or sys.stdout
         if stream is None:
@@ -218,6 +229,7 @@ class Output:
         layout = table_layout(columns, page, available, droppable, digits=self.digits, keeps_all=self.keeps_all)
         for line in layout.header():
             self._styled(line, HEADING)
+        self._left_out.update(dict.fromkeys(layout.left_out))
         return layout
 
     def _styled(self, line: str, style: str | None) -> None:

@@ -50,8 +50,10 @@ class Column(NamedTuple):
 class TableLayout:
     """Columns that were settled on the first page of rows."""
 
-    def __init__(self, columns: list[Column]) -> None:
+    def __init__(self, columns: list[Column], left_out: Sequence[str] = ()) -> None:
         self.columns = columns
+        self.left_out = left_out
+        """Names of columns for which the terminal is too narrow."""
 
     @property
     def width(self) -> int:
@@ -89,20 +91,23 @@ def table_layout(
 
     What is done until it fits, in this order: titles on several lines, times to the second, texts cut, but not what
     tells one row from another, columns left out by their rank (`leaving_order`), and such texts cut as well. Sizes are
-    `digits`, or as people say them. `keeps_all`: no column is left out.
+    `digits`, or as people say them. `keeps_all`: no column is left out, and titles are the names as given.
     """
-    columns = [_column(name, page, digits) for name in names]
+    columns = [_column(name, page, digits, as_given=keeps_all) for name in names]
     if available is None:
         return TableLayout([column._replace(width=min(column.width, WIDEST_PIPED)) for column in columns])
     shown = [column._replace(may_cut=_may_cut(column)) for column in columns]
     leaving = [] if keeps_all else leaving_order(names, droppable)
+    left_out: list[str] = []
     while True:
         layout = _fitted(shown, page, available, _narrowest)
-        if layout.width <= available:
+        if layout.width > available and not leaving:
+            layout = _fitted(shown, page, available, _narrowest_of_all)
+        if layout.width <= available or not leaving:
+            layout.left_out = left_out
             return layout
-        if not leaving:
-            return _fitted(shown, page, available, _narrowest_of_all)
         name = leaving.pop(0)
+        left_out.append(name)
         shown = [column for column in shown if column.name != name]
 
 
@@ -118,12 +123,12 @@ def _may_cut(column: Column) -> bool:
     return not column.right and not column.name.endswith("_timestamp") and column.name not in _WHOLE
 
 
-def _column(name: str, page: Sequence[Mapping[str, Any]], digits: bool) -> Column:
-    title = name.removesuffix("_timestamp")
+def _column(name: str, page: Sequence[Mapping[str, Any]], digits: bool, *, as_given: bool = False) -> Column:
+    title = name if as_given else name.removesuffix("_timestamp")
     if not digits and title.endswith(SPAN):
         # beside the number of messages that a group is behind
         title = "lag time" if title == "lag_ms" else title.removesuffix(SPAN)
-    title = title.replace("_", " ")
+    title = title if as_given else title.replace("_", " ")
     width = max(width_of(title), *(width_of(cell(row.get(name), name, digits=digits)) for row in page))
     return Column(name, title, width, _is_numeric(name, page), False, False, digits)
 

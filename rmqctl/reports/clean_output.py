@@ -87,9 +87,7 @@ def print_forecast(found: Forecast, output: Output, root: Path) -> None:
     output.rows(_COLUMNS, [_row(root, file) for file in listed], droppable=_DROPPABLE)
     if len(found.files) > len(listed):
         output.talk(f"{len(found.files) - len(listed)} files of consume queues stay (--json lists them)")
-    if found.bytes_per_day is None:
-        output.talk("how fast the log grows is not known: it has one file, or its times cannot be read")
-    else:
+    if found.bytes_per_day is not None:
         output.talk(f"the log has grown by {human_size(found.bytes_per_day)} a day: so it is taken to go on")
 
 

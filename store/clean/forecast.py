@@ -17,12 +17,16 @@ from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.survey.tail import look_at_tail
 
 AGE = "age"
 DISK = "disk"
 FOLLOWS = "follows"
 STAYS = "stays"
 _HOUR_S = 3600
+_HOUR_MS = 3_600_000
+_IDLE_MS = _HOUR_MS
+"""A store without a message for so long is not being written to."""
 _DAY_MS = 86_400_000
 # two days of hours hold each hour of the day, whatever the clocks do meanwhile
 _HOURS_AHEAD = 49
@@ -56,7 +60,8 @@ class DiskLevel(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """`bytes_per_day`: how fast the commitlog has grown, None for one of a single file."""
+    """`bytes_per_day`: how fast the commitlog has grown, None for one of a single file or without a
+    message in the last hour."""
 
     usage: DiskUsage
     bytes_per_day: int | None
@@ -72,8 +77,15 @@ def forecast_clean(files: StoreFiles, options: CleanOptions, now: int, usage: Di
     usage = usage or measure_usage(files, options)
     log = _commitlog(files, options, now, usage)
     goes = [one.goes_timestamp for one in log]
-    rate = _bytes_per_day(files.log)
     notes = []
+    written = look_at_tail(files.log).largest_store_timestamp
+    is_idle = written > 0 and now - written > _IDLE_MS
+    rate = None if is_idle else _bytes_per_day(files.log)
+    if is_idle:
+        hours = (now - written) // _HOUR_MS
+        notes.append(f"the last message was stored {hours} h ago: growth is not extrapolated")
+    elif rate is None:
+        notes.append("how fast the log grows is not known: it has one file, or its times cannot be read")
     if files.has_abort():
         notes.append("the store was not closed cleanly, or a broker has it open: what a recovery does is not foreseen")
     if has_rocksdb_queues(files.layout):

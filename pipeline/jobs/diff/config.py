@@ -35,13 +35,13 @@ class ConfigDiff:
 
 
 def diff_config(a: StoreFiles, b: StoreFiles) -> ConfigDiff:
-    """Compare what the folders config/ of two stores say. A store without that folder is not compared, which a note
-    says."""
+    """Compare what the folders config/ of two stores say. Where only one of them has that folder nothing is compared,
+    which a note says."""
     found = ConfigDiff()
-    for side, files in (("a", a), ("b", b)):
-        if not is_directory(files.layout.config):
-            found.notes.append(f"{side} has no folder config: topics, groups and offsets are not compared")
-    if found.notes:
+    without = [side for side, files in (("a", a), ("b", b)) if not is_directory(files.layout.config)]
+    if len(without) == 1:
+        found.notes.append(f"{without[0]} has no folder config: topics, groups and offsets are not compared")
+    if without:
         return found
     for kind in (TOPIC, GROUP, OFFSET, DELAY):
         try:

@@ -16,7 +16,7 @@ TABLES: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     "du": ("clean", ["du", "-t", "*Topic*"], ("topic",)),
     "cat": ("clean", ["cat", "-n", "20"], ("topic", "queue_id", "physical_offset")),
     "query": ("clean", ["query", "-k", "hot"], ("queue_id", "physical_offset")),
-    "groups": ("broker-real", ["groups"], ("queue_id", "state")),
+    "groups": ("broker-real", ["groups", "--queues"], ("queue_id", "state")),
     "delays": ("broker-real", ["delays"], ("kind", "level", "state")),
     "halves": ("broker-real", ["halves"], ("queue_offset",)),
     "dlq": ("broker-real", ["dlq", "list"], ("group",)),
@@ -38,6 +38,13 @@ def test_lines_fit_and_rows_can_be_told_apart(name: str, columns: int) -> None:
         values = ["-" if row[one] is None else str(row[one]) for one in identity]
         if all(len(value) <= 15 for value in values):
             assert any(all(value in line.split() for value in values) for line in told), (row, told)
+
+
+def test_columns_that_a_narrow_terminal_leaves_out_are_named() -> None:
+    shown = rmqctl_on_a_terminal("cat", "-s", store_path("clean"), "-n", "2", columns=80)
+    assert any(line.startswith("not shown at this width: keys") for line in shown.screen)
+    wide = rmqctl_on_a_terminal("cat", "-s", store_path("clean"), "-n", "2", columns=250)
+    assert not any("not shown" in line for line in wide.screen)
 
 
 def test_what_is_wrong_with_the_offsets_is_said_of_which_file() -> None:

@@ -179,6 +179,7 @@ def test_how_fast_a_log_of_several_files_grows(tmp_path: Path) -> None:
 
 def test_when_a_disk_will_be_full(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqctl.store.clean.forecast._bytes_per_day", lambda _: 250)
+    monkeypatch.setattr("rmqctl.store.clean.forecast._IDLE_MS", 1 << 62)
     found = os.statvfs_result((4096, 10, 1300, 500, 200, 0, 0, 0, 0, 255))
     monkeypatch.setattr("os.statvfs", lambda _: found)
     with StoreFiles(golden_store("clean")) as files:

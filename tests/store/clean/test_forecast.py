@@ -17,7 +17,7 @@ from rmqctl.store.clean.forecast import _bytes_per_day
 from rmqctl.store.clean.options import DiskUsage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.store_files import StoreFiles
-from tests.goldens import GoldenStore, tree_state
+from tests.goldens import GoldenStore, tree_state, truth
 from tests.rmqctl.looking import run
 from tests.store.clean.cleaning import HOUR, IDLE, NOW, SIZE, age, log_files
 from tests.store.logs import changed, frame, log_of
@@ -203,3 +203,16 @@ def test_queues_in_a_rocksdb(golden_store: GoldenStore) -> None:
     found = _forecast(golden_store("rocksdb"))
     assert [note for note in found.notes if "RocksDB" in note]
     assert {one.kind for one in found.files} == {"commitlog", "index"}
+
+
+def test_a_store_that_is_not_written_to_is_not_extrapolated(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its whole life may have been two seconds, whose rate would fill any disk in hours."""
+    found = _forecast(store)
+    assert (found.bytes_per_day, {level.reached_timestamp for level in found.levels} <= {None, NOW}) == (None, True)
+    (note,) = [one for one in found.notes if "extrapolated" in one]
+    assert note.startswith("the last message was stored ")
+    last = max(row["storeTimestamp"] for row in truth("clean").messages)
+    monkeypatch.setattr("tests.store.clean.test_forecast.NOW", last + 59 * MINUTE)
+    assert _forecast(store).bytes_per_day
+    monkeypatch.setattr("tests.store.clean.test_forecast.NOW", last + 61 * MINUTE)
+    assert _forecast(store).bytes_per_day is None
