@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqctl.store.files.presence import no_answer
 from rmqctl.store.files.reading import Descriptors, file_elsewhere
 
 _CHUNK = 1 << 20
@@ -40,7 +41,7 @@ def data_extents(path: Path, begin: int, end: int, descriptors: Descriptors | No
             try:
                 start = os.lseek(descriptor, position, os.SEEK_DATA)
             except OSError:  # ENXIO: only a hole is left; other systems: no support, then everything counts as data
-                if os.fstat(descriptor).st_size > position and not _knows_holes(descriptor):
+                if _size_of(descriptor, path) > position and not _knows_holes(descriptor):
                     yield position, end
                 return
             stop = os.lseek(descriptor, start, os.SEEK_HOLE)
@@ -50,6 +51,13 @@ def data_extents(path: Path, begin: int, end: int, descriptors: Descriptors | No
             position = stop
     finally:
         os.close(descriptor)
+
+
+def _size_of(descriptor: int, path: Path) -> int:
+    try:
+        return os.fstat(descriptor).st_size
+    except OSError as error:
+        raise no_answer(error, path) from error
 
 
 def _knows_holes(descriptor: int) -> bool:

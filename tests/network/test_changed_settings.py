@@ -75,7 +75,9 @@ def test_a_broker_that_began_without_made_topics_can_have_them(tmp_path: Path) -
         ("fileReservedTime=1", 16, "this broker removes no files"),
         ("transactionCheckMax=many", 29, "transactionCheckMax=many is no int"),
         ("regionId=a\x01b", 29, "regionId"),
-        ("nothing", 29, "line 2 is not `key=value`"),
+        # as java.util.Properties has it: a key without a value
+        ("nothing", 16, "nothing cannot be changed while the broker runs"),
+        ("regionId=\\u00zz", 29, "Malformed"),
     ],
 )
 def test_all_of_a_request_counts_or_none(writing: Writing, line: str, code: int, remark: str) -> None:
