@@ -1,4 +1,4 @@
-"""Java's String.hashCode and what RocketMQ makes of it: tag codes and key hashes (docs/formats.md)."""
+"""Java's casts, String.hashCode, and what RocketMQ makes of it: tag codes and key hashes (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ from functools import lru_cache
 
 _SIGN = 0x80000000
 _MASK = 0xFFFFFFFF
+
+
+def java_int(value: int) -> int:
+    """Return what Java's cast to int makes of a value."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def java_long(value: int) -> int:
+    """Return what a Java long holds after arithmetic whose exact outcome is `value`."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def java_hash(text: str) -> int:

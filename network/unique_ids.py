@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats import properties as names
+from rmqctl.formats.hashing import java_int
 from rmqctl.formats.layouts import UNIQUE_ID_V4
 from rmqctl.formats.message import Message
 
@@ -78,7 +79,7 @@ class UniqueIds:
         month = time.localtime(now / 1000)
         begin = int(time.mktime((month.tm_year, month.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000
         # MessageClientIDSetter casts to int: from the 25th, 20:31:23.648 on the difference is negative
-        difference = (now - begin + (1 << 31)) % (1 << 32) - (1 << 31)
+        difference = java_int(now - begin)
         fields = self._address, os.getpid() & 0xFFFF, self._number, difference, counter
         return UNIQUE_ID_V4.struct.pack(*fields).hex().upper(), run
 

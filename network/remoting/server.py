@@ -223,7 +223,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def send(self, command: RemotingCommand) -> None:
         """Send the client a request of ours; one that went meanwhile misses it."""
-        self._opaque += 1
+        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
         self._write(command._replace(opaque=self._opaque))
 
     def ask(self, command: RemotingCommand, seconds: float) -> Future[RemotingCommand | None]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json
 from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.hashing import java_long
 from rmqctl.store.config.config_tables import is_white_space, load_config_text
 from rmqctl.store.config.config_text import VERSIONS
 from rmqctl.store.config.homes import refuse_database, uncertain_in
@@ -120,7 +121,7 @@ def next_version(version: Mapping[Any, Any], now: int) -> dict[str, Any]:
     """The `dataVersion` of data that has changed at `now`, ms (DataVersion#nextVersion)."""
     counter, state = version.get("counter"), version.get("stateVersion")
     return {
-        "counter": (counter if isinstance(counter, int) else 0) + 1,
+        "counter": java_long((counter if isinstance(counter, int) else 0) + 1),
         "stateVersion": state if isinstance(state, int) else 0,
         "timestamp": now,
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.hashing import tag_key, tags_code
+from rmqctl.formats.hashing import java_long, tag_key, tags_code
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK, has_queue_slot, is_inner_batch, transaction_type
 from rmqctl.store.files.layout import is_safe_topic
@@ -39,7 +39,7 @@ def unit_tags_code(message: StoredMessage, properties: dict[str, str], delay_lev
         level = _integer(properties[names.DELAY])
         if level > 0:
             level = min(level, len(delay_levels))
-            return _long(message.store_timestamp + (delay_levels[level - 1] if level else 1000))
+            return java_long(message.store_timestamp + (delay_levels[level - 1] if level else 1000))
     return tags_code(properties.get(names.TAGS))
 
 
@@ -48,11 +48,6 @@ def _integer(text: str) -> int:
         return int(text)
     except ValueError:
         return 0
-
-
-def _long(value: int) -> int:
-    """As Java's 64-bit addition wraps: a damaged store time can be anything."""
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def message_count(sys_flag: int, properties: dict[str, str], is_batch_queue: bool) -> int:

@@ -86,6 +86,7 @@ EXPECTED: dict[str, tuple[dict[str, int], int]] = {
         },
         56,
     ),
+    "TIMER_WHEEL_SLOT": ({"time": 0, "first_pos": 8, "last_pos": 16, "num": 24, "magic": 28}, 32),
     "TIMER_LOG_UNIT": (
         {
             "size": 0,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_CHECKPOINT_SIZE, TIMER_LOG_UNIT
+from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_CHECKPOINT_SIZE, TIMER_LOG_UNIT, TIMER_WHEEL_SLOTS
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, file_name
 from rmqctl.store.files.presence import exists, is_directory, is_file
@@ -21,6 +21,7 @@ from rmqctl.store.timer.timer_state import (
 
 _WHEEL = "timerwheel"
 _NONE = -1
+_HALF_A_TURN_MS = TIMER_WHEEL_SLOTS // 2 * 1000
 # what TimerLog leaves free at the end of a file
 _BLANK_SIZE = 16
 
@@ -52,9 +53,13 @@ def has_timer_log(layout: StoreLayout) -> bool:
     return exists(layout.root / _WHEEL) or (is_directory(log) and any(log.iterdir()))
 
 
-def fits(units: int, log_size: int) -> bool:
-    """Whether so many units go into one file of the log."""
-    return (units + 1) * TIMER_LOG_UNIT.size + _BLANK_SIZE <= log_size
+def fits(units: Sequence[TimerUnit], now: int, log_size: int) -> bool:
+    """Return whether one file of the log holds `units`, and the wheel all of their times around `now` (ms).
+
+    Half a turn of the wheel is a week; the field for a delay has 32 bits, which is less than 25 days.
+    """
+    is_near = all(abs(unit.out - now) <= _HALF_A_TURN_MS for unit in units)
+    return is_near and (len(units) + 1) * TIMER_LOG_UNIT.size + _BLANK_SIZE <= log_size
 
 
 def write_timer_log(layout: StoreLayout, units: Sequence[TimerUnit], now: int, log_size: int) -> int:

@@ -15,6 +15,7 @@ from collections import Counter
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.hashing import java_long
 from rmqctl.formats.java_map import in_java_order
 from rmqctl.network.broker.delay.delivery import delivered, is_put
 from rmqctl.network.broker.delay.timer_files import (
@@ -180,7 +181,7 @@ class TimerService:
             last_timer_queue_offset=self._offset,
             master_timer_queue_offset=next(iter(self._messages.due), self._offset),
             timestamp=now,
-            counter=self._checkpoint.counter + 1,
+            counter=java_long(self._checkpoint.counter + 1),
         )
 
     def _save(self, state: TimerState) -> None:
@@ -203,7 +204,7 @@ class TimerService:
         now = self._broker.clock()
         checkpoint = self._current(now)
         units = self._units(checkpoint)
-        if units is None or not fits(len(units), self._broker.settings.mapped_file_size_timer_log):
+        if units is None or not fits(units, now, self._broker.settings.mapped_file_size_timer_log):
             self._save(TimerState(checkpoint))
         else:
             self._save(TimerState(checkpoint._replace(master_timer_queue_offset=self._offset), units))

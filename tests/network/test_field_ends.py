@@ -1,0 +1,142 @@
+"""Integers on the wire and in what a broker saves, at the ends of their fields."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.formats.config_json import parse_config_json
+from rmqctl.network.broker.delay.timer_files import fits, write_timer_checkpoint, write_timer_log
+from rmqctl.network.clients.channel import Answers
+from rmqctl.network.remoting.codes import RequestCode as Request
+from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
+from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.network.remoting.server import PeerConnection, RemotingServer
+from rmqctl.network.remoting.services import Processor
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config_files import next_version
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.timer.timer_state import CHECKPOINT_FILE, TimerCheckpoint, TimerUnit, read_timer_checkpoint
+from tests.network.callers import Writing, heartbeat, pulling
+
+INT, LONG = 1 << 31, 1 << 63
+DAY = 86_400_000
+
+
+@pytest.mark.parametrize("before", [0, INT - 2, INT - 1])
+def test_the_number_of_a_request_wraps(before: int) -> None:
+    answers = Answers("127.0.0.1:1", lambda *request: None)
+    answers._opaque = before
+    command, _ = answers.expect(RemotingCommand(Request.PULL_MESSAGE))
+    assert command.opaque == (before + 1) % INT
+
+
+@pytest.mark.parametrize("before", [0, INT - 2, INT - 1])
+def test_the_number_of_a_request_to_a_client_wraps(before: int) -> None:
+    """The client's answer finds its request."""
+    written: list[bytes] = []
+
+    class Recording(asyncio.Transport):
+        def write(self, data: Any) -> None:
+            written.append(bytes(data))
+
+        def is_closing(self) -> bool:
+            return False
+
+    async def ask() -> tuple[int, RemotingCommand | None]:
+        server = RemotingServer(Processor(None, {}, print), print)
+        connection = PeerConnection(server, asyncio.get_running_loop())
+        connection.connection_made(Recording())
+        connection._opaque = before
+        asked = connection.ask(RemotingCommand(Request.CHECK_TRANSACTION_STATE), 60)
+        await asyncio.sleep(0)
+        decoder = FrameDecoder()
+        decoder.feed(b"".join(written))
+        sent = decoder.next_command()
+        assert sent is not None
+        data = encode_frame(RemotingCommand(0, opaque=sent.opaque, flag=RESPONSE_FLAG))
+        connection.get_buffer(0)[: len(data)] = data
+        connection.buffer_updated(len(data))
+        answer = asked.result(0)
+        connection.connection_lost(None)
+        await server.close()
+        return sent.opaque, answer
+
+    opaque, answer = asyncio.run(ask())
+    assert opaque == (before + 1) % INT
+    assert answer is not None
+
+
+@pytest.mark.parametrize(("counter", "following"), [(0, 1), (LONG - 2, LONG - 1), (LONG - 1, -LONG), (-LONG, 1 - LONG)])
+def test_the_counter_of_a_configuration_wraps(counter: int, following: int) -> None:
+    assert next_version({"counter": counter}, 5)["counter"] == following
+
+
+@pytest.mark.parametrize("offset", [0, 1, INT - 1, INT, LONG - 1, -1, -LONG])
+def test_offsets_of_any_size_are_answered(tmp_path: Path, offset: int) -> None:
+    writing = Writing(tmp_path / "store")
+    writing.ask(Request.HEART_BEAT, heartbeat("c", "g", T="*"))
+    writing.send("T", b"x")
+    group: dict[str, Any] = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+    assert writing.ask(Request.UPDATE_CONSUMER_OFFSET, commitOffset=offset, **group).code == 0
+    assert writing.ask(Request.QUERY_CONSUMER_OFFSET, **group).code == (0 if offset >= 0 else 22)
+    assert writing.ask(Request.PULL_MESSAGE, **pulling("T", 0, offset)).code in (0, 19, 20, 21)
+    assert writing.ask(Request.SEARCH_OFFSET_BY_TIMESTAMP, topic="T", queueId=0, timestamp=offset).code == 0
+    writing.close()
+    saved = parse_config_json((tmp_path / "store/config/consumerOffset.json").read_text("utf-8"))
+    # kept as committed, a negative one too (ConsumerOffsetManager#commitOffset), but none beyond the queue's end
+    assert saved["offsetTable"]["T@g"] == {0: min(offset, 1)}
+
+
+@pytest.mark.parametrize("field", ["flag", "sysFlag", "queueId", "reconsumeTimes", "bornTimestamp"])
+@pytest.mark.parametrize("value", [INT - 1, INT, -INT, -INT - 1, LONG - 1, LONG, -LONG, -LONG - 1])
+def test_a_message_with_any_number_is_answered(tmp_path: Path, field: str, value: int) -> None:
+    writing = Writing(tmp_path / "store")
+    answer = writing.send("T", b"x", **{field: value})
+    is_long = field == "bornTimestamp"
+    if not -(LONG if is_long else INT) <= value < (LONG if is_long else INT):
+        assert answer.code == 1
+        assert "-bit integer" in str(answer.remark)
+    assert not any("Traceback" in line for line in writing.told)
+    writing.close()
+
+
+@pytest.mark.parametrize(
+    ("delay", "is_held"),
+    [(0, True), (7 * DAY, True), (-7 * DAY, True), (7 * DAY + 1, False), (-30 * DAY, False), (INT, False)],
+)
+def test_the_timer_log_holds_a_week_on_either_side(tmp_path: Path, delay: int, is_held: bool) -> None:
+    now = 1_800_000_000_000
+    units = [TimerUnit(now + delay, 0, 100, False)]
+    assert fits(units, now, 1 << 20) is is_held
+    if is_held:
+        (tmp_path / "store").mkdir()
+        assert write_timer_log(StoreLayout(tmp_path / "store", ()), units, now, 1 << 20) == 52
+
+
+def test_a_message_for_a_far_day_survives_a_restart(tmp_path: Path) -> None:
+    """Its delay does not fit the field of the timer log: the next broker reads the timer's queue again."""
+    config = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_max_delay_sec=100 * 86_400)
+    writing = Writing(tmp_path / "store", config)
+    assert writing.send("T", b"far", _TIMER_DELAY_SEC=str(60 * 86_400)).code == 0
+    writing.step(1_000)
+    writing.close()
+    again = Writing(tmp_path / "store", config)
+    again.now = writing.now + 60 * DAY
+    for _ in range(3):
+        again.step(1_000)
+    assert [one.body for one in again.stored("T")] == [b"far"]
+    again.close()
+
+
+@pytest.mark.parametrize(("counter", "following"), [(0, 1), (LONG - 1, -LONG), (-LONG, 1 - LONG)])
+def test_the_counter_of_the_timer_wraps(tmp_path: Path, counter: int, following: int) -> None:
+    config = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=True)
+    Writing(tmp_path / "store", config).close()
+    path = tmp_path / "store/config" / CHECKPOINT_FILE
+    write_timer_checkpoint(path, TimerCheckpoint(counter=counter))
+    Writing(tmp_path / "store", config).close()
+    assert read_timer_checkpoint(path.parent).counter == following
