@@ -15,7 +15,8 @@ NOTHING = "-"
 SIZES = ("bytes", "size", "bytes_left")
 """What the names of numbers of bytes end with."""
 SPAN = "_ms"
-"""What the name of a length of time ends with."""
+"""What the name of a length of time ends with, in ms."""
+SPANS = (SPAN, "_delay")
 GAP = "  "
 _AND_MORE = ELLIPSIS + " and {} more characters: --json has all"
 # white space and NULs, which stand for nothing to see: from so many on only their number is told
@@ -102,7 +103,7 @@ def cell(value: Any, name: str = "", *, digits: bool = False) -> str:
     if isinstance(value, int):
         if not digits and name.endswith(SIZES):
             return human_size(value)
-        if not digits and name.endswith(SPAN):
+        if not digits and name.endswith(SPANS):
             return lasting_in_short(value)
         return format_time(value) if name.endswith("_timestamp") and value > 0 else str(value)
     if isinstance(value, bytes | bytearray | memoryview):
@@ -122,6 +123,8 @@ def listed(value: Any, name: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         if name.endswith("_timestamp") and value > 0:
             return f"{format_time(value)} ({value})"
+        if name.endswith(SPANS):
+            return f"{value} ms" if abs(value) < 1000 else f"{value} ms ({lasting_in_short(value)})"
         if name.endswith(SIZES) and abs(value) >= 1024:
             return f"{value} ({human_size(value)})"
     return cell(value, name, digits=True)

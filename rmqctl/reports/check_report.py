@@ -32,6 +32,8 @@ _FIRST = 5
 _OVERLAP = "RMQ-FILE-005"
 # units that point where no log is: what they say is told as found, it is no place
 _NOWHERE = ("RMQ-CQ-008", "RMQ-CQ-015")
+# a length of time, which the message has in days and hours
+_TIMES = ("RMQ-TIME-001", "RMQ-TIME-002")
 # a topic can be as long as a message; --json has all of it
 _LONGEST_PLACE = 160
 
@@ -190,7 +192,7 @@ def _costs(finding: Finding) -> str:
     differing = [
         f"{word} {value}"
         for word, value in (("expected", finding.expected), ("found", finding.found))
-        if value is not None and not _holds(finding, value)
+        if value is not None and finding.code not in _TIMES and not _holds(finding, value)
     ]
     costs = [part for part in (", ".join(parts), ", ".join(differing)) if part]
     return f" ({'; '.join(costs)})" if costs else ""
