@@ -95,10 +95,13 @@ class ConfigFiles:
         yield from self._names()
 
     def _missing(self) -> Iterator[Finding]:
-        """A file that is gone where those beside it are there."""
+        """Yield the file that is gone where the others of a broker are there.
+
+        A folder with one of them alone was not left by a broker: a library that wrote the store needs no other.
+        """
         present = [name for name in _OWN_TABLES if name in self.files]
         for name in _OWN_TABLES:
-            if present and name not in self.files and not self._is_elsewhere(name):
+            if len(present) > 1 and name not in self.files and not self._is_elsewhere(name):
                 beside = ", ".join(present)
                 yield Finding(
                     "RMQ-CFG-022", f"neither it nor its backup is there, beside {beside}", self._directory / name
