@@ -16,7 +16,7 @@ from rmqctl.formats.layouts import (
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
 )
-from rmqctl.formats.properties import parse_properties
+from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, parse_properties
 from rmqctl.formats.sys_flag import compression_type
 from rmqctl.formats.wording import counted
 
@@ -55,6 +55,7 @@ class Reason(enum.StrEnum):
     MAGIC = "magic"
     POSITION = "position"
     LENGTHS = "lengths"
+    OVERFLOW = "overflow"
     BODY_CRC = "body_crc"
     PROPERTY_CRC = "property_crc"
     TOPIC = "topic"
@@ -167,6 +168,12 @@ class StoredMessage(NamedTuple):
         return format_offset_message_id(self.store_host, self.physical_offset)
 
     @property
+    def overflows(self) -> bool:
+        """Whether its topic or properties are longer than a broker can read (see Reason.OVERFLOW)."""
+        longest_topic = 0x7FFF if self.magic_code == MESSAGE_MAGIC_V2 else 0x7F
+        return len(self.property_bytes) > MAXIMUM_PROPERTIES_SIZE or len(self.topic.encode("utf-8")) > longest_topic
+
+    @property
     def end(self) -> int:
         """Physical offset behind the frame."""
         return self.physical_offset + self.total_size
@@ -182,13 +189,20 @@ class StoredMessage(NamedTuple):
 
 
 def decode_message(
-    buffer: _Buffer, position: int, available: int, physical_offset: int | None, check_crc: bool = True
+    buffer: _Buffer,
+    position: int,
+    available: int,
+    physical_offset: int | None,
+    check_crc: bool = True,
+    unsigned: bool = False,
 ) -> StoredMessage:
     """The message whose frame starts at `position` of `buffer`; raises FrameDamage unless law 3 holds for it.
 
     `available`: bytes from `position` to the end of the file (all of them must be in the buffer up to the frame's
     own size). `physical_offset`: where the frame stands in the commitlog, None to trust the frame. Without
     `check_crc` the body's and the frame's CRC are left unchecked. (CommitLog#checkMessageAndReturnSize, stricter.)
+    `unsigned` reads the lengths of topic and properties without a sign: it accepts frames that fail with
+    Reason.OVERFLOW, which brokers cannot read.
     """
     head = FRAME_HEADS[0]
     if available < head.size:
@@ -208,7 +222,8 @@ def decode_message(
     stored_offset = fields[6]
     if physical_offset is not None and stored_offset != physical_offset:
         raise FrameDamage(Reason.POSITION, f"the frame says it stands at {stored_offset}")
-    body, topic_bytes, property_bytes = _variable_parts(buffer, position, size, head.size, fields[16], magic)
+    parts = _Parts(position, size, head.size, fields[16], magic)
+    body, topic_bytes, property_bytes = _variable_parts(buffer, parts, unsigned)
     if check_crc:
         _check_crcs(buffer, position, size, body, fields[2], property_bytes)
     try:
@@ -222,32 +237,62 @@ def decode_message(
     return StoredMessage._make((*fields[:16], body, topic, property_bytes))
 
 
-def _variable_parts(
-    buffer: _Buffer, position: int, size: int, head_size: int, body_length: int, magic: int
-) -> tuple[bytes, bytes, bytes]:
+class _Parts(NamedTuple):
+    """Where the parts of variable length follow the head of a frame."""
+
+    position: int
+    size: int
+    head_size: int
+    body_length: int
+    magic: int
+
+
+def _variable_parts(buffer: _Buffer, parts: _Parts, unsigned: bool) -> tuple[bytes, bytes, bytes]:
+    """Return body, topic and properties. FrameDamage where their lengths do not add up to the size of the frame."""
+    position, size, head_size, body_length, magic = parts
     topic_layout = TOPIC_LENGTH_V2 if magic == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
     fixed = head_size + topic_layout.size + PROPERTIES_LENGTH.size
     if not 0 <= body_length <= size - fixed:
         raise FrameDamage(Reason.LENGTHS, f"body length {body_length} does not fit into a frame of {size} bytes")
     body_start = position + head_size
     topic_at = body_start + body_length
-    (topic_length,) = topic_layout.unpack_from(buffer, topic_at)
+    (signed_topic,) = topic_layout.unpack_from(buffer, topic_at)
+    topic_length = signed_topic & (1 << 8 * topic_layout.size) - 1 if unsigned else signed_topic
     if topic_length <= 0 or topic_length > size - fixed - body_length:
-        raise FrameDamage(Reason.LENGTHS, f"topic length {topic_length} does not fit into a frame of {size} bytes")
+        detail = f"topic length {topic_length} does not fit into a frame of {size} bytes"
+        raise _wrong_lengths(buffer, parts, unsigned, detail)
     topic_start = topic_at + topic_layout.size
     properties_at = topic_start + topic_length
-    (properties_length,) = PROPERTIES_LENGTH.unpack_from(buffer, properties_at)
+    (signed_properties,) = PROPERTIES_LENGTH.unpack_from(buffer, properties_at)
+    properties_length = signed_properties & 0xFFFF if unsigned else signed_properties
     if properties_length < 0 or fixed + body_length + topic_length + properties_length != size:
-        raise FrameDamage(
-            Reason.LENGTHS,
-            f"body {body_length}, topic {topic_length} and properties {properties_length} do not add up to size {size}",
+        detail = (
+            f"body {body_length}, topic {topic_length} and properties {properties_length} do not add up to size {size}"
         )
+        raise _wrong_lengths(buffer, parts, unsigned, detail)
     properties_start = properties_at + PROPERTIES_LENGTH.size
     return (
         bytes(buffer[body_start:topic_at]),
         bytes(buffer[topic_start:properties_at]),
         bytes(buffer[properties_start : properties_start + properties_length]),
     )
+
+
+def _wrong_lengths(buffer: _Buffer, parts: _Parts, unsigned: bool, detail: str) -> FrameDamage:
+    """Return the damage of a frame whose lengths do not add up: an overflow if they do without their signs."""
+    if unsigned:
+        return FrameDamage(Reason.LENGTHS, detail)
+    try:
+        _, topic, properties = _variable_parts(buffer, parts, True)
+    except FrameDamage:
+        return FrameDamage(Reason.LENGTHS, detail)
+    long = []
+    topic_bits = 16 if parts.magic == MESSAGE_MAGIC_V2 else 8
+    for name, length, bits in (("topic", len(topic), topic_bits), ("properties", len(properties), 16)):
+        most = (1 << bits - 1) - 1
+        if length > most:
+            long.append(f"length {length} of the {name} is over {most}, a broker reads it as {length - (1 << bits)}")
+    return FrameDamage(Reason.OVERFLOW, "; ".join(long))
 
 
 def _check_crcs(

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from construct import Bytes, FlagsEnum, IfThenElse, Int8sb, Int16sb, Int32sb, Int32ub, Int64sb, Struct, this
+from construct import (
+    Bytes,
+    FlagsEnum,
+    IfThenElse,
+    Int8sb,
+    Int8ub,
+    Int16sb,
+    Int16ub,
+    Int32sb,
+    Int32ub,
+    Int64sb,
+    Struct,
+    this,
+)
 
 MESSAGE_MAGIC_V1 = 0xDAA320A7
 MESSAGE_MAGIC_V2 = 0xDAA320AB
@@ -53,6 +66,14 @@ message_frame = Struct(
     "properties_length" / Int16sb * "bytes of the property string, signed",
     "properties" / Bytes(this.properties_length) * "name 0x01 value 0x02 ..., UTF-8",
 )
+
+_UNSIGNED = {
+    "topic_length": "topic_length"
+    / IfThenElse(this.magic_code == MESSAGE_MAGIC_V2, Int16ub, Int8ub)
+    * "bytes of the topic, read without a sign",
+    "properties_length": "properties_length" / Int16ub * "bytes of the property string, read without a sign",
+}
+overflowed_frame = Struct(*(_UNSIGNED.get(part.name, part) for part in message_frame.subcons))
 
 blank_frame = Struct(
     "total_size" / Int32sb * "bytes left in the file, this frame included",

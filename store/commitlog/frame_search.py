@@ -59,25 +59,25 @@ class FrameSearch:
         """Position behind the last byte that is not zero."""
         return end_of_nonzero(self._file.descriptors, self._file.path, 0, self._end)
 
-    def check(self, position: int, check_crc: bool = True) -> None:
-        """Raises FrameDamage unless a message that passes law 3 starts at `position`."""
+    def check(self, position: int, check_crc: bool = True, unsigned: bool = False) -> None:
+        """Raises FrameDamage unless a message that passes law 3 starts there; `unsigned` as in decode_message."""
         available = self._end - position
         head = self.read(position, min(LARGEST_HEAD_SIZE, available))
         size = int.from_bytes(head[:4], "big", signed=True)
         physical_offset = self._file.start_offset + position
         if not len(head) < size <= min(available, MAXIMUM_FRAME_SIZE):
-            decode_message(head, 0, available, physical_offset, check_crc)
+            decode_message(head, 0, available, physical_offset, check_crc, unsigned)
         elif not check_crc:
-            self._check_frame(position, head)
+            self._check_frame(position, head, unsigned)
         elif size <= _SMALL_FRAME or self._read_in_vain + size <= _READ_IN_VAIN + 4 * position:
             self._read_in_vain += size
-            decode_message(self.read(position, size), 0, available, physical_offset)
+            decode_message(self.read(position, size), 0, available, physical_offset, unsigned=unsigned)
         else:
-            self._check_by_prefixes(position, head, size)
+            self._check_by_prefixes(position, head, size, unsigned)
 
-    def _check_by_prefixes(self, position: int, head: bytes, size: int) -> None:
+    def _check_by_prefixes(self, position: int, head: bytes, size: int, unsigned: bool = False) -> None:
         """The same for a large frame, without reading its body: every place of a hostile file may claim one."""
-        tail_size = self._check_frame(position, head)
+        tail_size = self._check_frame(position, head, unsigned)
         body_end = position + size - tail_size
         said = frame_head(head)
         assert said is not None
@@ -90,7 +90,7 @@ class FrameSearch:
             if found != expected:
                 raise FrameDamage(Reason.PROPERTY_CRC, f"frame CRC is {found}, its __CRC32# property says {expected}")
 
-    def _check_frame(self, position: int, head: bytes) -> int:
+    def _check_frame(self, position: int, head: bytes, unsigned: bool = False) -> int:
         """FrameDamage unless everything of a message but its CRCs is right; returns the bytes behind its body.
 
         The frame is decoded as if it had no body, so that the rules stand in one place only.
@@ -105,11 +105,14 @@ class FrameSearch:
             detail = f"body length {said.body_length} does not fit into a frame of {said.total_size} bytes"
             raise FrameDamage(Reason.LENGTHS, detail)
         # a tail that is cut here has more bytes than topic and properties can fill, so it does not add up either
-        tail = self.read(position + said.total_size - tail_size, min(tail_size, _LARGEST_TAIL + 1))
+        begin = position + said.total_size - tail_size
+        tail = self.read(begin, min(tail_size, _LARGEST_TAIL + 1))
+        if len(tail) < tail_size and _overflows(tail, tail_size, said.magic_code):
+            tail = self.read(begin, tail_size)
         without_body = bytearray(head[: said.size]) + tail
         without_body[:4] = len(without_body).to_bytes(4, "big")
         without_body[said.size - _BODY_LENGTH_SIZE : said.size] = bytes(_BODY_LENGTH_SIZE)
-        decode_message(without_body, 0, len(without_body), physical_offset, check_crc=False)
+        decode_message(without_body, 0, len(without_body), physical_offset, False, unsigned)
         return tail_size
 
     def _crc(self, begin: int, end: int) -> int:
@@ -124,7 +127,10 @@ class FrameSearch:
         return zlib.crc32(self.read(position - rest, rest), self._prefix_crcs[known])
 
     def is_framed(self, position: int) -> bool:
-        """Whether a message (CRCs aside), a blank frame or the empty rest of the file starts at `position`."""
+        """Whether a message, a blank frame or the empty rest of the file starts at `position`.
+
+        CRCs and the signs of lengths do not count.
+        """
         if position >= self._end:
             return position == self._end
         available = self._end - position
@@ -132,7 +138,7 @@ class FrameSearch:
         if position >= self.nonzero_end or _is_blank(head, 0, available):
             return True
         try:
-            self._check_frame(position, head)
+            self._check_frame(position, head, unsigned=True)
         except FrameDamage:
             return False
         return True
@@ -175,6 +181,13 @@ def frames_by_magic(window: bytes, magics: Sequence[bytes]) -> Iterator[int]:
     if first is not None:
         for match in re.compile(b"|".join(map(re.escape, magics))).finditer(window, first):
             yield match.start() - _MAGIC_OFFSET
+
+
+def _overflows(tail: bytes, tail_size: int, magic_code: int) -> bool:
+    """Whether topic and properties fill a tail, of which more is to be read, if their lengths have no signs."""
+    width = 2 if magic_code == MESSAGE_MAGIC_V2 else 1
+    at = width + int.from_bytes(tail[:width], "big")
+    return tail_size == at + 2 + int.from_bytes(tail[at : at + 2], "big")
 
 
 def _is_blank(buffer: bytes, at: int, available: int) -> bool:

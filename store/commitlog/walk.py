@@ -214,4 +214,11 @@ def _damage(
     return Damage(start + position, start + stop, damage.reason, damage.detail, str(file.path))
 
 
-_SIZE_IS_LIKELY = (Reason.BODY_CRC, Reason.PROPERTY_CRC, Reason.TOPIC, Reason.PROPERTIES, Reason.LENGTHS)
+_SIZE_IS_LIKELY = (
+    Reason.BODY_CRC,
+    Reason.PROPERTY_CRC,
+    Reason.TOPIC,
+    Reason.PROPERTIES,
+    Reason.LENGTHS,
+    Reason.OVERFLOW,
+)

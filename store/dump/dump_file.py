@@ -16,7 +16,7 @@ from rmqctl.formats.layouts import (
     CONSUMEQUEUE_UNIT,
     FRAME_HEADS,
 )
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import Reason, StoredMessage
 from rmqctl.formats.schemas import checkpoint, consumequeue, message
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Record, walk
 from rmqctl.store.dump.index import index_items
@@ -119,8 +119,10 @@ def _record_item(opened: Opened, file: MappedFile, record: Record) -> DumpItem:
 
 
 def _damage_item(opened: Opened, damage: Damage, offset: int, size: int) -> DumpItem:
-    data = opened.read(offset, min(size, _SHOWN_BYTES))
-    item = explained("damage", message.message_frame, data, offset, size)
+    overflows = damage.reason is Reason.OVERFLOW
+    data = opened.read(offset, size if overflows else min(size, _SHOWN_BYTES))
+    schema = message.overflowed_frame if overflows else message.message_frame
+    item = explained("damage", schema, data, offset, size)
     broken_off = f"; parsing stops at {item.damage}" if item.damage else ""
     item.damage = f"{damage.reason.value}: {damage.detail}{broken_off}"
     return item

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import FrameDamage, StoredMessage
+from rmqctl.store.commitlog.overflow import overflowed_message
 from rmqctl.store.commitlog.walk import Damage, Progress, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
@@ -80,8 +81,18 @@ def plain_start(
             if record.physical_offset >= selection.begin and selection.criteria.matches(record):
                 yield record
         elif isinstance(record, Damage) and record.end > selection.begin:
-            on_damage(damage_error(record))
+            yield from _past_damage(log, selection, record, on_damage)
     return None
+
+
+def _past_damage(
+    log: MappedFileQueue, selection: Selection, damage: Damage, on_damage: OnDamage
+) -> Iterator[StoredMessage]:
+    """Pass damage to `on_damage`; yield the message in it if only the sign of a length hides it from a broker."""
+    on_damage(damage_error(damage))
+    message = overflowed_message(log, damage)
+    if message is not None and message.physical_offset >= selection.begin and selection.criteria.matches(message):
+        yield message
 
 
 def _walk_start(log: MappedFileQueue, selection: Selection, start: int | None) -> int:
@@ -104,7 +115,7 @@ def _on_columns(
     for record in walk_columns(log, start, selection.end, columns=chooser.needs | Columns.HEAD, progress=progress):
         if isinstance(record, Damage):
             if record.end > selection.begin:
-                on_damage(damage_error(record))
+                yield from _past_damage(log, selection, record, on_damage)
         elif isinstance(record, MessageColumns):
             rows = chooser.rows(record)
             for row in range(record.rows) if rows is None else rows.tolist():

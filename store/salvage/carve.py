@@ -13,6 +13,7 @@ import numpy as np
 
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
 from rmqctl.formats.message import FrameDamage, Reason, decode_message
+from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.store.columns.batch import Columns, MessageColumns
 from rmqctl.store.columns.compiled_walk import Request
 from rmqctl.store.columns.engine import WalkEngine
@@ -30,7 +31,7 @@ _SEARCHED = 4 * 1024 * 1024
 # how far a walk looks at first, and at most, before it may be found that a run is over
 _FIRST_STRETCH = 256 * 1024
 _STRETCH = 64 * 1024 * 1024
-_FRAMED = (Reason.BODY_CRC, Reason.PROPERTY_CRC, Reason.TOPIC, Reason.PROPERTIES, Reason.LENGTHS)
+_FRAMED = (Reason.BODY_CRC, Reason.PROPERTY_CRC, Reason.TOPIC, Reason.PROPERTIES, Reason.LENGTHS, Reason.OVERFLOW)
 _LARGEST_OFFSET = (1 << 63) - 1
 
 
@@ -94,6 +95,7 @@ class Carver:
         self._progress = progress
         self._search = FrameSearch(file, file.size)
         self._told = 0
+        self._overflow = -1  # where the last frame with an overflowed length was seen
         self._is_regular = is_file(file.path)
 
     def carve(self) -> Iterator[FrameRun | Strange]:
@@ -105,7 +107,7 @@ class Carver:
                 yield from self._strange(position, begin, reason, detail)
             if begin >= size:
                 break
-            run = self._run(begin)
+            run = self._run_of_overflow(begin) if begin == self._overflow else self._run(begin)
             yield run
             position = run.end
         self._tell(size)
@@ -147,8 +149,17 @@ class Carver:
             self._file.start_offset = claimed - position
             self._search.check(position)
         except FrameDamage as damage:
-            return damage
+            return None if damage.reason is Reason.OVERFLOW and self._is_overflow(position) else damage
         return None
+
+    def _is_overflow(self, position: int) -> bool:
+        """Whether the lengths and CRCs of the frame here hold if the lengths are read without their signs."""
+        try:
+            self._search.check(position, unsigned=True)
+        except FrameDamage:
+            return False
+        self._overflow = position
+        return True
 
     def _end_of_framed(self, position: int, damage: FrameDamage) -> int | None:
         """Where a damaged frame ends, if what follows it says that its size is right."""
@@ -254,6 +265,18 @@ class Carver:
         names = batch.topics.names
         for code, first, last, count in zip(known.tolist(), low.tolist(), high.tolist(), counts.tolist(), strict=True):
             _add_span(run, (names[code >> 32], code & 0xFFFFFFFF), QueueSpan(first, last, count))
+
+    def _run_of_overflow(self, position: int) -> FrameRun:
+        """Return a run of one message, whose length of topic or properties overflows."""
+        size = int.from_bytes(self._file.read(position, 4), "big")
+        message = decode_message(self._file.read(position, size), 0, size, None, check_crc=False, unsigned=True)
+        times = message.store_timestamp, message.store_timestamp
+        run = FrameRun(position, position + size, message.physical_offset, 1, *times)
+        self._base = run.base
+        if has_queue_slot(message.sys_flag):
+            span = QueueSpan(message.queue_offset, message.queue_offset, 1)
+            _add_span(run, (message.topic, message.queue_id & 0xFFFFFFFF), span)
+        return run
 
     def _take_one(self, run: FrameRun) -> bool:
         """Add one frame by the plain way, if there is a good one of the run's base."""

@@ -93,7 +93,7 @@ class Merge:
 
     def _decoded(self, frame: bytes, physical_offset: int, source: int, position: int) -> StoredMessage:
         try:
-            return decode_message(frame, 0, len(frame), physical_offset, check_crc=False)
+            return decode_message(frame, 0, len(frame), physical_offset, check_crc=False, unsigned=True)
         except FrameDamage as damage:
             raise self._changed(source, position) from damage
 

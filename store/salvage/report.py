@@ -39,14 +39,19 @@ class SalvageReport:
 
 class LostAndFound:
     """Rows: source, begin, end (bytes of the source), cause, detail; `physical_offset`, `topic`, `queue_id` and
-    `queue_offset` where a message is meant. Written as they come."""
+    `queue_offset` where a message is meant. Written as they come.
+
+    Of a message with a length that overflows: `properties`, those that the new store lacks; `body_base64` as well where
+    the whole message is left out."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._blob = Blob(path)
         self.causes: Counter[str] = Counter()
 
-    def add(self, source: Path, begin: int, end: int, cause: str, detail: str, **more: int | str) -> None:
+    def add(
+        self, source: Path, begin: int, end: int, cause: str, detail: str, **more: int | str | dict[str, str]
+    ) -> None:
         """One row. The texts are raw in JSON's own escapes: nothing in the file is outside ASCII."""
         self.causes[cause] += 1
         row = {"source": str(source), "begin": begin, "end": end, "cause": cause, "detail": detail, **more}

@@ -9,12 +9,14 @@ from typing import Literal
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.formats.properties import INNER_MULTI_DISPATCH
 from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
+from rmqctl.formats.wording import counted
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.predict.frames import unreadable_number
 from rmqctl.store.predict.rules import BROKERS
 from rmqctl.store.queues.dispatch import MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, QueueSlot, queue_slots
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.salvage.merge import Found, Merge
+from rmqctl.store.salvage.overflow import content, fitting
 from rmqctl.store.salvage.report import LostAndFound, SalvageReport
 from rmqctl.store.write.prepare import copy_of
 from rmqctl.store.write.writer import StoreWriter
@@ -82,14 +84,15 @@ class SalvageWriter:
 
     def _put_taken(self) -> None:
         taken, self._taken, self._taken_bytes = self._taken, [], 0
-        copies = [copy_of(found.message) for found in taken]
+        fitted = [fitting(found.message)[0] for found in taken]
+        copies = list(map(copy_of, fitted))
         refused = self._store.check_many(copies, as_stored=True)
         ready: list[tuple[Found, Message]] = []
         for number, found in enumerate(taken):
             if number in refused:
                 self._leave_out(found, "refused", refused[number])
                 continue
-            slots = self._slots_of(found.message)
+            slots = self._slots_of(fitted[number])
             ahead = list(self._ahead(slots)) if self._keeps else []
             if self._keeps and not self._fits(slots):
                 self._late.append((found.source, found.position, found.message.physical_offset))
@@ -154,12 +157,17 @@ class SalvageWriter:
                 continue
             self._report.salvaged += 1
             self._report.renumbered += result.queue_offset != found.message.queue_offset
+            _, dropped = fitting(found.message)
+            if dropped:
+                what = counted(len(dropped), "property that does not fit was", "properties that do not fit were")
+                self._note(found, "overflow", f"stored; {what} left out", properties=dropped)
 
     def _leave_out(self, found: Found, cause: str, detail: str) -> None:
         self._report.left_out += 1
-        self._note(found, cause, detail)
+        more = content(found.message) if found.message.overflows else {}
+        self._note(found, cause, detail, **more)
 
-    def _note(self, found: Found, cause: str, detail: str) -> None:
+    def _note(self, found: Found, cause: str, detail: str, **more: str | dict[str, str]) -> None:
         message = found.message
         self._rows.add(
             self._sources[found.source],
@@ -171,6 +179,7 @@ class SalvageWriter:
             topic=message.topic,
             queue_id=message.queue_id,
             queue_offset=message.queue_offset,
+            **more,
         )
 
 

@@ -19,6 +19,7 @@ _DEFAULT_FILE_SIZE = 1 << 30
 _ADVICE = {
     "stale": "left over from before the log was cut; `--stale` takes them too",
     "renumbered": "stored at the end of their queues",
+    "overflow": "stored without properties that do not fit into a frame; their rows hold them",
     "topic": "left out: they would lead outside the store",
 }
 
@@ -71,6 +72,7 @@ def salvage(
     tell_left_behind(output, target.absolute().parent)
     _print(report, output, stale)
     is_whole = not (report.strange_spans or report.left_out or report.renumbered or (report.stale and not stale))
+    is_whole = is_whole and "overflow" not in report.causes
     return exit_codes.OK if is_whole else exit_codes.DAMAGE_OR_NOTHING
 
 

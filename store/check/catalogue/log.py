@@ -13,6 +13,11 @@ _DISK = "A failing disk or memory, a write that was torn by a power cut, a copy 
 _MEND = (
     "Look at it with `rmqctl dump`. `recover --bridge` puts a filler message in its place and keeps everything behind."
 )
+_OVERFLOW = (
+    "The message is whole: size and checksums hold if the length of its topic or properties is read without a sign. "
+    "A broker reads the length as a negative number and cannot read the message. "
+)
+_OVERFLOW_CAUSE = "A broker that did not check the length of the properties, as some did for batches of messages."
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -225,5 +230,28 @@ KINDS: tuple[Kind, ...] = (
         "Do not start this store with a broker that lacks the fix.",
         None,
         ("apache/rocketmq#9121",),
+    ),
+    Kind(
+        "RMQ-LOG-030",
+        Severity.ERROR,
+        "length over its signed field, inside the log",
+        _OVERFLOW + "Messages after it are whole. After a crash a broker ends the log here and deletes every file "
+        "after it.",
+        _OVERFLOW_CAUSE,
+        "`rmqctl cat` and `dump` show the message. `salvage` stores it in a new store without the properties that do "
+        "not fit, and lists those in the lost and found: run it first. `recover --bridge` puts a filler message in its "
+        "place.",
+        _BRIDGE,
+    ),
+    Kind(
+        "RMQ-LOG-031",
+        Severity.ERROR,
+        "length over its signed field, at the end of the log",
+        _OVERFLOW + "It is the last message. A broker ends the log before it after a crash.",
+        _OVERFLOW_CAUSE,
+        "`rmqctl cat` and `dump` show the message. `salvage` stores it in a new store without the properties that do "
+        "not fit, and lists those in the lost and found: run it first. `recover` ends the log before it and keeps the "
+        "bytes beside the store.",
+        "rmqctl recover",
     ),
 )

@@ -11,6 +11,7 @@ from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.log.affected import AffectedMessages
 from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE
+from rmqctl.store.commitlog.overflow import overflowed_message
 from rmqctl.store.commitlog.walk import Damage, Empty
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
@@ -19,6 +20,7 @@ _INSIDE = {
     Reason.MAGIC: "RMQ-LOG-002",
     Reason.POSITION: "RMQ-LOG-003",
     Reason.LENGTHS: "RMQ-LOG-004",
+    Reason.OVERFLOW: "RMQ-LOG-030",
     Reason.BODY_CRC: "RMQ-LOG-005",
     Reason.PROPERTY_CRC: "RMQ-LOG-006",
     Reason.TOPIC: "RMQ-LOG-007",
@@ -44,7 +46,9 @@ class DamageFindings:
             return self._finding("RMQ-LOG-010", span, text, messages, True)
         message = self._message(span)
         code = _INSIDE[span.reason]
-        data_lost: bool | None = span.reason is not Reason.BLANK_SIZE
+        if span.reason is Reason.OVERFLOW and message is None:
+            code = _INSIDE[Reason.LENGTHS]
+        data_lost: bool | None = span.reason is not Reason.BLANK_SIZE and code != "RMQ-LOG-030"
         expected: str | int | None = None
         found: str | int | None = None
         if span.reason is Reason.POSITION and message is not None:
@@ -64,6 +68,8 @@ class DamageFindings:
             text = f"a message that gives offset {message.physical_offset} stands behind the end of the log"
             expected, found = span.physical_offset, message.physical_offset
             return self._finding("RMQ-LOG-014", span, text, None, False, message, expected, found)
+        if span.reason is Reason.OVERFLOW and message is not None:
+            return self._finding("RMQ-LOG-031", span, span.detail, 1, False, message)
         units = self._affected.count(span.physical_offset, span.end)
         if units or self._begins_like_a_frame(span):
             return self._finding("RMQ-LOG-011", span, span.detail, max(units or 0, frames), True, message)
@@ -116,7 +122,9 @@ class DamageFindings:
         )
 
     def _message(self, span: Damage) -> StoredMessage | None:
-        """What the frame still says if only its checksum or its place is wrong."""
+        """What the frame still says if only its checksum, its place or the sign of a length is wrong."""
+        if span.reason is Reason.OVERFLOW:
+            return overflowed_message(self._log, span)
         if span.reason not in (Reason.BODY_CRC, Reason.PROPERTY_CRC, Reason.POSITION):
             return None
         head = self._log.read(span.physical_offset, 4)
