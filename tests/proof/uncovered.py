@@ -27,7 +27,6 @@ UNCOVERED: dict[tuple[str, str], str] = {
     ("checkpoint", "index_msg_timestamp"): _WITHIN,
     ("checkpoint", "master_flushed_offset"): "of replicas; nothing here says what it should be",
     ("checkpoint", "confirm_physical_offset"): _WITHIN,
-    ("checkpoint", "logics_physical_offset"): f"0 before 5.5; since then {_WITHIN}",
     ("unit with an ext address", "tags_code"): "told unless it leads to another ext unit with the same code",
     ("ext unit", "store_timestamp"): "the broker filters by it; nothing reads it afterwards",
     ("index header", "begin_timestamp"): "to the second only: entries count seconds from it",
