@@ -21,6 +21,7 @@ from rmqctl.store.check.state.config_files import ConfigFiles
 from rmqctl.store.check.state.follower_files import queue_file_findings, unfinished_changes
 from rmqctl.store.check.state.geometry import without_wrong_geometry
 from rmqctl.store.check.state.offsets import OffsetCheck, QueueDoubts
+from rmqctl.store.check.state.small_files import small_file_findings
 from rmqctl.store.check.state.state import state_findings
 from rmqctl.store.check.summary import CheckSummary
 from rmqctl.store.check.walker import Walker, WalkOrder
@@ -76,13 +77,14 @@ class Pass:
         # first what others may bring forward meanwhile: it must not look ahead of what is read later
         layout = self._files.layout
         self._seen.is_live = self._is_in_use()
-        checkpoint, has_abort = self._files.checkpoint(), self._files.has_abort()
+        checkpoint, has_abort = self._files.readable_checkpoint(), self._files.has_abort()
         configs = ConfigFiles(layout.config)
         files, wrong_geometry = without_wrong_geometry(self._files)
         self._files = files
         yield from wrong_geometry
         if not self._seen.is_live:
             yield from unfinished_changes(layout)
+        yield from self._guarded(small_file_findings(layout))
         yield from configs.findings()
         yield from self._file_findings()
         files = self._files

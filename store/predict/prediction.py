@@ -14,7 +14,6 @@ from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config import as_a_broker_starts, is_delay_table
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.presence import is_directory
 from rmqctl.store.predict.config_files import ConfigStart, start_of_config
 from rmqctl.store.predict.counting import count_behind, count_unqueued
 from rmqctl.store.predict.dispatch import SimulatedDispatch, SimulatedQueues
@@ -24,7 +23,7 @@ from rmqctl.store.predict.queue import SimulatedQueue
 from rmqctl.store.predict.queue_loading import QueueLoading
 from rmqctl.store.predict.reading import BrokerReading, LogPlace, first_file_after_crash
 from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules, refuse_what_is_not_followed
-from rmqctl.store.predict.surroundings import permission_problems, refused_before_loading, refused_by_timer
+from rmqctl.store.predict.surroundings import not_opened, permission_problems, refused_before_loading, refused_by_timer
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest
@@ -144,6 +143,9 @@ class Start:
         self.result.warnings += [step.detail for step in config.steps]
         denied, warnings = permission_problems(self.files.layout)
         self.result.warnings += warnings
+        unread = self.files.checkpoint_problem()
+        if unread is not None:
+            self.result.warnings.append(f"checkpoint: {unread}; what follows is predicted as if it were missing")
         error = config.error or refused_before_loading(self.files.layout) or denied
         return self._finished(error) if error is not None else self._load(config)
 
@@ -151,8 +153,9 @@ class Start:
         """The store, and what is loaded after it."""
         log = self._load_log()
         error = self.result.error or self.loading.load(self.queues, self.deleted)
-        if error is None and is_directory(self.files.layout.checkpoint):
-            error = f"load exception: java.io.FileNotFoundException: {self.files.layout.checkpoint} (Is a directory)"
+        not_opened_why = not_opened(self.files.layout.checkpoint)
+        if error is None and not_opened_why is not None:
+            error = f"load exception: {not_opened_why}"
         if error is not None:
             return self._finished(error)
         queues = self.queues.by_key.values()
@@ -160,7 +163,7 @@ class Start:
         for queue in queues:
             queue.recover()
         index = start_index(
-            self.files.index, self.files.checkpoint(), not self.result.was_clean, self.files.descriptors
+            self.files.index, self.files.readable_checkpoint(), not self.result.was_clean, self.files.descriptors
         )
         if log.files:
             self._recover_log(log)
@@ -177,6 +180,8 @@ class Start:
             or refused_by_timer(self.files.layout, self.files.config, self.rules)
             or config.error_after
             or self._refused_levels()
+            # written last, once the store has started (DefaultMessageStore#createTempFile)
+            or not_opened(self.files.layout.abort)
         )
 
     def _refused_levels(self) -> str | None:
@@ -262,7 +267,7 @@ class Start:
         if not self.result.was_clean:
             config = self.files.config
             is_safe = config.message_index_enable and config.message_index_safe
-            return first_file_after_crash(log, self.files.checkpoint(), self.rules, covers_index=is_safe)
+            return first_file_after_crash(log, self.files.readable_checkpoint(), self.rules, covers_index=is_safe)
         number = len(log.files) - 1
         if not self.rules.starts_by_queues:
             return max(0, number + 1 - CLEAN_STOP_FILES)
