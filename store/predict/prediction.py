@@ -24,7 +24,8 @@ from rmqctl.store.predict.queue_loading import QueueLoading
 from rmqctl.store.predict.reading import BrokerReading, LogPlace, first_file_after_crash
 from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules, refuse_what_is_not_followed
 from rmqctl.store.predict.surroundings import not_opened, permission_problems, refused_before_loading, refused_by_timer
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.predict.timer import timer_outcome
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest
 
@@ -41,8 +42,8 @@ class Prediction:
     `messages_lost` and `bytes_lost`: good messages behind that end. `messages_unqueued`: messages left in the log that
     no queue leads to. `queues_changed`: a row for each, see `_row`. `index_entries_lost`: those of deleted index files
     that are not made anew. `config`: a row for each config file that is not loaded as it was written (see
-    `ConfigStep`). `messages_stuck`: delayed messages of levels that messageDelayLevel no longer has, which are never
-    delivered. `warnings`: what else is going to happen.
+    `ConfigStep`). `messages_stuck`: delayed messages that are never delivered, of levels that messageDelayLevel no
+    longer has or of a timer that has passed them. `warnings`: what else is going to happen.
     """
 
     broker: str
@@ -174,6 +175,7 @@ class Start:
         self._note_queues(before)
         self._note_index(index)
         self._count_stuck(config.delay_offsets)
+        self._note_timer()
         return self._finished(
             self._waits
             or (index.error if self.rules.index_counts else None)
@@ -203,6 +205,15 @@ class Start:
                         f"{counted(stuck, 'message')} of delay level {queue_id + 1} are never delivered: "
                         f"messageDelayLevel has {counted(len(self.levels), 'level')}"
                     )
+
+    def _note_timer(self) -> None:
+        """What the timer does, where the start leaves the log and the timer's queue as they are."""
+        result = self.result
+        changed = result.messages_lost or any(row["topic"] == TIMER_TOPIC for row in result.queues_changed)
+        if self.rules.knows_batches and self.files.config.timer_wheel_enable and self.files.log.files and not changed:
+            stuck, said = timer_outcome(self.files)
+            result.messages_stuck += stuck
+            result.warnings += said
 
     def _load_log(self) -> MappedFileQueue:
         """The commitlog as the broker has it after loading; a failure stands in the result then."""
