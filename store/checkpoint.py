@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.layouts import CHECKPOINT, CHECKPOINT_SIZE
 from rmqctl.store.files import io
+from rmqctl.store.files.reading import read_small_file, refuse_broken_link
 
 # StoreCheckpoint#getMinTimestamp keeps a margin for what was stored within the same moments
 _MARGIN_MS = 3000
@@ -37,16 +36,16 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
-    """The checkpoint, None if the file is missing or too short to hold one. What only newer versions write may be
-    missing."""
+    """Return the checkpoint, None if the file is missing or too short to hold one. Fields that only newer versions
+    write may be missing.
+
+    Raises: UnreadableError, also where the path is a directory, a fifo or a broken link.
+    """
     try:
-        # O_NONBLOCK: a fifo of that name must not hang the tool
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            data = file.read(CHECKPOINT.size)
+        data = read_small_file(path, CHECKPOINT.size)
     except FileNotFoundError:
+        refuse_broken_link(path)
         return None
-    except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
     if len(data) < _SHORTEST:
         return None
     return Checkpoint(*CHECKPOINT.unpack_from(data.ljust(CHECKPOINT.size, b"\0"), 0))

@@ -178,9 +178,24 @@ class StoreFiles:
         """The checkpoint as it is on disk now."""
         return read_checkpoint(self.layout.checkpoint)
 
+    def readable_checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint; None also where it cannot be read, which `check` reports and `recover` replaces."""
+        try:
+            return self.checkpoint()
+        except UnreadableError:
+            return None
+
+    def checkpoint_problem(self) -> str | None:
+        """Return why the checkpoint cannot be read; None where it is readable or missing."""
+        try:
+            self.checkpoint()
+        except UnreadableError as error:
+            return error.message
+        return None
+
     def keeps_logics_offset(self) -> bool:
         """Return whether the checkpoint's logics_physical_offset is kept: RocketMQ 5.5 does, earlier versions not."""
-        checkpoint = self.checkpoint()
+        checkpoint = self.readable_checkpoint()
         return (checkpoint is not None and checkpoint.logics_physical_offset != 0) or is_of_5_4_or_later(self.layout)
 
     def has_abort(self) -> bool:

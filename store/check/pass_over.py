@@ -18,10 +18,13 @@ from rmqctl.store.check.log.log_files import log_file_findings
 from rmqctl.store.check.log.message_findings import message_findings, topic_findings
 from rmqctl.store.check.ranges import FileRange, Subset, file_ranges, joined_ranges
 from rmqctl.store.check.state.config_files import ConfigFiles
+from rmqctl.store.check.state.epochs import epoch_findings
 from rmqctl.store.check.state.follower_files import queue_file_findings, unfinished_changes
 from rmqctl.store.check.state.geometry import without_wrong_geometry
 from rmqctl.store.check.state.offsets import OffsetCheck, QueueDoubts
+from rmqctl.store.check.state.small_files import small_file_findings
 from rmqctl.store.check.state.state import state_findings
+from rmqctl.store.check.state.timer import timer_findings
 from rmqctl.store.check.summary import CheckSummary
 from rmqctl.store.check.walker import Walker, WalkOrder
 from rmqctl.store.commitlog.walk import Damage, Empty, Progress, walk
@@ -76,13 +79,14 @@ class Pass:
         # first what others may bring forward meanwhile: it must not look ahead of what is read later
         layout = self._files.layout
         self._seen.is_live = self._is_in_use()
-        checkpoint, has_abort = self._files.checkpoint(), self._files.has_abort()
+        checkpoint, has_abort = self._files.readable_checkpoint(), self._files.has_abort()
         configs = ConfigFiles(layout.config)
         files, wrong_geometry = without_wrong_geometry(self._files)
         self._files = files
         yield from wrong_geometry
         if not self._seen.is_live:
             yield from unfinished_changes(layout)
+        yield from self._guarded(small_file_findings(layout))
         yield from configs.findings()
         yield from self._file_findings()
         files = self._files
@@ -92,6 +96,9 @@ class Pass:
             yield from self._guarded(self._log(DamageFindings(files.log, affected)))
         largest = self._look.largest_store_timestamp
         yield from self._guarded(state_findings(files, self._seen, checkpoint, has_abort, largest))
+        if self._has_log:
+            yield from self._guarded(timer_findings(files, self._seen, self._doubts))
+            yield from self._guarded(epoch_findings(files, self._seen))
         if self._has_log or not has_rocksdb_queues(layout):
             yield from self._guarded(OffsetCheck(files, configs, self._doubts).findings())
 

@@ -65,7 +65,7 @@ def cleans_crashed(files: StoreFiles, options: CleanOptions) -> bool:
 def needed_by_recovery(files: StoreFiles) -> int:
     """Physical offset from which on a recovery after a crash needs the log: what lies before is covered by the
     checkpoint, so it was on disk, and nothing that follows stands or falls by it."""
-    return start_after_crash(files.log, files.checkpoint())
+    return start_after_crash(files.log, files.readable_checkpoint())
 
 
 def measure_usage(files: StoreFiles, options: CleanOptions) -> DiskUsage:

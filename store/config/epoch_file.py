@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +52,24 @@ def read_epochs(path: Path) -> list[Epoch] | None:
     expected = _crc(data.split(b"\n", 2)[2])
     if crc not in (0, expected):
         raise CorruptError(f"the CRC is {crc}, but that of the entries is {expected}", file=path)
+    return epochs
+
+
+def readable_epochs(path: Path) -> list[Epoch]:
+    """Return the entries of a damaged file that can be read. UnreadableError."""
+    found: list[Epoch] = []
+    for line in read_small_file(path, _LARGEST_FILE).decode("utf-8", "replace").splitlines()[2:]:
+        parts = line.split("-")
+        if len(parts) == 2 and all(part.isascii() and part.isdigit() and int(part) <= _LARGEST for part in parts):
+            found.append(Epoch(int(parts[0]), int(parts[1])))
+    return found
+
+
+def ascending(epochs: list[Epoch]) -> list[Epoch]:
+    """Return the entries up to the first that is not larger than the one before it, or does not begin after it."""
+    for number, (before, after) in enumerate(pairwise(epochs), 1):
+        if after.number <= before.number or after.start <= before.start:
+            return epochs[:number]
     return epochs
 
 

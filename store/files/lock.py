@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shlex
@@ -13,11 +14,15 @@ from rmqctl.formats.wording import told
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.ownership import refuse_other_user
-from rmqctl.store.files.presence import is_directory, is_there
+from rmqctl.store.files.presence import is_directory, is_file, is_there, status_of
 
 # struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
 _FLOCK = struct.Struct("hhqqi4x")
+_KERNEL_LOCKS = "/proc/locks"
 _HINT = "stop the broker first, or work on a copy of the store"
+_NOT_A_FILE = (
+    "nothing was changed: the lock is not a regular file; move it out of the store, then run the command again"
+)
 _NOT_OPENED = "nothing was changed: see to its permissions and the disk (dmesg), then run the command again"
 # POSIX record locks do not exclude within one process, and closing any descriptor of the file drops them: the locks
 # that this process holds are known by name instead
@@ -38,7 +43,7 @@ class StoreLock:
             created = not is_there(path)
             self._descriptor = io.open_for_writing(path, create=True)
         except WriteFailedError as error:
-            error.hint = error.hint or _NOT_OPENED
+            error.hint = error.hint or (_NOT_OPENED if is_file(path) or not is_there(path) else _NOT_A_FILE)
             raise
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -76,6 +81,8 @@ def lock_holder(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.ENXIO):
+            return _listed_holder(path)
         raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
     try:
         question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
@@ -83,6 +90,19 @@ def lock_holder(path: Path) -> int | None:
     finally:
         os.close(descriptor)
     return None if kind == fcntl.F_UNLCK else process
+
+
+def _listed_holder(path: Path) -> int | None:
+    """Return the holder of the lock by the kernel's list of locks, for a file that this user cannot open."""
+    status = status_of(path)
+    if status is None or not is_file(_KERNEL_LOCKS):
+        return None
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with open(_KERNEL_LOCKS, encoding="ascii") as lines:
+        for fields in map(str.split, lines):
+            if fields[1] == "POSIX" and fields[3] == "WRITE" and fields[5:7] == [device, "0"]:
+                return int(fields[4])
+    return None
 
 
 def users_of(layout: StoreLayout, *, writing: bool = False) -> list[tuple[int, str]]:

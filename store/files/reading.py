@@ -14,6 +14,7 @@ from typing import Protocol
 
 from rmqctl.formats.errors import RemovedError, UnreadableError
 from rmqctl.formats.wording import told
+from rmqctl.store.files.presence import is_link
 
 _MAXIMUM_OPEN = 256
 _CHUNK = 1 << 20
@@ -246,6 +247,12 @@ def read_small_file(path: Path, limit: int) -> bytes:
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
     finally:
         os.close(descriptor)
+
+
+def refuse_broken_link(path: Path) -> None:
+    """Raise UnreadableError if `path` is a link whose target is missing."""
+    if is_link(path):
+        raise UnreadableError(f"is a link to {os.readlink(path)}, which is not there", file=path, hint="move it away")
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None 
     """
     log = files.log
     numbers = count_log(files, progress) if walk_log else None
-    checkpoint = files.checkpoint()
+    checkpoint = files.readable_checkpoint()
     holder = files.lock_holder()
     return {
         "path": str(files.root),
@@ -86,6 +86,9 @@ def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None 
 def not_read(files: StoreFiles) -> list[str]:
     """Parts of the store that hold messages or configuration and are not read yet, in words. UnreadableError."""
     found = [] if files.dledger is None else [files.dledger.said]
+    problem = files.checkpoint_problem()
+    if problem is not None:
+        found.append(f"checkpoint: {problem}")
     copies = unread_copies(files.layout)
     for kind, what in (("compaction", "the compaction log"), ("tiered", "tiered storage")):
         of_kind = [copy for copy in copies if copy.kind == kind]

@@ -104,6 +104,11 @@ class Plan:
         """Add one operation at the end."""
         self.operations.append(operation)
 
+    def drop(self, operation: Operation) -> None:
+        """Remove an operation, if the plan has it: a later one does its work."""
+        if operation in self.operations:
+            self.operations.remove(operation)
+
     def add_all(self, other: Plan) -> None:
         """Add all that `other` does."""
         self.operations += other.operations

@@ -14,7 +14,6 @@ from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config import as_a_broker_starts, is_delay_table
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.presence import is_directory
 from rmqctl.store.predict.config_files import ConfigStart, start_of_config
 from rmqctl.store.predict.counting import count_behind, count_unqueued
 from rmqctl.store.predict.dispatch import SimulatedDispatch, SimulatedQueues
@@ -24,8 +23,9 @@ from rmqctl.store.predict.queue import SimulatedQueue
 from rmqctl.store.predict.queue_loading import QueueLoading
 from rmqctl.store.predict.reading import BrokerReading, LogPlace, first_file_after_crash
 from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules, refuse_what_is_not_followed
-from rmqctl.store.predict.surroundings import permission_problems, refused_before_loading, refused_by_timer
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.predict.surroundings import not_opened, permission_problems, refused_before_loading, refused_by_timer
+from rmqctl.store.predict.timer import timer_outcome
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest
 
@@ -42,8 +42,8 @@ class Prediction:
     `messages_lost` and `bytes_lost`: good messages behind that end. `messages_unqueued`: messages left in the log that
     no queue leads to. `queues_changed`: a row for each, see `_row`. `index_entries_lost`: those of deleted index files
     that are not made anew. `config`: a row for each config file that is not loaded as it was written (see
-    `ConfigStep`). `messages_stuck`: delayed messages of levels that messageDelayLevel no longer has, which are never
-    delivered. `warnings`: what else is going to happen.
+    `ConfigStep`). `messages_stuck`: delayed messages that are never delivered, of levels that messageDelayLevel no
+    longer has or of a timer that has passed them. `warnings`: what else is going to happen.
     """
 
     broker: str
@@ -144,6 +144,9 @@ class Start:
         self.result.warnings += [step.detail for step in config.steps]
         denied, warnings = permission_problems(self.files.layout)
         self.result.warnings += warnings
+        unread = self.files.checkpoint_problem()
+        if unread is not None:
+            self.result.warnings.append(f"checkpoint: {unread}; what follows is predicted as if it were missing")
         error = config.error or refused_before_loading(self.files.layout) or denied
         return self._finished(error) if error is not None else self._load(config)
 
@@ -151,8 +154,9 @@ class Start:
         """The store, and what is loaded after it."""
         log = self._load_log()
         error = self.result.error or self.loading.load(self.queues, self.deleted)
-        if error is None and is_directory(self.files.layout.checkpoint):
-            error = f"load exception: java.io.FileNotFoundException: {self.files.layout.checkpoint} (Is a directory)"
+        not_opened_why = not_opened(self.files.layout.checkpoint)
+        if error is None and not_opened_why is not None:
+            error = f"load exception: {not_opened_why}"
         if error is not None:
             return self._finished(error)
         queues = self.queues.by_key.values()
@@ -160,7 +164,7 @@ class Start:
         for queue in queues:
             queue.recover()
         index = start_index(
-            self.files.index, self.files.checkpoint(), not self.result.was_clean, self.files.descriptors
+            self.files.index, self.files.readable_checkpoint(), not self.result.was_clean, self.files.descriptors
         )
         if log.files:
             self._recover_log(log)
@@ -171,12 +175,15 @@ class Start:
         self._note_queues(before)
         self._note_index(index)
         self._count_stuck(config.delay_offsets)
+        self._note_timer()
         return self._finished(
             self._waits
             or (index.error if self.rules.index_counts else None)
             or refused_by_timer(self.files.layout, self.files.config, self.rules)
             or config.error_after
             or self._refused_levels()
+            # written last, once the store has started (DefaultMessageStore#createTempFile)
+            or not_opened(self.files.layout.abort)
         )
 
     def _refused_levels(self) -> str | None:
@@ -198,6 +205,15 @@ class Start:
                         f"{counted(stuck, 'message')} of delay level {queue_id + 1} are never delivered: "
                         f"messageDelayLevel has {counted(len(self.levels), 'level')}"
                     )
+
+    def _note_timer(self) -> None:
+        """What the timer does, where the start leaves the log and the timer's queue as they are."""
+        result = self.result
+        changed = result.messages_lost or any(row["topic"] == TIMER_TOPIC for row in result.queues_changed)
+        if self.rules.knows_batches and self.files.config.timer_wheel_enable and self.files.log.files and not changed:
+            stuck, said = timer_outcome(self.files)
+            result.messages_stuck += stuck
+            result.warnings += said
 
     def _load_log(self) -> MappedFileQueue:
         """The commitlog as the broker has it after loading; a failure stands in the result then."""
@@ -262,7 +278,7 @@ class Start:
         if not self.result.was_clean:
             config = self.files.config
             is_safe = config.message_index_enable and config.message_index_safe
-            return first_file_after_crash(log, self.files.checkpoint(), self.rules, covers_index=is_safe)
+            return first_file_after_crash(log, self.files.readable_checkpoint(), self.rules, covers_index=is_safe)
         number = len(log.files) - 1
         if not self.rules.starts_by_queues:
             return max(0, number + 1 - CLEAN_STOP_FILES)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rmqctl.formats.wording import counted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import exists, is_directory, is_file, status_of
+from rmqctl.store.files.presence import exists, is_directory, is_file, is_link, status_of
 from rmqctl.store.predict.loading import load_files
 from rmqctl.store.predict.rules import Rules
 
@@ -23,11 +23,21 @@ _READ, _WRITE, _LIST = 4, 2, 1
 
 def refused_before_loading(layout: StoreLayout) -> str | None:
     """What stops the store before it is loaded (DefaultMessageStore's constructor); None for nothing."""
-    if is_directory(layout.lock):
-        return f"java.io.FileNotFoundException: {layout.lock} (Is a directory)"
+    error = not_opened(layout.lock)
+    if error is not None:
+        return error
     for directory in (layout.root, *layout.commitlog, layout.consumequeue):
         if exists(directory) and not is_directory(directory):
             return f"{directory} is not a directory"
+    return None
+
+
+def not_opened(path: Path) -> str | None:
+    """Return Java's error for a file that a start opens for writing, or makes; None where that works."""
+    if is_directory(path):
+        return f"java.io.FileNotFoundException: {path} (Is a directory)"
+    if is_link(path) and not exists(path) and not is_directory(Path(os.path.realpath(path)).parent):
+        return f"java.io.FileNotFoundException: {path} (No such file or directory)"
     return None
 
 
@@ -36,8 +46,9 @@ def refused_by_timer(layout: StoreLayout, config: StoreConfig, rules: Rules) -> 
     if not rules.knows_batches or not config.timer_wheel_enable:
         return None
     wheel = layout.root / "timerwheel"
-    if is_directory(wheel):
-        return f"java.io.FileNotFoundException: {wheel} (Is a directory)"
+    error = not_opened(wheel)
+    if error is not None:
+        return error
     status = status_of(wheel)
     size = 0 if status is None else status.st_size
     if size not in (0, _WHEEL_SIZE):

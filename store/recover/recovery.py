@@ -17,7 +17,16 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue, stranger_error
 from rmqctl.store.files.presence import exists, is_directory
 from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.journal.frame import PlannedChange
-from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
+from rmqctl.store.journal.plan import (
+    ClearRange,
+    CreateFile,
+    Install,
+    MoveAway,
+    Plan,
+    Resize,
+    WriteRange,
+    install_config,
+)
 from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.recover.followers.followers import plan_followers
 from rmqctl.store.recover.mend.gone import Gone
@@ -63,7 +72,7 @@ class Recovery:
         """Decide everything; nothing of the store is touched (index files may be staged in the journal)."""
         refuse_strangers(self.log)
         crashed = self.files.has_abort()
-        checkpoint = self.files.checkpoint()
+        checkpoint = self.files.readable_checkpoint()
         start = 0
         if self.goal.at is not None:
             self.log.truncate(self.goal.at)
@@ -97,7 +106,7 @@ class Recovery:
         progress: Progress | None,
     ) -> RecoverReport | int:
         crashed = self.files.has_abort()
-        checkpoint = self.files.checkpoint()
+        checkpoint = self.files.readable_checkpoint()
         unplaceable = 0
         levels = self.files.config.delay_levels_to_write()
 
@@ -314,6 +323,11 @@ class Recovery:
     def _write_checkpoint(self, checkpoint: Checkpoint | None, wanted: Checkpoint) -> None:
         path = self.files.layout.checkpoint
         data = checkpoint_bytes(wanted)
+        if self.files.checkpoint_problem() is not None:
+            # installing moves away what was there, which a repair may have planned already
+            self.change.plan.drop(MoveAway(path))
+            install_config(self.operations, self.change.staging, path, data)
+            return
         if not exists(path):
             self.operations.add(CreateFile(path, len(data)))
         elif path.stat().st_size != len(data):
@@ -323,6 +337,7 @@ class Recovery:
 
     def _move_abort(self) -> None:
         if Part.LOG in self.goal.parts and self.files.has_abort():
+            self.change.plan.drop(MoveAway(self.files.layout.abort))
             self.operations.add(MoveAway(self.files.layout.abort))
 
     def _without_log(self, cut: bool, crashed: bool) -> RecoverReport:
@@ -348,7 +363,7 @@ class Recovery:
             self.operations.add(MoveAway(path))
         report.queues_changed = sum(bool(queue.files.files) for queue in queues)
         report.units_removed = units
-        checkpoint = self.files.checkpoint()
+        checkpoint = self.files.readable_checkpoint()
         if checkpoint is not None and checkpoint.logics_physical_offset and Part.CHECKPOINT in self.goal.parts:
             # a later crash would take units for written that the new log never had
             begun = checkpoint._replace(confirm_physical_offset=0, logics_physical_offset=0)

@@ -22,6 +22,7 @@ from rmqctl.store.recover.bridge.bridge import plan_bridges
 from rmqctl.store.recover.recovery import Recovery
 from rmqctl.store.recover.report import ALL_PARTS, Bridges, Goal, Part, RecoverReport
 from rmqctl.store.repair.config_text import rewrite_config
+from rmqctl.store.repair.followers import mend_epochs, mend_timer
 from rmqctl.store.repair.mends import mend_checksum, mend_config, mend_offsets
 from rmqctl.store.store_files import StoreFiles
 
@@ -37,6 +38,8 @@ class Mend(enum.Enum):
     CONFIG = "config"
     OFFSETS = "offsets"
     CHECKSUM = "checksum"
+    TIMER = "timer"
+    EPOCHS = "epochs"
     REWRITE = "rewrite"
 
 
@@ -64,6 +67,14 @@ _BY_CODE = {
     "RMQ-OFF-001": Mend.OFFSETS,
     "RMQ-OFF-003": Mend.OFFSETS,
     "RMQ-OFF-007": Mend.OFFSETS,
+    "RMQ-TMR-001": Mend.TIMER,
+    "RMQ-TMR-002": Mend.TIMER,
+    "RMQ-TMR-003": Mend.TIMER,
+    "RMQ-TMR-004": Mend.TIMER,
+    "RMQ-TMR-005": Mend.TIMER,
+    "RMQ-EPO-001": Mend.EPOCHS,
+    "RMQ-EPO-002": Mend.EPOCHS,
+    "RMQ-EPO-003": Mend.EPOCHS,
 }
 _BY_FAMILY = {"CQ": Mend.QUEUES, "IDX": Mend.INDEX, "CKPT": Mend.CHECKPOINT}
 # mends that set an offset to the end of its queue
@@ -74,7 +85,7 @@ _RECOVERING = ("rmqctl recover", "rmqctl rebuild", "rmqctl repair")
 def mend_of(finding: Finding) -> Mend | None:
     """The mend for a finding, None where a person has to decide or another command is for it."""
     known = _BY_CODE.get(finding.code)
-    if known is Mend.REWRITE and finding.fix is None:
+    if known in (Mend.REWRITE, Mend.TIMER) and finding.fix is None:
         return None  # nothing of it is known
     if known is not None:
         return known
@@ -82,6 +93,12 @@ def mend_of(finding: Finding) -> Mend | None:
         return None
     # what lies in the log decides what queues and index have to hold, so it takes them along
     return Mend.LOG if "--bridge" in finding.fix else _BY_FAMILY.get(finding.kind.family, Mend.LOG)
+
+
+def _changes_an_end(finding: Finding) -> bool:
+    """Return whether the fix of a finding may change where the log or a queue ends."""
+    is_mended = mend_of(finding) in (Mend.LOG, Mend.QUEUES) or "--cut" in (finding.fix or "")
+    return finding.severity.is_alarm and is_mended
 
 
 def may_make_queues(only: Iterable[str]) -> bool:
@@ -188,10 +205,13 @@ class _Repair:
         chosen: list[Finding] = []
         # a recovery would put filler in the place of messages that only need their checksum: that is for the next run
         is_first = any(mend_of(one) is Mend.CHECKSUM and is_chosen(one, self.only) for one in findings)
+        # the timer and the epochs follow the log and the queues: they are for the next run
+        waits_for_recovery = any(map(_changes_an_end, findings))
         for finding in findings:
             mend = mend_of(finding)
             # without a log nothing says what anything else has to hold
             is_possible = mend is not None and (mend not in RECOVERY or (bool(self.files.log.files) and not is_first))
+            is_possible &= not (waits_for_recovery and mend in (Mend.TIMER, Mend.EPOCHS))
             if is_possible and is_chosen(finding, self.only):
                 chosen.append(finding)
             elif finding.severity.is_alarm:
@@ -213,6 +233,11 @@ class _Repair:
                 mend_config(finding, self.operations, staging)
             elif mend_of(finding) is Mend.REWRITE:
                 rewrite_config(self.files, finding, self.operations, staging)
+        if Mend.TIMER in mends:
+            mend_timer(self.files, self.operations)
+        epochs = [finding for finding in chosen if mend_of(finding) is Mend.EPOCHS]
+        if epochs:
+            mend_epochs(epochs, self.operations, staging)
         codes = {finding.code for finding in chosen if mend_of(finding) is Mend.OFFSETS}
         if codes:
             mend_offsets(self.files, codes, self.operations, staging)

@@ -16,10 +16,13 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 from rmqctl.store.timer.recovered import RecoveredTimer
+from rmqctl.store.timer.timer_log import TimerUnits
 from rmqctl.store.timer.waiting import due_time
 
 # TimerMessageStore.TIMER_WHEEL_TTL_DAY, less TIMER_BLANK_SLOTS: a broker that was down for longer does not look back
 WHEEL_MS = (7 * 86_400 - 60) * 1000
+# how far the delivery of a broker may be behind the clock when it stops
+_DELIVERED_AT_ONCE_MS = 60_000
 
 
 class TimedMessage(NamedTuple):
@@ -93,12 +96,12 @@ class _Pending:
 
     def read(self) -> PendingTimer:
         """Read every message that may wait."""
-        for place in dict.fromkeys(self._timer.linked["physical_offset"].tolist()):
-            self._take(self._at(place), on_wheel=True)
+        for place, size in dict.fromkeys(_targets(self._timer.linked)):
+            self._take(self._at(place, size), on_wheel=True)
         for message in self._queued(self._timer.queue_offset, self._timer.queue_end):
             self._take(message, to_enqueue=True)
-        for place in dict.fromkeys(self._timer.unlinked["physical_offset"].tolist()):
-            self._take(self._at(place))
+        for place, size in dict.fromkeys(_targets(self._timer.unlinked)):
+            self._take(self._at(place, size))
         for message in self._without_unit():
             self._take(message)
         found = self._found
@@ -109,16 +112,21 @@ class _Pending:
                 continue  # stored once more when the wheel was too small for it
             if one.unique_key in keys or old_form:
                 found.recalled += 1
-                found.old_recalls += old_form
+                # what no broker delivers needs no recall
+                found.old_recalls += old_form and not one.is_lost
             else:
                 found.messages.append(one)
         return found
 
-    def _at(self, place: int) -> StoredMessage | None:
+    def _at(self, place: int, size: int) -> StoredMessage | None:
         try:
-            return self._reader.lookup(place)
-        except NotFoundError:  # expired before it was due, or the log ends before it
+            message = self._reader.lookup(place)
+            if message.total_size == size:
+                return message
             self._found.foreign += 1
+        except NotFoundError:
+            # what expired before it was due is no damage
+            self._found.foreign += place >= self._reader.files.log.min_offset
         except CorruptError as error:
             self._damage(error)
         return None
@@ -139,19 +147,31 @@ class _Pending:
         """Messages that the timer has passed and has no unit of: it delivered them at once, or it never had them."""
         timer, queue = self._timer, self._queue
         begin, end = timer.queue_begin, timer.queue_offset
-        known = np.unique(timer.known)
-        if queue is None or end <= begin or np.count_nonzero(known >= self._reader.files.log.min_offset) >= end - begin:
+        if queue is None or end <= begin:
             return
-        places = set(known.tolist())
+        last = queue.unit(timer.queue_end - 1)
+        # a log that was cut without the timer leaves units of messages that are gone
+        is_sound = last is not None and not (timer.known > last.physical_offset).any()
+        if is_sound and np.count_nonzero(np.unique(timer.known) >= self._reader.files.log.min_offset) >= end - begin:
+            return
+        places = set(zip(timer.known.tolist(), timer.known_sizes.tolist(), strict=True))
+        # what was due already when the timer read it was delivered at once, and has no unit
+        stopped = self._reader.files.checkpoint()
+        last_stored = 0 if stopped is None else stopped.physic_msg_timestamp
+        at_once = min(last_stored, timer.checkpoint.last_read_time_ms + _DELIVERED_AT_ONCE_MS)
         view = self._reader.view_without_ext(queue)
         for unit in queue.units(begin, end):
-            if unit.is_written and unit.physical_offset not in places:
+            if unit.is_written and (unit.physical_offset, unit.size) not in places:
                 try:
-                    yield view.message_of(unit)
+                    message = view.message_of(unit)
                 except NotFoundError:
                     continue
                 except CorruptError as error:
                     self._damage(error)
+                    continue
+                out = due_time(message.properties().get(names.TIMER_OUT_MS, ""))
+                if out is None or out >= at_once:
+                    yield message
 
     def _take(self, message: StoredMessage | None, *, on_wheel: bool = False, to_enqueue: bool = False) -> None:
         if message is None:
@@ -196,3 +216,8 @@ class _Pending:
     def _damage(self, error: CorruptError) -> None:
         self._on_damage(error)
         self._found.damaged += 1
+
+
+def _targets(units: TimerUnits) -> Iterator[tuple[int, int]]:
+    """Return the commitlog offset and the size of what each unit leads to."""
+    return zip(units["physical_offset"].tolist(), units["size"].tolist(), strict=True)

@@ -25,9 +25,9 @@ class RecoveredTimer:
     """The timer after the start of a broker. Positions are in the timer log, offsets in the timer's queue, times in ms.
 
     `units`: those whose second has not come yet, in the order of the log, and `on_wheel` which of them a slot leads to.
-    `last`: the last unit of the log; `known`: commitlog offsets of all units there are. `broken`: positions that slots
-    or units lead to, where no unit is. `ahead`: slots whose last unit is at the end of the log or after it.
-    `damage`: of wheel or log, each of which a broker takes as far as it is good.
+    `last`: the last unit of the log; `known`, `known_sizes`: offset in the commitlog and size of what each unit leads
+    to. `broken`: positions that slots or units lead to, where no unit is. `ahead`: slots whose last unit is at the end
+    of the log or after it. `damage`: of wheel or log, each of which a broker takes as far as it is good.
     """
 
     checkpoint: TimerCheckpoint
@@ -41,6 +41,7 @@ class RecoveredTimer:
     on_wheel: np.ndarray[tuple[int], np.dtype[np.bool_]] = field(default_factory=lambda: np.empty(0, bool))
     last: TimerUnits = field(default_factory=lambda: np.empty(0, KEPT))
     known: np.ndarray[tuple[int], np.dtype[np.int64]] = field(default_factory=lambda: np.empty(0, np.int64))
+    known_sizes: np.ndarray[tuple[int], np.dtype[np.int32]] = field(default_factory=lambda: np.empty(0, np.int32))
     broken: list[int] = field(default_factory=list)
     ahead: int = 0
     wheel: WheelFile | None = None
@@ -108,10 +109,11 @@ def _read_log(reader: StoreReader, timer: RecoveredTimer, flushed: int) -> int:
     timer.log_begin = timer.log_end = files[0].begin
     scanned_from = max(0, flushed - files[-1].size)
     begins = [file.begin for file in files if file.begin <= scanned_from]
-    live, known = [], []
+    live, known, sizes = [], [], []
     for piece in pieces(files, reader.files.descriptors):
         live.append(piece.units[piece.units["out"] >= timer.checkpoint.last_read_time_ms])
         known.append(piece.units["physical_offset"].copy())
+        sizes.append(piece.units["size"].copy())
         timer.log_end = piece.end
         if len(piece.units):
             timer.last = piece.units[-1:].copy()
@@ -119,6 +121,7 @@ def _read_log(reader: StoreReader, timer: RecoveredTimer, flushed: int) -> int:
             timer.damage.append(piece.damage)
     timer.units = np.concatenate(live) if live else timer.units
     timer.known = np.concatenate(known) if known else timer.known
+    timer.known_sizes = np.concatenate(sizes) if sizes else timer.known_sizes
     return begins[-1] if begins else files[0].begin
 
 

@@ -11,6 +11,9 @@ from rmqctl.store.check.catalogue import (
     files as catalogue_files,
 )
 from rmqctl.store.check.catalogue import (
+    followers as catalogue_followers,
+)
+from rmqctl.store.check.catalogue import (
     index as catalogue_index,
 )
 from rmqctl.store.check.catalogue import (
@@ -34,6 +37,8 @@ FAMILIES: dict[str, str] = {
     "TIME": "Clocks and file times",
     "CFG": "Configuration files",
     "OFF": "Consumer and delay offsets",
+    "TMR": "The timer",
+    "EPO": "Epochs of a store under a controller",
 }
 """Headings of the families, in the order of docs/findings.md."""
 
@@ -56,6 +61,7 @@ CATALOGUE: dict[str, Kind] = _by_code(
         *catalogue_index.KINDS,
         *catalogue_state.KINDS,
         *catalogue_config.KINDS,
+        *catalogue_followers.KINDS,
     )
 )
 """Every kind of finding by its code, in the order of docs/findings.md."""

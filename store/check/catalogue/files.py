@@ -77,9 +77,10 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-FILE-007",
         Severity.ERROR,
         "not a regular file",
-        "A fifo, a socket or a device stands where a store file should be: a broker may hang on it.",
-        "A hostile or broken copy of a store.",
-        "Find out where it comes from. `repair` moves it beside the store.",
+        "A directory, a fifo, a socket, a device or a broken link is where a store file should be. A broker does not "
+        "start, or hangs on it.",
+        "A container engine makes a directory for a bind mount whose source is missing; a broken copy of a store.",
+        "Find out where it comes from. `repair` moves it beside the store; a broker makes a new file.",
         _REPAIR,
     ),
     Kind(
@@ -119,6 +120,15 @@ KINDS: tuple[Kind, ...] = (
         "enableDLegerCommitLog=true.",
         "Nothing. Every change of this store is refused. `rmqctl salvage STORE/dledger-ID/data --to NEW` brings the "
         "messages into a new store.",
+    ),
+    Kind(
+        "RMQ-FILE-060",
+        Severity.ERROR,
+        "lock is not a regular file",
+        "No broker starts, and no command of rmqctl can change the store: the lock cannot be taken. Messages are not "
+        "affected.",
+        "A container engine makes a directory for a bind mount whose source is missing.",
+        "Stop the container, move `lock` out of the store by hand, then check again. A broker makes a new one.",
     ),
     Kind(
         "RMQ-FILE-011",

@@ -195,7 +195,7 @@ def _no_index(files: StoreFiles, tally: IndexTally) -> Finding:
             f"no index file; {counted(tally.keys, 'key')} of the log may be in rocksdbstore/, which is not read yet",
             file=files.layout.root / "rocksdbstore",
         )
-    checkpoint = files.checkpoint()
+    checkpoint = files.readable_checkpoint()
     had_index = checkpoint is not None and checkpoint.index_msg_timestamp > 0
     return Finding(
         "RMQ-IDX-003" if had_index else "RMQ-IDX-004",

@@ -15,7 +15,7 @@ from rmqctl.store.check.cross import LogSeen
 from rmqctl.store.checkpoint import Checkpoint
 from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.layout import is_safe_topic
-from rmqctl.store.files.presence import is_file
+from rmqctl.store.files.presence import is_file, is_there
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_survey import start_after_crash
@@ -49,7 +49,7 @@ def _checkpoint(
     path = files.layout.checkpoint
     size = path.stat().st_size if is_file(path) else None
     if size is None:
-        if seen.log_end > seen.log_begin:
+        if not is_there(path) and seen.log_end > seen.log_begin:
             yield Finding("RMQ-CKPT-001", "there is no checkpoint file", path)
         return
     if size != CHECKPOINT_SIZE:

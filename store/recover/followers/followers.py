@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.store.files.presence import is_file
 from rmqctl.store.journal.frame import PlannedChange
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
@@ -18,7 +23,23 @@ def plan_followers(
     `is_cut`: something of the log goes. Offsets only follow a cut, or a crash (`crashed`), which may have lost the last
     messages: what else is past an end was set by a person.
     """
-    plan_timer_end(change.files, plan, log_end, ends.get((TIMER_TOPIC, 0), 0))
-    plan_epochs_end(change.files, plan, change.staging, log_end, is_cut=is_cut)
+    with _passing_over_unreadable(is_cut=is_cut):
+        plan_timer_end(change.files, plan, log_end, ends.get((TIMER_TOPIC, 0), 0))
+    with _passing_over_unreadable(is_cut=is_cut):
+        plan_epochs_end(change.files, plan, change.staging, log_end, is_cut=is_cut)
     if is_cut or crashed:
         plan_offsets_end(change.files, plan, change.staging, ends)
+
+
+@contextmanager
+def _passing_over_unreadable(*, is_cut: bool) -> Iterator[None]:
+    """Leave files that are not regular, which no broker reads either; where nothing is cut (`is_cut`) also those that
+    this user cannot read. `check` reports both.
+
+    Raises: UnreadableError for a file that may lead past the new end.
+    """
+    try:
+        yield
+    except UnreadableError as error:
+        if error.file is None or (is_cut and is_file(error.file)):
+            raise
