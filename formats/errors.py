@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any, ClassVar
 
@@ -132,3 +133,50 @@ class RemoteError(RmqctlError):
     """A name server or broker cannot be reached, does not answer, or answers with an error."""
 
     code = "RMQ-E-018"
+
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Error numbers of opening a file that say nothing of the file: the process has too little."""
+
+
+# how the dynamic loader says so, inside an ImportError
+_SIGNS_OF_LOADING = ("failed to map segment", "annot allocate memory", "oo many open files")
+
+
+class ExhaustedError(WriteFailedError):
+    """The process or the machine lacks file descriptors, memory or threads. Nothing is wrong with the store, and the
+    same call works once there are some."""
+
+    code = "RMQ-E-021"
+
+
+def exhausted(error: BaseException, file: str | os.PathLike[str] | None = None) -> ExhaustedError | None:
+    """Return what to raise for an error that says that the process lacks something; None for any other error."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        of_all = error.errno == errno.ENFILE
+        return ExhaustedError(
+            f"cannot be opened: {error.strerror}" if file or error.filename else str(error.strerror),
+            file=file or error.filename,
+            hint="raise the limit of the machine (fs.file-max)" if of_all else "raise the limit (ulimit -n)",
+        )
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return ExhaustedError("out of memory", file=file, hint="raise the limit of memory (ulimit -v, cgroup)")
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return ExhaustedError(
+            "no thread can be started",
+            file=file,
+            hint="raise the limits of processes and memory (ulimit -u, ulimit -v)",
+        )
+    if isinstance(error, ImportError) and any(sign in str(error) for sign in _SIGNS_OF_LOADING):
+        return ExhaustedError(
+            f"a library cannot be loaded: {str(error).rpartition(': ')[2].rstrip(')')}",
+            hint="raise the limits of memory and of open files (ulimit -v, ulimit -n)",
+        )
+    return None
+
+
+def refuse_exhausted(error: Exception, file: str | os.PathLike[str] | None = None) -> None:
+    """Raise ExhaustedError where `error` says that the process lacks something: then nothing is known of the file."""
+    found = exhausted(error, file)
+    if found is not None:
+        raise found from error

@@ -23,7 +23,8 @@ from rmqctl.network.ha.master_server import MasterServer
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver.name_server import NameServer
 from rmqctl.network.registering import Registrar
-from rmqctl.network.remoting.server import Address, RemotingServer
+from rmqctl.network.remoting.admission import Admission, connections_left
+from rmqctl.network.remoting.server import Address, Limits, RemotingServer
 from rmqctl.network.remoting.services import Caller, Processor, Tell
 from rmqctl.network.remoting.waiting import Waiting
 from rmqctl.network.unique_ids import own_address
@@ -131,19 +132,6 @@ async def serve(
         await brokers.close()
 
 
-def _servers(
-    broker: Broker, name_server: NameServer, tell: Tell, tls: ssl.SSLContext | None
-) -> tuple[RemotingServer, RemotingServer]:
-    """Return what serves the broker's requests and the name server's."""
-    services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
-    release = broker.identity.release
-    version, known = release.number, known_to(release, services)
-    brokers = RemotingServer(Processor(broker, known, tell), tell, on_lost=broker.lost, tls=tls, version=version)
-    broker.slow_requests = lambda: brokers.shared.slow
-    processor = Processor(name_server, NAME_SERVER_SERVICES, tell)
-    return brokers, RemotingServer(processor, tell, tls=tls, version=version)
-
-
 async def _serve_slaves(
     broker: Broker, server: RemotingServer, taken: socket.socket, own: Address, tell: Tell
 ) -> MasterServer:
@@ -164,6 +152,29 @@ async def _serve_slaves(
     broker.identity = broker.identity._replace(ha_host=master.address[0], ha_port=master.address[1])
     master.start()
     return master
+
+
+def _servers(
+    broker: Broker, name_server: NameServer, tell: Tell, tls: ssl.SSLContext | None
+) -> tuple[RemotingServer, RemotingServer]:
+    """Return what serves the broker's requests and the name server's; both share one bound of connections."""
+    services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
+    release = broker.identity.release
+    version, known = release.number, known_to(release, services)
+    admission = Admission(connections_left(2 * Limits().connections), tell)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: admission.say(_failed_in_loop(context)))
+    of_messages = Processor(broker, known, tell)
+    of_names = Processor(name_server, NAME_SERVER_SERVICES, tell)
+    brokers = RemotingServer(of_messages, tell, on_lost=broker.lost, tls=tls, admission=admission, version=version)
+    broker.slow_requests = lambda: brokers.shared.slow
+    return brokers, RemotingServer(of_names, tell, tls=tls, admission=admission, version=version)
+
+
+def _failed_in_loop(context: dict[str, Any]) -> str:
+    """Return in a line what asyncio found wrong outside of any request, such as an accept without descriptors."""
+    error = context.get("exception")
+    said = str(context.get("message", "the loop failed"))
+    return said if error is None else f"{said}: {type(error).__name__}: {error}"
 
 
 def wake_on_news(broker: MasterBroker, loop: asyncio.AbstractEventLoop, waiting: Waiting) -> None:

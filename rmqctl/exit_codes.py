@@ -38,7 +38,7 @@ MEANINGS: dict[int, str] = {
     UNREADABLE: "not a store, or it cannot be read; no server that answers as it should",
     IN_USE: "the store is in use by a broker or another writer",
     REFUSED: "refused: it needs a flag, a decision or something that is not here; or the format is not supported",
-    WRITE_FAILED: "an I/O error while writing",
+    WRITE_FAILED: "an I/O error while writing; or too few file descriptors, too little memory, no thread",
     DAMAGE_IN_THE_WAY: "a lookup cannot be answered: damage may hide what was asked for",
     BUG: "a bug of rmqctl",
     HUNG_UP: "ended because its terminal was closed (SIGHUP)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -12,11 +13,13 @@ from rmqctl.reports.outcome import concluded
 
 def main() -> int:
     """Run the process's command line and return its exit code."""
+    _open_standard_files()
     # a command makes many objects that live to its end: looking for circles among them again and again finds none
     gc.set_threshold(50_000, 50, 100)
     # numpy's linear algebra, which nothing here uses, would start a thread for each core and let it spin
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _speak_utf8()
+    _be_somewhere()
     short = quick.understood(sys.argv[1:])
     if short is not None:
         return leave(concluded(lambda: quick.run(short), as_json=short.as_json))
@@ -25,8 +28,31 @@ def main() -> int:
     return run()
 
 
+def _open_standard_files() -> None:
+    """Open /dev/null where standard input, output or error is closed: no file or socket of ours may get their numbers,
+    which C libraries write to. Python's own `sys.stdout` stays None, so that what is printed there fails."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # the lowest free number is this one
+            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+            os.set_inheritable(number, True)
+
+
+def _be_somewhere() -> None:
+    """Leave a working folder that was removed, where DuckDB and others abort, for one that holds no relative path."""
+    try:
+        os.getcwd()
+    except OSError:
+        for place in ("/proc/self/fdinfo", "/"):
+            with contextlib.suppress(OSError):
+                os.chdir(place)
+                return
+
+
 def _speak_utf8() -> None:
-    """Begin anew in UTF-8 mode where the locale knows ASCII only and that mode is forbidden (LC_ALL=C, PYTHONUTF8=0):
+    """Start again in UTF-8 mode where the locale knows ASCII only and that mode is forbidden (LC_ALL=C, PYTHONUTF8=0):
     topics, keys and the names of directories made of them are UTF-8 in every store."""
     if sys.getfilesystemencoding() in ("ascii", "us-ascii") and "utf8" not in sys._xoptions:
         os.environ["PYTHONUTF8"] = "1"  # for processes that this one starts

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from rmqctl.formats.errors import NotAStoreError, UnreadableError
+from rmqctl.formats.errors import NotAStoreError, UnreadableError, refuse_exhausted
 from rmqctl.formats.wording import told
 from rmqctl.store.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.store.commitlog.unread_logs import DledgerLog, dledger_log
@@ -229,6 +229,7 @@ def _require_store(layout: StoreLayout) -> None:
             "is a file, not a store directory", file=root, hint="look into a single file with `rmqctl dump FILE`"
         ) from None
     except OSError as error:
+        refuse_exhausted(error, root)
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=root, hint="check its permissions") from error
     if not names:
         raise NotAStoreError("the directory is empty", file=root, hint="name the store with -s DIR or RMQCTL_STORE")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from rmqctl.formats.errors import NotAStoreError, RefusedError, UnreadableError
+from rmqctl.formats.errors import NotAStoreError, RefusedError, UnreadableError, refuse_exhausted
 from rmqctl.network.ha.mirror_config import set_back
 from rmqctl.network.ha.mirror_log import MirrorLog
 from rmqctl.network.remoting.services import Tell
@@ -139,6 +139,7 @@ def is_new(layout: StoreLayout) -> bool:
     except NotADirectoryError:
         raise NotAStoreError("is a file, not a directory", file=layout.root) from None
     except OSError as error:
+        refuse_exhausted(error, layout.root)
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.root) from error
     return names <= _NOT_A_STORE_YET
 

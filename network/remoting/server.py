@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RefusedError
 from rmqctl.formats.wording import counted
+from rmqctl.network.remoting.admission import Admission
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.command import RESPONSE_FLAG, VERSION, RemotingCommand
 from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_frame
 from rmqctl.network.remoting.services import Processor, RequestError, Tell
 from rmqctl.network.remoting.session import Session, Shared
-from rmqctl.network.remoting.tls import EitherListener
+from rmqctl.network.remoting.tls import Listener
 from rmqctl.network.remoting.traffic import Seen, Traffic
 
 Address = tuple[str, int]
@@ -65,22 +66,25 @@ class RemotingServer:
         limits: Limits | None = None,
         on_lost: Callable[[PeerConnection], None] | None = None,
         tls: ssl.SSLContext | None = None,
+        admission: Admission | None = None,
         version: int = VERSION,
     ) -> None:
-        """`tell` takes lines for whoever looks after it; `on_lost` hears of every connection that ended. With `tls`
-        connections may be encrypted. `version`: the MQVersion in every header that goes out."""
+        """`tell` gets lines for the operator; `on_lost` is called for every connection that ended. With `tls`
+        connections may be encrypted. `admission`: the bound that this server shares with others; `version`: the
+        MQVersion in every header that goes out."""
         self.version = version
         self.limits = limits or Limits()
         self.tell = tell
+        self.admission = admission or Admission(self.limits.connections, tell)
+        self.admission.count(self._taken)
         self.on_lost = on_lost or (lambda connection: None)
         self.connections: set[PeerConnection] = set()
         self.buffered = 0
         # what is received, of whichever connection: taken from there before the next is read
         self.incoming = memoryview(bytearray(_INCOMING))
         self.traffic = Traffic()
-        self._servers: list[asyncio.Server] = []
         self._tls = tls
-        self._listeners: list[EitherListener] = []
+        self._listeners: list[Listener] = []
         # one at a time: slow requests read the same files, and none of them may take a client's turn
         self.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-requests")
         self.shared = Shared(processor, self.executor, self.limits.slow_requests, self.limits.suspended)
@@ -97,24 +101,30 @@ class RemotingServer:
         """The same at an address that `bound` has taken."""
         loop = asyncio.get_running_loop()
         address = taken.getsockname()
-        if self._tls is None:
-            self._servers.append(await loop.create_server(lambda: PeerConnection(self, loop), sock=taken))
-        else:
-            bounds = self.limits.connections, self.limits.idle_seconds
-            listener = EitherListener(taken, self._tls, lambda: PeerConnection(self, loop), self.tell, *bounds)
-            self._listeners.append(listener)
+        listener = Listener(
+            taken,
+            self._tls,
+            lambda: PeerConnection(self, loop),
+            self.tell,
+            self.admission,
+            self.limits.idle_seconds,
+            self._count_refused,
+        )
+        self._listeners.append(listener)
         return address[0], address[1]
+
+    def _count_refused(self) -> None:
+        self.traffic.refused_connections += 1
+
+    def _taken(self) -> int:
+        return len(self.connections) + sum(listener.undecided for listener in self._listeners)
 
     async def close(self) -> None:
         """Take no more connections, end those there are, and wait for requests that are being answered."""
-        for server in self._servers:
-            server.close()
         for listener in self._listeners:
             await listener.close()
         for connection in list(self.connections):
             connection.close()
-        for server in self._servers:
-            await server.wait_closed()
         await asyncio.to_thread(self.executor.shutdown, cancel_futures=True)
 
 

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rmqctl.formats.errors import UsageError
+from rmqctl.network.remoting.admission import Admission
 from rmqctl.network.remoting.services import Tell
 
 # the record type of a handshake, with which every TLS client begins
 _HANDSHAKE_BYTE = b"\x16"
 _HANDSHAKE_SECONDS = 10.0
+# after an accept that failed
+_AGAIN_SECONDS = 1.0
 
 Accepted = Callable[[], asyncio.BufferedProtocol]
 
@@ -56,22 +59,36 @@ def client_context(authorities: Path | None, *, check_name: bool = False) -> ssl
     return context
 
 
-class EitherListener:
-    """Takes connections at a socket, encrypted ones and plain ones. `most`: how many may be undecided at once."""
+class Listener:
+    """Accept connections at a socket one at a time: with a context encrypted ones and plain ones, else plain ones."""
 
     def __init__(
-        self, taken: socket.socket, context: ssl.SSLContext, made: Accepted, tell: Tell, most: int, idle_seconds: float
+        self,
+        taken: socket.socket,
+        context: ssl.SSLContext | None,
+        made: Accepted,
+        tell: Tell,
+        admission: Admission,
+        idle_seconds: float,
+        on_refused: Callable[[], None],
     ) -> None:
-        """`made` gives the protocol of each connection; `tell` hears of those that came to nothing."""
+        """`made` gives the protocol of each connection; `tell` gets those that failed; `on_refused` is called for each
+        one that `admission` refuses."""
         self._taken = taken
         self._context = context
         self._made = made
         self._tell = tell
-        self._most = most
+        self._admission = admission
+        self._on_refused = on_refused
         self._idle_seconds = idle_seconds
         self._undecided: set[asyncio.Task[None]] = set()
         taken.setblocking(False)
         self._task = asyncio.get_running_loop().create_task(self._accept())
+
+    @property
+    def undecided(self) -> int:
+        """Connections that are accepted and have no protocol yet."""
+        return len(self._undecided)
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -80,11 +97,14 @@ class EitherListener:
                 connection, _ = await loop.sock_accept(self._taken)
             except OSError as error:
                 # too many open files: some will be closed
-                self._tell(f"a connection cannot be taken: {error.strerror}")
-                await asyncio.sleep(1)
+                self._admission.say(f"a connection cannot be accepted: {error.strerror}")
+                await asyncio.sleep(_AGAIN_SECONDS)
                 continue
-            if len(self._undecided) >= self._most:
+            if self._admission.is_full():
+                self._on_refused()
                 connection.close()
+                # those that wait for nothing else must not keep the loop from its clients
+                await asyncio.sleep(0)
                 continue
             task = loop.create_task(self._decide(connection))
             self._undecided.add(task)
@@ -96,10 +116,12 @@ class EitherListener:
         connection.setblocking(False)
         is_taken = False
         try:
-            first = await self._first_byte(connection)
-            if not first:
-                return
-            is_encrypted = first == _HANDSHAKE_BYTE
+            is_encrypted = False
+            if self._context is not None:
+                first = await self._first_byte(connection)
+                if not first:
+                    return
+                is_encrypted = first == _HANDSHAKE_BYTE
             is_taken = True
             if is_encrypted:
                 await loop.connect_accepted_socket(

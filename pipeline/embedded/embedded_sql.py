@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqctl.formats.errors import EngineError, UnsupportedError
+from rmqctl.formats.errors import EngineError, UnsupportedError, refuse_exhausted
 from rmqctl.pipeline.embedded.allowed import require_harmless
 from rmqctl.pipeline.embedded.query_errors import said_of
 from rmqctl.pipeline.source.options import SourceOptions, parse_options
@@ -113,6 +113,7 @@ def _require_duckdb() -> None:
     try:
         import duckdb  # noqa: F401
     except ImportError as error:
+        refuse_exhausted(error)
         raise UnsupportedError(
             "SQL in this process needs duckdb, which is not installed", hint=f"{SQL}; --master 'local[*]' asks Spark"
         ) from error

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.errors import UnreadableError, refuse_exhausted
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
 
@@ -93,6 +93,7 @@ class ShuffleReader:
         try:
             size = os.stat(self._path).st_size
         except OSError as error:
+            refuse_exhausted(error, self._path)
             raise UnreadableError(f"cannot be read: {error.strerror}", file=self._path) from error
         lists_end = size - _PLACE.size * self._buckets
         if lists_end < 0:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import NotAStoreError, UnreadableError, UsageError
+from rmqctl.formats.errors import NotAStoreError, UnreadableError, UsageError, refuse_exhausted
 from rmqctl.formats.wording import counted
 from rmqctl.store.config.config import config_from_properties, read_properties
 from rmqctl.store.files.layout import KEPT
@@ -165,6 +165,7 @@ def _children(folder: str, part: str) -> Iterator[str]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
+        refuse_exhausted(error, folder)
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=folder) from error
     yield from (one for one in names if fnmatchcase(one, part) and not _is_hidden(one, part))
 

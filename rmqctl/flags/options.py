@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.flags import completing
-from rmqctl.flags.types import OFFSET, PEM, TIME, keep_zone
+from rmqctl.flags.types import OFFSET, PEM, TIME, InputFile, keep_zone
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
 from rmqctl.output.pager import NO_PAGER
@@ -131,7 +131,7 @@ namesrv_option = Flag(
 source_option = Flag(
     "--from",
     "source",
-    type=click.File("rb"),
+    type=InputFile(),
     metavar="FILE",
     help="JSON Lines as cat --json prints, Parquet or Arrow as export writes.",
 )
@@ -213,7 +213,7 @@ def message_options(command: Command) -> Command:
         Flag("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property; may be repeated."),
         Flag("--flag", type=int, default=0, metavar="N", help="The producer's own flag."),
         Flag("--body", type=click.UNPROCESSED, metavar="TEXT", help="The body, as UTF-8."),
-        Flag("--body-file", type=click.File("rb"), metavar="FILE", help="The body from a file, `-` for stdin."),
+        Flag("--body-file", type=InputFile(), metavar="FILE", help="The body from a file, `-` for stdin."),
     )
     return functools.reduce(lambda made, flag: flag(made), reversed(flags), command)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.formats.errors import UsageError
+from rmqctl.formats.errors import UnreadableError, UsageError
 from rmqctl.output.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
@@ -28,6 +29,19 @@ _ZONE = "rmqctl.zone"
 def _parsed_time(value: str, ctx: click.Context | None) -> int:
     zone = None if ctx is None else ctx.meta.get(_ZONE)
     return parse_time(value) if zone is None else parse_time(value, zone=zone)
+
+
+class InputFile(click.File):
+    """A file that is read as bytes, or `-` for standard input. A closed one is an error: its bytes are not known."""
+
+    def __init__(self) -> None:
+        super().__init__("rb")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The open file. UnreadableError where standard input is closed."""
+        if value == "-" and sys.stdin is None:
+            raise UnreadableError("standard input is closed", hint="name a file, or redirect standard input")
+        return super().convert(value, param, ctx)
 
 
 class TimeType(_TimeParameter):

@@ -17,13 +17,13 @@ _NARROWEST = 40
 
 def print_paragraph(output: Output, line: str, indent: str = "", *, style: str | None = None) -> None:
     """Print to stdout, on a terminal in this style; lines after the first one begin with `indent`."""
-    for part in wrapped(line, indent, is_terminal=sys.stdout.isatty()):
+    for part in wrapped(line, indent, is_terminal=sys.stdout is not None and sys.stdout.isatty()):
         output.text(part, style=style)
 
 
 def talk_paragraph(output: Output, line: str, indent: str = "") -> None:
     """The same on stderr."""
-    for part in wrapped(line, indent, is_terminal=sys.stderr.isatty()):
+    for part in wrapped(line, indent, is_terminal=sys.stderr is not None and sys.stderr.isatty()):
         output.talk(part)
 
 

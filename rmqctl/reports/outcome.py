@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from rmqctl import exit_codes
-from rmqctl.formats.errors import NotAStoreError, RmqctlError, UnreadableError, UnsupportedError, UsageError
+from rmqctl.formats.errors import (
+    NotAStoreError,
+    RmqctlError,
+    UnreadableError,
+    UnsupportedError,
+    UsageError,
+    exhausted,
+)
 from rmqctl.output.lines import json_line
 from rmqctl.output.output import output_failed, talk
 from rmqctl.store.installed import how_to_add, version
@@ -154,24 +161,24 @@ def _answered(command: Callable[[], int], as_json: bool) -> int:
         return _known_error(error, as_json)
     except ModuleNotFoundError as error:
         return _missing_extra(error, as_json)
-    except OSError as error:
-        return _bug(error, as_json) if (unreadable := _unreadable(error)) is None else _known_error(unreadable, as_json)
-    except Exception as error:  # the last resort: whatever it is, the user gets a sentence and code 70
+    except Exception as error:  # the last resort: the user gets a sentence and code 70
         if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 wraps what comes while a class is made
             raise KeyboardInterrupt from error
-        return _bug(error, as_json)
+        known = exhausted(error) or _unreadable(error)
+        if known is None:
+            return _bug(error, as_json)
+        known.__cause__ = error
+        return _known_error(known, as_json)
 
 
-def _unreadable(error: OSError) -> RmqctlError | None:
+def _unreadable(error: Exception) -> RmqctlError | None:
     """What the disk or the system refused while something was looked at, such as the size of a file: what fails in a
-    change is told as such where it fails. None where rmqctl itself must be wrong."""
-    if error.errno not in _REFUSALS or error.filename is None:
+    change is reported where it fails. None where rmqctl itself must be wrong."""
+    if not isinstance(error, OSError) or error.errno not in _REFUSALS or error.filename is None:
         return None
-    found = UnreadableError(
+    return UnreadableError(
         f"cannot be read: {error.strerror}", file=error.filename, hint="check the permissions and the disk (dmesg)"
     )
-    found.__cause__ = error
-    return found
 
 
 def say_error(error: RmqctlError, as_json: bool, exit_code: int | None = None, usage: str | None = None) -> int:

@@ -63,7 +63,7 @@ def print_answer(output: Output, table: pa.Table) -> None:
 
 
 def _fits(names: list[str], table: pa.Table) -> bool:
-    if not sys.stdout.isatty() or not table.num_rows:
+    if sys.stdout is None or not sys.stdout.isatty() or not table.num_rows:
         return True
     width = shutil.get_terminal_size().columns
     return (

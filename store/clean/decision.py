@@ -6,7 +6,7 @@ import enum
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.errors import UnreadableError, refuse_exhausted
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
@@ -65,6 +65,7 @@ def modified_ms(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns // 1_000_000
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
 
 

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from rmqctl.formats.errors import WriteFailedError
+from rmqctl.formats.errors import ExhaustedError, WriteFailedError
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
 from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.files.mapped_file import MappedFile
@@ -126,6 +126,8 @@ class LogAppender:
         try:
             file = self._allocator.take(last.end_offset if last is not None else 0)
         except WriteFailedError as error:
+            if isinstance(error, ExhaustedError):
+                raise
             raise FileNotCreatedError(error.message, file=error.file, hint=error.hint) from error
         try:
             file.reserve(length)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rmqctl.formats.errors import WriteFailedError
+from rmqctl.formats.errors import ExhaustedError, WriteFailedError
 from rmqctl.store.commitlog.append import Sink
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
@@ -56,6 +56,9 @@ class LogFlusher:
             raise self._error
         try:
             yield
+        except ExhaustedError:
+            # nothing was written or flushed: the next flush covers the same pages
+            raise
         except WriteFailedError as error:
             self._error = error
             raise
@@ -134,6 +137,8 @@ class FlushService:
         try:
             self._sink.commit()
             self._flusher.flush()
+        except ExhaustedError:
+            raise
         except WriteFailedError as error:
             self._fail(error)
             raise

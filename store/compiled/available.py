@@ -52,9 +52,11 @@ def why_plain() -> str | None:
 def _why_no_numba() -> str | None:
     try:
         from rmqctl.store.compiled import compiling  # noqa: F401 - whether it can be imported is what is asked
-    except ImportError as error:
+    except (ImportError, OSError, MemoryError, RuntimeError) as error:  # llvmlite without enough memory: OSError
         missing = isinstance(error, ModuleNotFoundError) and error.name in ("numba", "llvmlite")
-        why = "numba is not installed" if missing else f"numba does not work here ({error})"
+        why = (
+            "numba is not installed" if missing else f"numba does not work here ({str(error) or type(error).__name__})"
+        )
         return f"{why}: {FAST}"
     return None
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import UnreadableError, UsageError
+from rmqctl.formats.errors import UnreadableError, UsageError, refuse_exhausted
 from rmqctl.store.config.config_keys import KEYS
 from rmqctl.store.config.java_properties import java_properties
 from rmqctl.store.files.layout import StoreLayout
@@ -268,6 +268,7 @@ def read_properties(path: Path) -> dict[str, str]:
     try:
         data = path.read_bytes()
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(
             f"cannot be read: {error.strerror}", file=path, hint="check the path given to -c"
         ) from error

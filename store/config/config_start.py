@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import MAXIMUM_SIZE
-from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.errors import CorruptError, refuse_exhausted
 from rmqctl.store.config.config_files import ConfigFile, backup_of, parse_config_data
 from rmqctl.store.config.config_tables import convertible_entries, is_white_space, white_space_read_by
 from rmqctl.store.config.config_text import VERSIONS, read_torn_text
@@ -66,6 +66,7 @@ def look_at(path: Path) -> FoundFile:
     except FileNotFoundError:
         return FoundFile(path, MISSING)
     except OSError as error:
+        refuse_exhausted(error, path)
         return FoundFile(path, UNREADABLE, detail=str(error.strerror))
     if not data:
         return FoundFile(path, EMPTY)

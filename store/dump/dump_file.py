@@ -8,7 +8,7 @@ from pathlib import Path
 from construct import Struct
 
 from rmqctl.formats.config_json import parse_config_json
-from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, refuse_exhausted
 from rmqctl.formats.layouts import (
     BATCH_CONSUMEQUEUE_UNIT,
     CHECKPOINT,
@@ -47,6 +47,7 @@ def dump_file(
     try:
         status = path.stat()
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path, hint="check the path") from error
     if not is_file(path):
         raise UnreadableError("is not a regular file", file=path, hint="`rmqctl info -s DIR` looks at a whole store")

@@ -38,8 +38,14 @@ class Allocator:
                 return
             self._wanted = start_offset
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rmqctl-allocate", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="rmqctl-allocate", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    # no thread can be started: `take` makes the file
+                    self._wanted = None
+                    return
+                self._thread = thread
             self._condition.notify_all()
 
     def take(self, start_offset: int) -> MappedFile:

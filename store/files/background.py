@@ -1,11 +1,63 @@
-"""A background thread that repeats one step: at an interval, or when woken, until it is stopped or fails."""
+"""A background thread that repeats one step: at an interval, or when woken, until it is stopped or fails. It waits for
+file descriptors and memory where the process lacks them."""
 
 from __future__ import annotations
 
+import resource
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from rmqctl.formats.errors import EXHAUSTED, exhausted
 
 Failure = Callable[[BaseException], None]
+_Opened = TypeVar("_Opened")
+_SHARE = 8
+_PAUSE_SECONDS = 0.05
+_threads = threading.local()
+
+
+def share_of_descriptors(most: int) -> int:
+    """Return how many files one cache may keep open: `most`, or fewer where the process may open few."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if limit == resource.RLIM_INFINITY else max(2, min(most, limit // _SHARE))
+
+
+@contextmanager
+def naming_exhaustion() -> Iterator[None]:
+    """Raise ExhaustedError where a thread cannot be started or a file cannot be opened in the block for want of
+    descriptors, memory or threads."""
+    try:
+        yield
+    except (OSError, MemoryError, RuntimeError) as error:
+        if (found := exhausted(error)) is None:
+            raise
+        raise found from error
+
+
+@contextmanager
+def patient(goes_on: Callable[[], bool]) -> Iterator[None]:
+    """Have `patiently` wait in this thread while `goes_on` says so: a background step cannot be done in half."""
+    _threads.goes_on = goes_on
+    try:
+        yield
+    finally:
+        del _threads.goes_on
+
+
+def patiently(opening: Callable[[], _Opened]) -> _Opened:
+    """Return what `opening` opens. In a patient thread, where the process lacks descriptors or memory, it is tried
+    again until there are some; OSError anywhere else."""
+    while True:
+        try:
+            return opening()
+        except OSError as error:
+            goes_on: Callable[[], bool] | None = getattr(_threads, "goes_on", None)
+            if error.errno not in EXHAUSTED or goes_on is None or not goes_on():
+                raise
+        time.sleep(_PAUSE_SECONDS)
 
 
 class Background:
@@ -41,7 +93,8 @@ class Background:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        with naming_exhaustion():
+            self._thread.start()
 
     def wake(self) -> None:
         """Let the next step begin now."""
@@ -56,6 +109,10 @@ class Background:
             self._thread.join()
 
     def _run(self) -> None:
+        with patient(lambda: not self._stopping):
+            self._repeat()
+
+    def _repeat(self) -> None:
         is_busy = False
         while True:
             self._signal.wait(self._linger if is_busy else self._seconds)

@@ -15,7 +15,8 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rmqctl.formats.errors import DiskFullError, WriteFailedError
+from rmqctl.formats.errors import DiskFullError, WriteFailedError, exhausted
+from rmqctl.store.files.background import patiently
 from rmqctl.store.files.ownership import Ownership, inherited, of_one
 from rmqctl.store.files.presence import (
     exists,
@@ -46,6 +47,8 @@ def _changing(operation: str, path: str | os.PathLike[str], offset: int = 0, len
 
 
 def _failed(operation: str, path: str | os.PathLike[str], error: OSError) -> WriteFailedError:
+    if (found := exhausted(error, path)) is not None:
+        return found
     message = f"{operation} failed: {error.strerror or error}"
     if error.errno in _NO_SPACE:
         return DiskFullError(message, file=path, hint="free some space on this disk, then run the command again")
@@ -90,7 +93,7 @@ def create_file(path: Path, size: int) -> None:
     """A new sparse file of `size` zero bytes; fails if it exists."""
     with _changing("create", path, 0, size):
         owner = inherited(path)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        descriptor = patiently(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         try:
             _give(descriptor, owner)
             os.ftruncate(descriptor, size)
@@ -105,7 +108,8 @@ def open_for_writing(path: str | os.PathLike[str], create: bool = False, owner: 
     """A descriptor of `path` for reading and writing, closed by the caller. `owner`: if not of the store around it."""
     with _changing("open", path):
         owner = (owner or inherited(Path(path))) if create and not exists(path) else None
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        descriptor = patiently(lambda: os.open(path, flags, 0o644))
         try:
             _give(descriptor, owner)
         except OSError:
@@ -310,7 +314,7 @@ def flush_descriptor(descriptor: int, path: str | os.PathLike[str]) -> None:
 def flush_file(path: Path, flags: int = os.O_NONBLOCK) -> None:
     """fsync a file by name; it need not be ours to write."""
     with _changing("fsync", path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+        descriptor = patiently(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags))
         try:
             os.fsync(descriptor)
         finally:
@@ -327,7 +331,7 @@ def map_for_writing(descriptor: int, path: Path, size: int) -> mmap.mmap:
     with _changing("map", path, 0, size):
         if os.fstat(descriptor).st_size < size:
             raise OSError(errno.EIO, "the file is shorter than it should be")
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE)
+        return patiently(lambda: mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE))
 
 
 def reserve(descriptor: int, path: Path, offset: int, length: int) -> None:

@@ -9,7 +9,7 @@ import shlex
 import struct
 from pathlib import Path
 
-from rmqctl.formats.errors import RefusedError, StoreInUseError, UnreadableError, WriteFailedError
+from rmqctl.formats.errors import RefusedError, StoreInUseError, UnreadableError, WriteFailedError, refuse_exhausted
 from rmqctl.formats.wording import told
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
@@ -83,6 +83,7 @@ def lock_holder(path: Path) -> int | None:
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.ENXIO):
             return _listed_holder(path)
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
     try:
         question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)

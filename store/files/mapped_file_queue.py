@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import RefusedError, RemovedError, UnreadableError
+from rmqctl.formats.errors import RefusedError, RemovedError, UnreadableError, refuse_exhausted
 from rmqctl.formats.wording import counted
 from rmqctl.store.files import io
+from rmqctl.store.files.background import patiently
 from rmqctl.store.files.layout import LARGEST_OFFSET, file_name, is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.presence import is_link, no_answer
@@ -103,10 +104,11 @@ class MappedFileQueue:
         is_whole = True
         for directory in self.directories:
             try:
-                paths = list(directory.iterdir())
+                paths = patiently(lambda at=directory: list(at.iterdir()))  # type: ignore[misc]
             except FileNotFoundError:
                 continue
             except OSError as error:
+                refuse_exhausted(error, directory)
                 raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
             for path in paths:
                 name = path.name

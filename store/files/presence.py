@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Callable
 
-from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.errors import UnreadableError, refuse_exhausted
 
 before_look: Callable[[str], None] | None = None
 """Told of each path before the system is asked about it; None as long as no folder stands for files elsewhere of which
@@ -81,6 +81,7 @@ def _status(path: str | os.PathLike[str], *, follow_links: bool) -> os.stat_resu
     except OSError as error:
         if error.errno in _ABSENT:
             return None
+        refuse_exhausted(error, path)
         raise no_answer(error, path) from error
 
 
@@ -89,3 +90,21 @@ def disk_space(path: str | os.PathLike[str]) -> tuple[int, int]:
     status = os.statvfs(path)
     used = (status.f_blocks - status.f_bfree) * status.f_frsize
     return used, used + status.f_bavail * status.f_frsize
+
+
+# NTFS and CIFS, SMB clients, many network file systems, exFAT, ext3 and 128-byte inodes of ext4, FAT
+_UNITS_NS = (100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000)
+_LAST_OF_32_BITS_NS = (2**31 - 1) * 1_000_000_000
+
+
+def is_same_time(found_ns: int, expected_ns: int) -> bool:
+    """Return whether a file system that was given the time `expected_ns` may read it back as `found_ns`.
+
+    A file system rounds a time that is set to its own unit, some only when they drop the file from their cache. Where
+    times have 32 bits of seconds it keeps a later one as the last of them.
+    """
+    if found_ns == expected_ns:
+        return True
+    if found_ns == _LAST_OF_32_BITS_NS:
+        return expected_ns > found_ns
+    return any(found_ns % unit == 0 and abs(found_ns - expected_ns) < unit for unit in _UNITS_NS)

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from rmqctl.formats.errors import RemovedError, UnreadableError
+from rmqctl.formats.errors import EXHAUSTED, RemovedError, UnreadableError, refuse_exhausted
 from rmqctl.formats.wording import told
+from rmqctl.store.files.background import patiently, share_of_descriptors
 from rmqctl.store.files.presence import is_link
 
 _MAXIMUM_OPEN = 256
@@ -73,7 +74,7 @@ class Descriptors:
     gives a short read, where a map would kill the process with SIGBUS."""
 
     def __init__(self, maximum_open: int = _MAXIMUM_OPEN) -> None:
-        self._maximum_open = maximum_open
+        self._maximum_open = share_of_descriptors(maximum_open)
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._pins: dict[Path, int] = {}
         # who reads one file again and again names it by the same object, which takes no look at its name: descriptors
@@ -102,6 +103,7 @@ class Descriptors:
             except FileNotFoundError as error:
                 raise removed_error(path) from error
             except OSError as error:
+                refuse_exhausted(error, path)
                 place = "" if descriptor is None else f" at byte {_first_bad_page(descriptor, position, length)}"
                 raise UnreadableError(
                     f"cannot be read{place}: {error.strerror or error}",
@@ -123,11 +125,23 @@ class Descriptors:
         if len(self._open) >= self._maximum_open:
             self._close_oldest()
         _refuse_stand_in(str(path))
-        # O_NONBLOCK: a fifo among the files must not hang the tool
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = self._opened(path)
         self._open[path] = descriptor
         self._know(path, descriptor)
         return descriptor
+
+    def _opened(self, path: Path) -> int:
+        # O_NONBLOCK: a fifo among the files must not hang the tool
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            return os.open(path, flags)
+        except OSError as error:
+            if error.errno not in EXHAUSTED:
+                raise
+        # those that nothing holds are opened again when they are read next
+        for held in [held for held in self._open if held not in self._pins]:
+            self._close(held)
+        return patiently(lambda: os.open(path, flags))
 
     def _know(self, path: Path, descriptor: int) -> None:
         if len(self._known) >= self._maximum_open:
@@ -158,8 +172,8 @@ class Descriptors:
                 self._descriptor(path)
             except FileNotFoundError:
                 return False
-            except OSError:
-                pass
+            except OSError as error:
+                refuse_exhausted(error, path)
             self._pins[path] = self._pins.get(path, 0) + 1
             return True
 
@@ -180,6 +194,7 @@ class Descriptors:
             except FileNotFoundError as error:
                 raise removed_error(path) from error
             except OSError as error:
+                refuse_exhausted(error, path)
                 raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
 
     def forget(self, path: Path) -> None:
@@ -237,6 +252,7 @@ def read_small_file(path: Path, limit: int) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path, hint="check its permissions") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -244,6 +260,7 @@ def read_small_file(path: Path, limit: int) -> bytes:
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(limit)
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
     finally:
         os.close(descriptor)
@@ -261,6 +278,7 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        refuse_exhausted(error, error.filename or path)
         raise UnreadableError(
             f"cannot be read: {error.strerror or error}",
             file=error.filename or path,

@@ -7,7 +7,7 @@ import errno
 import os
 from pathlib import Path
 
-from rmqctl.formats.errors import UnreadableError, WriteFailedError
+from rmqctl.formats.errors import UnreadableError, WriteFailedError, refuse_exhausted
 from rmqctl.store.files import io
 from rmqctl.store.files.ownership import of_one
 from rmqctl.store.files.zeros import data_extents
@@ -35,6 +35,7 @@ def copy_sparsely(source: Path, target: Path, length: int, sharing: Sharing) -> 
         # O_NOFOLLOW and O_NONBLOCK: what was a file when it was listed may be a link or a fifo by now
         reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
+        refuse_exhausted(error, source)
         raise UnreadableError(f"cannot be opened: {error.strerror}", file=source) from error
     try:
         status = os.fstat(reading)
@@ -74,5 +75,6 @@ def _copy(reading: int, source: Path, writing: int, target: Path, length: int) -
             try:
                 data = os.pread(reading, min(_CHUNK, end - position), position)
             except OSError as error:
+                refuse_exhausted(error, source)
                 raise UnreadableError(f"cannot be read: {error.strerror}", file=source) from error
             io.write_at(writing, target, position, data)

@@ -137,7 +137,7 @@ class _Populator:
             from concurrent.futures import ThreadPoolExecutor
 
             self._pool = ThreadPoolExecutor(1, "rmqctl-populate")
-        with suppress(RuntimeError):  # Python is ending
+        with suppress(RuntimeError):  # Python is ending, or no thread can be started
             self._last = self._pool.submit(self._populate, begin - begin % mmap.PAGESIZE, end)
 
     def _populate(self, begin: int, end: int) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
-from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
+from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError, refuse_exhausted
 from rmqctl.formats.hashing import key_hash
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
@@ -66,6 +66,7 @@ class IndexService:
         except FileNotFoundError:
             return
         except OSError as error:
+            refuse_exhausted(error, self.directory)
             raise UnreadableError(f"cannot be listed: {error.strerror}", file=self.directory) from error
         for name in names:
             path = self.directory / name

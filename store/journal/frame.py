@@ -24,6 +24,7 @@ from rmqctl.store.journal.taken import taken
 from rmqctl.store.store_files import StoreFiles
 
 _CLEAN = "`rmqctl clean --crashed` removes expired files even of a store that was not closed cleanly"
+_NOTHING_CHANGED = "nothing of the store was changed"
 _DONE = "the change itself is complete: `rmqctl log` lists it, and running the command again ends what is left"
 Ends = Callable[[dict[str, Any]], bool]
 """Whether a change ends an interrupted one that kept nothing or was given up, by that one's head."""
@@ -120,7 +121,7 @@ def changing(
                 change.kept_in = journal.kept_in
             else:
                 journal.discard()
-        with begun(_DONE, store.root):
+        with begun(_DONE if change.plan else _NOTHING_CHANGED, store.root):
             end_interrupted(store.layout, ends)
 
 

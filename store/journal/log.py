@@ -15,7 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
+from rmqctl.formats.errors import (
+    CorruptError,
+    NotFoundError,
+    RefusedError,
+    RmqctlError,
+    UnreadableError,
+    refuse_exhausted,
+)
 from rmqctl.formats.wording import joined_hints
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import exists, is_real_directory
@@ -265,6 +272,7 @@ def folders(layout: StoreLayout) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:  # whether a change is unfinished cannot be known then
+        refuse_exhausted(error, layout.kept)
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.kept) from error
     # nothing else is ever looked at, let alone removed
     found = [layout.kept / name for name in names if is_id(name)]

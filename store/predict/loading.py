@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rmqctl.formats.errors import refuse_exhausted
 from rmqctl.store.predict.rules import Rules
 
 _LONG = 1 << 63
@@ -29,7 +30,8 @@ def load_files(directories: Iterable[Path], file_size: int, rules: Rules) -> Loa
     for directory in directories:
         try:
             found += [directory / name for name in os.listdir(directory)]
-        except OSError:
+        except OSError as error:
+            refuse_exhausted(error, directory)
             continue  # File#listFiles gives null: nothing to load
     found.sort(key=lambda path: path.name)
     loaded = Loaded()
@@ -79,5 +81,6 @@ def list_in_order(directory: Path) -> list[str]:
     try:
         with os.scandir(directory) as entries:
             return [entry.name for entry in entries]
-    except OSError:
+    except OSError as error:
+        refuse_exhausted(error, directory)
         return []

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqctl.formats.errors import refuse_exhausted
 from rmqctl.formats.wording import counted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
@@ -60,7 +61,8 @@ def _timer_log_size(directory: Path) -> int:
     """The size that most files there have: mappedFileSizeTimerLog is not among the settings that are known here."""
     try:
         sizes = [path.stat().st_size for path in directory.iterdir() if is_file(path)]
-    except OSError:
+    except OSError as error:
+        refuse_exhausted(error, directory)
         return _TIMER_LOG_SIZE
     return max(sizes, key=lambda size: (sizes.count(size), size), default=_TIMER_LOG_SIZE)
 
@@ -141,5 +143,6 @@ def _folders(layout: StoreLayout) -> Iterator[Path]:
 def _entries(directory: Path) -> list[Path]:
     try:
         return sorted(directory / name for name in os.listdir(directory))
-    except OSError:
+    except OSError as error:
+        refuse_exhausted(error, directory)
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from rmqctl.formats.errors import WriteFailedError
+from rmqctl.formats.errors import ExhaustedError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.presence import exists
 
@@ -38,10 +38,18 @@ class QueueFlusher:
                 taken = {path: units for path, units in taken.items() if units >= _LEAST_UNITS}
             self._dirty = {path: units for path, units in self._dirty.items() if path not in taken}
             is_all = not self._dirty
+        left = dict(taken)
         for path in taken:
             try:
                 self._flush_entries(path)
                 io.flush_file(path)
+                del left[path]
+            except ExhaustedError:
+                # what could not be opened is dirty as before
+                with self._lock:
+                    for one, units in left.items():
+                        self._dirty[one] = self._dirty.get(one, 0) + units
+                raise
             except WriteFailedError:
                 if exists(path):  # else the cleaner was faster
                     raise

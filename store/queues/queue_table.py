@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rmqctl.formats.errors import UnreadableError, UnsupportedError
+from rmqctl.formats.errors import UnreadableError, UnsupportedError, refuse_exhausted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
+from rmqctl.store.files.background import patiently
 from rmqctl.store.files.layout import StoreLayout, is_file_name, is_safe_topic, topic_directory
 from rmqctl.store.files.presence import is_directory
 from rmqctl.store.files.reading import Descriptors, named
@@ -45,11 +46,12 @@ def _queues_below(
 
 def _directories(directory: Path) -> list[str]:
     try:
-        with os.scandir(directory) as entries:
+        with patiently(lambda: os.scandir(directory)) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
     except FileNotFoundError:
         return []
     except OSError as error:
+        refuse_exhausted(error, directory)
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
 
 

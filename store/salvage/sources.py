@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import NotAStoreError, RefusedError, UnreadableError, UsageError
+from rmqctl.formats.errors import NotAStoreError, RefusedError, UnreadableError, UsageError, refuse_exhausted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import LARGEST_OFFSET, is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
@@ -79,6 +79,7 @@ def _source(path: Path) -> Source:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
     try:
         mode = os.fstat(descriptor).st_mode

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.formats.errors import UnsupportedError, UsageError
+from rmqctl.formats.errors import ExhaustedError, UnsupportedError, UsageError, refuse_exhausted
 from rmqctl.store.columns.batch import Columns
 from rmqctl.store.installed import FAST
 
@@ -70,6 +70,7 @@ def require_pyarrow() -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
+        refuse_exhausted(error)
         raise UnsupportedError(f"Arrow and Parquet need pyarrow, which is not installed here: {FAST}") from error
 
 
@@ -77,7 +78,7 @@ def has_arrow() -> bool:
     """Whether there is pyarrow."""
     try:
         require_pyarrow()
-    except UnsupportedError:
+    except (UnsupportedError, ExhaustedError):
         return False
     return True
 

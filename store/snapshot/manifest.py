@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
-from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError
+from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError, refuse_exhausted
 from rmqctl.store.files import io
-from rmqctl.store.files.file_times import is_same_time
-from rmqctl.store.files.presence import is_link, is_real_directory, is_there
+from rmqctl.store.files.presence import is_link, is_real_directory, is_same_time, is_there
 from rmqctl.store.files.reading import named
 from rmqctl.store.files.zeros import data_extents
 
@@ -50,6 +49,7 @@ def sha256_of(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
     digest = hashlib.sha256()
     try:
@@ -66,6 +66,7 @@ def sha256_of(path: Path) -> str:
                 digest.update(data)
                 position += len(data)
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
     finally:
         os.close(descriptor)
@@ -94,6 +95,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
             "holds no manifest of a snapshot", file=root, hint="`rmqctl snapshot DIR` makes one"
         ) from None
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
     with open(descriptor, "rb") as file:
         data = file.read(_LARGEST_MANIFEST) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqctl.formats.errors import UnreadableError, WriteFailedError
+from rmqctl.formats.errors import UnreadableError, WriteFailedError, refuse_exhausted
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files import io
 from rmqctl.store.files.lock import is_in_use
@@ -243,6 +243,7 @@ class _Snapshot:
         except FileNotFoundError:
             return
         except OSError as error:
+            refuse_exhausted(error, directory)
             raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
 
     def _copy_file(self, source: Path, target: Path, length: int, size: int, is_full: bool) -> bool:

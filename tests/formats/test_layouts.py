@@ -112,7 +112,6 @@ EXPECTED: dict[str, tuple[dict[str, int], int]] = {
         },
         48,
     ),
-    "TIMER_WHEEL_SLOT": ({"time": 0, "first_pos": 8, "last_pos": 16, "num": 24, "magic": 28}, 32),
     "PROPERTY_CRC": ({"name": 0, "name_separator": 8, "digits": 9, "property_separator": 19}, 20),
     "OFFSET_MESSAGE_ID_V4": ({"ip": 0, "port": 4, "physical_offset": 8}, 16),
     "OFFSET_MESSAGE_ID_V6": ({"ip": 0, "port": 16, "physical_offset": 20}, 28),

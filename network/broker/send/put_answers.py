@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from rmqctl.formats.errors import UsageError, WriteFailedError
+from rmqctl.formats.errors import ExhaustedError, UsageError, WriteFailedError
 from rmqctl.formats.message import Message
 from rmqctl.network.broker.writable_broker import WritableBroker
 from rmqctl.network.remoting.codes import ResponseCode
@@ -42,6 +42,9 @@ def put_and_answer(
     be. `always`: fields of answers of any kind. RequestError where it is not stored."""
     try:
         put = broker.put(messages, batch=batch)
+    except ExhaustedError as error:
+        # clients try again, perhaps at another broker: there may be descriptors in a moment
+        raise RequestError(ResponseCode.SYSTEM_BUSY, f"not now: {error}", always) from error
     except (UsageError, WriteFailedError) as error:
         broker.tell(f"a message for {messages[0].topic} is not stored: {error}")
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error), always) from error

@@ -14,6 +14,7 @@ import click
 from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, store_options, yes_option
 from rmqctl.flags.spark_options import SparkChoice, spark_options, told_spark_session
+from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.wording import counted
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def sql(
     output = Output(as_json or printed == "json", "csv" if printed == "csv" else "table")
     statements: list[str] | None = None
     if query is not None or not _is_a_terminal(sys.stdin):
-        found = cut_statements(sys.stdin.read() if query in (None, "-") else str(query), of_spark=spark.is_spark)
+        text = _standard_input() if query in (None, "-") else str(query)
+        found = cut_statements(text, of_spark=spark.is_spark)
         statements = [*found.statements, *([found.rest] if found.rest else [])]
         if not statements:
             raise click.UsageError("there is no query")
@@ -155,6 +157,12 @@ def _require_readable(store: StoreLocation, target: Path | None, overwrite: bool
     with open_store(store, needs_messages=True) as opened:
         if target is not None:
             require_new_file(target, overwrite, opened.files.layout)
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        raise UnreadableError("standard input is closed", hint="give the query as an argument")
+    return sys.stdin.read()
 
 
 def _is_a_terminal(stream: TextIO | None) -> bool:

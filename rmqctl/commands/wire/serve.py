@@ -118,6 +118,7 @@ def serve(
     broker; after a crash `recover` comes first.
     """
     from rmqctl.network.broker.tables.identity import identity_from_properties
+    from rmqctl.network.remoting.admission import raise_descriptor_limit
     from rmqctl.network.remoting.server import bound
     from rmqctl.network.remoting.tls import server_context
     from rmqctl.network.serving import is_loopback
@@ -130,6 +131,7 @@ def serve(
     if tls_key is not None and tls_cert is None:
         raise click.UsageError("--tls-key goes with --tls-cert")
     tls = None if tls_cert is None else server_context(tls_cert, tls_key)
+    raise_descriptor_limit()
     properties = read_properties(store.config_path) if store.config_path else {}
     identity = identity_from_properties(properties)._replace(release=RELEASES[release])
     beside = Beside(output.talk)

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqctl.formats.errors import refuse_exhausted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.log.affected import AffectedMessages
 from rmqctl.store.files.mapped_file import MappedFile
@@ -44,7 +45,9 @@ def entry_findings(directory: Path) -> Iterator[Finding]:
     try:
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
-    except OSError:  # absent; one that cannot be listed was told where it was loaded
+    except OSError as error:
+        refuse_exhausted(error, directory)
+        # absent; one that cannot be listed was told where it was loaded
         return
     for entry in found:
         path = Path(entry.path)

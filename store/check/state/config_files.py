@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.config_json import parse_config_json
-from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.errors import CorruptError, refuse_exhausted
 from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.config.config_start import (
@@ -131,7 +131,8 @@ class ConfigFiles:
 def _names(directory: Path) -> list[str]:
     try:
         entries = os.listdir(directory)
-    except OSError:
+    except OSError as error:
+        refuse_exhausted(error, directory)
         return []
     names = {name.removesuffix(".bak") for name in entries if name.removesuffix(".bak").endswith(_SUFFIX)}
     # what a RocksDB holds no broker reads from a file

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqctl.formats.errors import refuse_exhausted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.log.log_files import entry_findings
 from rmqctl.store.files.layout import StoreLayout
@@ -93,7 +94,8 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
             return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
+    except OSError as error:
+        refuse_exhausted(error, directory)
         return []
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rmqctl.formats.errors import refuse_exhausted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.files.layout import is_file_name
 from rmqctl.store.queues.consumequeue import UNIT_SIZE
@@ -69,7 +70,8 @@ def _sizes(directories: Iterable[Path]) -> Counter[int]:
         try:
             with os.scandir(directory) as entries:
                 sizes.update(entry.stat().st_size for entry in entries if is_file_name(entry.name) and entry.is_file())
-        except OSError:
+        except OSError as error:
+            refuse_exhausted(error, directory)
             continue
     sizes.pop(0, None)
     return sizes

@@ -13,7 +13,14 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
+from rmqctl.formats.errors import (
+    CorruptError,
+    NotFoundError,
+    RefusedError,
+    RmqctlError,
+    UnreadableError,
+    refuse_exhausted,
+)
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import KEPT, StoreLayout
 from rmqctl.store.files.presence import is_directory, is_file, is_real_file, is_there
@@ -115,6 +122,7 @@ def pointed(path: Path) -> dict[str, Any]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
+        refuse_exhausted(error, path)
         raise CorruptError(f"cannot be read: {error.strerror}", file=path) from error
     with os.fdopen(descriptor, "rb") as opened:
         status = os.fstat(descriptor)

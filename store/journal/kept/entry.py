@@ -11,8 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError
-from rmqctl.store.files.file_times import is_same_time
-from rmqctl.store.files.presence import exists, is_directory, is_real_directory, is_there
+from rmqctl.store.files.presence import exists, is_directory, is_real_directory, is_same_time, is_there
 from rmqctl.store.files.reading import pieces_of
 from rmqctl.store.files.zeros import data_extents
 from rmqctl.store.journal.blob import Blob, Spilled

@@ -18,12 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqctl.formats.errors import CorruptError, RefusedError, StoreInUseError, UnreadableError, WriteFailedError
+from rmqctl.formats.errors import (
+    CorruptError,
+    RefusedError,
+    StoreInUseError,
+    UnreadableError,
+    WriteFailedError,
+    refuse_exhausted,
+)
 from rmqctl.formats.wording import joined_hints
 from rmqctl.store.files import io
-from rmqctl.store.files.file_times import is_same_time
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import exists, is_directory, is_file, is_there
+from rmqctl.store.files.presence import exists, is_directory, is_file, is_same_time, is_there
 from rmqctl.store.files.trees import remove_any
 from rmqctl.store.journal.kept.elsewhere import is_pointer, is_reached, pointed, said_by, target_of
 from rmqctl.store.journal.kept.entry import Entry, TreeItem, file_sha256, from_json
@@ -261,4 +267,5 @@ def _read(path: Path) -> bytes:
             raise CorruptError("is no file, or larger than any journal", file=path)
         return path.read_bytes()
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error

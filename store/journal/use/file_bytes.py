@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.errors import UnreadableError, refuse_exhausted
 from rmqctl.store.files.zeros import data_extents
 from rmqctl.store.journal.kept.entry import CHUNK, CREATE, IN_PLACE, RESIZE, WRITE, Entry
 
@@ -156,6 +156,7 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
 
 
@@ -163,6 +164,7 @@ def _opened(path: Path) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
 
 
@@ -170,6 +172,7 @@ def _read(descriptor: int, path: Path, position: int, length: int) -> bytes:
     try:
         return os.pread(descriptor, length, position)
     except OSError as error:
+        refuse_exhausted(error, path)
         raise UnreadableError(
             f"cannot be read: {error.strerror}", file=path, hint="look at the disk (dmesg), or copy the store elsewhere"
         ) from error

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.store.files import io
-from rmqctl.store.files.file_times import is_same_time
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import is_directory, is_file, status_of
+from rmqctl.store.files.presence import is_directory, is_file, is_same_time, status_of
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.files.zeros import end_of_nonzero
 

@@ -12,8 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, RmqctlError, UnreadableError
-from rmqctl.store.files.file_times import is_same_time
-from rmqctl.store.files.presence import exists, is_directory, is_file, is_there, status_of
+from rmqctl.store.files.presence import exists, is_directory, is_file, is_same_time, is_there, status_of
 from rmqctl.store.journal.kept.entry import (
     CREATE,
     IN_PLACE,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.files.background import share_of_descriptors
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.flush import QueueFlusher
@@ -28,6 +29,7 @@ class QueueAppender:
         self._queues = queues
         self._flusher = flusher
         self._is_batch_topic = is_batch_topic
+        self._most_open = share_of_descriptors(_MAXIMUM_OPEN_QUEUES)
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._arrived: set[tuple[str, int]] = set()
 
@@ -69,7 +71,7 @@ class QueueAppender:
             key = queue.topic, queue.queue_id
             self._open[key] = queue
             self._open.move_to_end(key)
-            if len(self._open) > _MAXIMUM_OPEN_QUEUES:
+            if len(self._open) > self._most_open:
                 self._open.popitem(last=False)[1].release()
 
     def take_arrived(self) -> set[tuple[str, int]]:

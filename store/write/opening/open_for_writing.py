@@ -7,7 +7,14 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import NotAStoreError, RefusedError, RmqctlError, UnreadableError, UnsupportedError
+from rmqctl.formats.errors import (
+    NotAStoreError,
+    RefusedError,
+    RmqctlError,
+    UnreadableError,
+    UnsupportedError,
+    refuse_exhausted,
+)
 from rmqctl.store.commitlog.unread_logs import refuse_dledger
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config import StoreConfig
@@ -120,6 +127,7 @@ def is_empty_place(layout: StoreLayout) -> bool:
     except NotADirectoryError:
         raise NotAStoreError("is a file, not a directory", file=layout.root) from None
     except OSError as error:
+        refuse_exhausted(error, layout.root)
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.root) from error
     return names <= _NOT_A_STORE_YET and not any(is_directory(directory) for directory in layout.commitlog)
 
