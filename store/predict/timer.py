@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.formats.wording import counted
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
@@ -14,13 +14,13 @@ from rmqctl.store.timer.recovered import recover_timer
 def timer_outcome(files: StoreFiles) -> tuple[int, list[str]]:
     """Return how many messages of the timer are never delivered, and what else is to be said of the timer.
 
-    For a log and queues that the start leaves as they are. UnreadableError.
+    For a log and queues that the start leaves as they are.
     """
     reader = StoreReader(files)
     queue = files.queues.find(TIMER_TOPIC, 0)
     try:
         timer = recover_timer(reader, queue)
-    except CorruptError as error:
+    except (CorruptError, UnreadableError) as error:
         return 0, [f"{error}: what the timer has delivered is not known"]
     if not timer.has_files:
         return 0, []

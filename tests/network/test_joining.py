@@ -50,7 +50,8 @@ def test_retries_flow_while_another_member_is_there(local: LocalBroker) -> None:
                     if not message.reconsume_times:
                         member.send_back(message, 1)
         again = [message for message in got if message.reconsume_times]
-        assert sorted(message.body for message in again) == [b"%d" % number for number in range(8)]
+        # at least once: while queues change hands both members may get a message, and send it back
+        assert {message.body for message in again} == {b"%d" % number for number in range(8)}
         assert {message.topic for message in again} == {"%RETRY%flow"}
         queues = [*one._offsets, *two._offsets]
         assert len(queues) == len(set(queues)) == 5

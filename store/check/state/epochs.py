@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import LogSeen
@@ -20,6 +20,8 @@ def epoch_findings(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
     except CorruptError as error:
         yield Finding("RMQ-EPO-002", error.message, path)
         return
+    except UnreadableError:
+        return  # a finding of the files
     kept = len(ascending(epochs or []))
     if epochs and kept < len(epochs):
         before, after = epochs[kept - 1 : kept + 1]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rmqctl.formats.errors import CorruptError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
 from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import Level, LogSeen
@@ -24,9 +24,10 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
     """Yield what is wrong with the timer. Nothing of queues in a RocksDB, nor of a store that is written to: wheel and
     checkpoint are up to a second old there. Where the end of the timer's queue is in doubt, only damage of files."""
     try:
-        queue = files.queues.find(TIMER_TOPIC, 0)
+        listed = files.queues.of_topics(TIMER_TOPIC.__eq__)
     except UnsupportedError:
         return
+    queue = next((one for one in listed if one.queue_id == 0), None)
     reader = StoreReader(files)
     path = files.layout.config / CHECKPOINT_FILE
     try:
@@ -35,6 +36,8 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
         # what was delivered is not known: that is for a person
         yield Finding("RMQ-TMR-004", error.message, path, data_lost=None, fix="")
         return
+    except UnreadableError:
+        return  # a finding of the files
     if not timer.has_files or seen.is_live:
         return
     is_doubtful = doubts.has(TIMER_TOPIC, 0, queue)

@@ -75,10 +75,11 @@ class QueueFlushService:
                 self._units_to = last
             # the log is flushed at a pace of its own, and no unit counts before its message does
             is_on_disk = 0 <= self._units_to < self._log_flusher.flushed_offset
+            index = self._follower.index_timestamp
             self._checkpoint.set(
                 physic=physic,
                 logics=logics,
-                index=self._follower.index_timestamp,
+                index=index,
                 logics_offset=self._units_to if is_on_disk else None,
                 covered_to=covered,
             )

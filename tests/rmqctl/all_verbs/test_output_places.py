@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -158,7 +159,9 @@ def test_a_full_standard_output(arguments: tuple[str, ...], unbuffered: str, mon
     with open("/dev/full", "wb") as full:
         done = _process(*arguments, stdout=full)
     assert done.returncode == exit_codes.WRITE_FAILED, done.stderr
-    assert done.stderr.decode().splitlines() == ["rmqctl: cannot write to standard output: No space left on device"]
+    (line,) = done.stderr.decode().splitlines()
+    said = json.loads(line)["message"] if "--json" in arguments else line.removeprefix("rmqctl: ")
+    assert said == "cannot write to standard output: No space left on device"
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")

@@ -52,7 +52,7 @@ def test_changes(golden_store: GoldenStore) -> None:
     kept = store.with_name(store.name + ".rmqctl")
     for path in (store / "index").iterdir():
         path.unlink()
-    assert run("recover", "-s", store).code == exit_codes.OK
+    assert run("recover", "-s", store, "--index-size", "500,2000").code == exit_codes.OK
     assert _strangers(store, kept) == []
     assert run("append", "-s", store, "-t", "New", "-k", "key", "--body", "x").code == exit_codes.OK
     assert run("rebuild", "-s", store, "--yes").code == exit_codes.OK

@@ -105,7 +105,8 @@ def test_looking_goes_on_and_says_so(golden_store: GoldenStore) -> None:
     assert "rmqctl undo" in err
     code, out, _ = run("log", "-s", store)
     assert (code, "prepared" in out) == (0, True)
-    assert run("ls", "-s", store)[0] == 0
+    # its queues end before its log, which makes their numbers uncertain
+    assert run("ls", "-s", store)[0] == 1
 
 
 def test_the_library_waits_too(golden_store: GoldenStore) -> None:

@@ -90,7 +90,7 @@ def test_grep_in_bodies_and_properties() -> None:
     assert 0 < len(found) < len(rows)
     assert offsets("--grep", "^TAGS=TagB$") == [row["physical_offset"] for row in rows if row["tags"] == "TagB"]
     done = cat("--grep", "(")
-    assert (done.code, "no regular expression" in done.err) == (exit_codes.USAGE, True)
+    assert (done.code, "not a regular expression" in done.err) == (exit_codes.USAGE, True)
 
 
 def test_grep_finds_in_compressed_bodies() -> None:

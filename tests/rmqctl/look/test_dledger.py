@@ -50,7 +50,7 @@ def test_check_and_info_name_it(store: Path) -> None:
     assert done.code == exit_codes.OK
     assert [row["code"] for row in done.objects if "code" in row] == ["RMQ-FILE-050"]
     told = run("check", "-s", store).out
-    assert told.startswith("Nothing is wrong as far as it was checked; 1 notice.")
+    assert told.startswith("Nothing is wrong in the part that was checked; 1 notice.")
     assert "--cut" not in told
     assert "lost" not in told
     assert "the commitlog is a DLedger log (dledger-n0/data)" in run("info", "-s", store).out

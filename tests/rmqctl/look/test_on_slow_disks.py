@@ -70,7 +70,7 @@ def _calls(store: Path, command: list[object]) -> Counter[str]:
         (["query", "-t", "TopicTest", "-k", "nokey"], 300, 2),
         (["cat", "-n", 3], 30, 0),
         (["cat", "-n", -3], 60, 0),
-        (["groups"], 40, 0),
+        (["groups"], 70, 0),
         (["where", "TopicTest", 0, 5], 1700, 8),
         (["info", "--quick"], 600, 8),
         (["info"], 620, 8),

@@ -15,6 +15,7 @@ from rmqctl.formats.config_json import format_config_json, parse_config_json
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.catalogue.kind import Severity
 from rmqctl.store.check.state.config_files import whole_value_size
+from rmqctl.store.message_store import MessageStore
 from tests.goldens import GoldenStore, tree_state
 from tests.store.check.breaking import alarms, checked, codes
 
@@ -264,3 +265,21 @@ def test_a_fifo_does_not_hang_it(golden_store: GoldenStore) -> None:
     os.mkfifo(_path(store, CONSUMER))
     findings, _ = checked(store)
     assert _of(findings, "RMQ-FILE-007")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('// edited\n{"topicConfigTable": {}}', "RMQ-CFG-020"),
+        ("{topicConfigTable: {}}", "RMQ-CFG-021"),
+        ('{"topicConfigTable": {"../../evil": {"topicName": "../../evil"}}}', "RMQ-CFG-023"),
+        ('{"topicConfigTable": {"bad name": {"topicName": "bad name"}}}', "RMQ-CFG-024"),
+    ],
+)
+def test_topics_as_an_editor_leaves_them(text: str, code: str, golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    (store / "config/topics.json").write_text(text, encoding="utf-8")
+    with MessageStore.open(store) as opened:
+        found = {finding.code: finding for finding in opened.check("quick") if finding.code.startswith("RMQ-CFG-02")}
+    assert list(found) == [code]
+    assert str(found[code].file).endswith("config/topics.json")

@@ -276,7 +276,7 @@ def test_what_cannot_be_known_of_queues_in_a_rocksdb_is_said(golden_store: Golde
         own = measure_usage(files, shared).store_bytes
         sizes = [path.stat().st_size for name in ("commitlog", "index") for path in (files.root / name).iterdir()]
     [sentence] = told
-    assert sentence.startswith("the consume queues are in a RocksDB")
+    assert sentence.startswith("the consume queues are kept in a RocksDB")
     assert sentence.endswith("what groups have not read is not known")
     assert {one.kind for one in plan.followers} <= {"index"}
     assert own == sum(sizes)
