@@ -14,7 +14,7 @@ from tests.test_tidy import FLOORS, ROOT, modules
 DATES = {
     "network/broker/broker.py": "the clock of a broker: store times, due times, versions of configuration files",
     "network/clients/client.py": "a part of a client's id",
-    "network/clients/consumer.py": "the version of a subscription, which is a date (SubscriptionData#subVersion)",
+    "network/clients/membership.py": "the version of a subscription, which is a date (SubscriptionData#subVersion)",
     "network/clients/producer.py": "the born timestamp of a message",
     "network/unique_ids.py": "the time in a unique id",
     "pipeline/sink/topics.py": "the date in a dataVersion",
@@ -25,6 +25,7 @@ DATES = {
     "store/check/scrub.py": "dates in the state of a check",
     "store/clean/cleaner.py": "the age of files by their mtime, and deleteWhen",
     "store/index/index_service.py": "the name of an index file",
+    "store/journal/kept/stored.py": "the date at which messages were stored",
     "store/journal/kept/folder.py": "the date in the state of a change",
     "store/journal/log.py": "the date of a change; the order of changes is that of their ids",
     "store/methods/messages.py": "now, for ages and due times that are answered",

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, UnsupportedError
+from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
 from rmqctl.formats.wording import counted
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
@@ -21,6 +22,7 @@ from rmqctl.store.answers.known_names import UNKNOWN_GROUP, UNKNOWN_TOPIC, Known
 from rmqctl.store.config.config_files import ConfigFile, backup_of, parse_config_file
 from rmqctl.store.config.homes import in_database, offsets_home
 from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.files.reading import read_small_file
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.store_files import StoreFiles
 
@@ -66,6 +68,24 @@ def lint_offsets(files: StoreFiles, now: int, tell: Say) -> Iterator[OffsetProbl
             yield from _against_backup(path, table, older)
 
 
+def _in_spite_of_its_shape(path: Path) -> ConfigFile | None:
+    """Return what a file holds that no broker loads, so that all that is wrong in it is named; None if it is not even
+    JSON."""
+    try:
+        content = parse_config_json(read_small_file(path, MAXIMUM_SIZE + 1).decode("utf-8", "replace"))
+    except (CorruptError, UnreadableError, FileNotFoundError):
+        return None
+    return ConfigFile(_with_numbers(content), path) if isinstance(content, dict) else None
+
+
+def _with_numbers(table: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a table and those in it with whole numbers as keys where a broker has them."""
+    return {
+        int(key) if is_queue_id(str(key)) else key: _with_numbers(value) if isinstance(value, dict) else value
+        for key, value in table.items()
+    }
+
+
 class _Lint:
     def __init__(self, files: StoreFiles, now: int, tell: Say) -> None:
         self.problems: list[OffsetProblem] = []
@@ -87,7 +107,7 @@ class _Lint:
             self.problems.append(
                 OffsetProblem("warning" if is_backup else "error", "damaged", path, detail=f"{error.message}: {why}")
             )
-            return None
+            return _in_spite_of_its_shape(path)
         if found is None:
             self.problems.append(OffsetProblem("notice", "missing", path, detail="not there, or empty"))
         elif not isinstance(found.content, dict) or not isinstance(found.content.get(OFFSET_TABLE), dict):

@@ -13,7 +13,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.predict.queue import SimulatedQueue, UnitArray
 from rmqctl.store.predict.rules import Rules
-from rmqctl.store.queues.dispatch import QueueSlot, queue_slots
+from rmqctl.store.queues.dispatch import LMQ_PREFIX, QueueSlot, queue_slots
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.survey.log_runs import QueueRun, Run, route
 
@@ -60,7 +60,11 @@ class SimulatedDispatch:
         rules: Rules,
         levels: tuple[int, ...],
         batch_topics: set[str],
+        *,
+        has_light_queues: bool = True,
     ) -> None:
+        """`has_light_queues`: the broker gives messages their slots in light queues."""
+        self._has_light_queues = has_light_queues
         self._queues = queues
         self._log = log
         self._rules = rules
@@ -91,12 +95,16 @@ class SimulatedDispatch:
 
     def add(self, slot: QueueSlot) -> None:
         """One unit."""
+        if not self._has_light_queues and slot.topic.startswith(LMQ_PREFIX):
+            return
         is_batch = slot.is_batch and self._rules.knows_batches
         queue = self._queues.find_or_add(slot.topic, slot.queue_id, is_batch)
         queue.put(np.array([slot.unit.queue_offset], np.int64), _packed(slot.unit, is_batch))
 
     def add_units(self, run: QueueRun) -> None:
         """Units of one queue."""
+        if not self._has_light_queues and run.topic.startswith(LMQ_PREFIX):
+            return
         self._queues.find_or_add(run.topic, run.queue_id, False).put(run.slots, run.units)
 
 

@@ -241,7 +241,12 @@ class Start:
         reading = BrokerReading(
             log, rules, self.digest, self.progress, checks_crc=self.files.config.check_crc_on_recover
         )
-        dispatch = SimulatedDispatch(self.queues, log, rules, self.levels, self.loading.batch_topics)
+        config = self.files.config
+        # dispatch asks the one setting, everything else the other (MultiDispatchUtils#isNeedHandleMultiDispatch)
+        has_light_queues = config.enable_multi_dispatch or not config.enable_lmq
+        dispatch = SimulatedDispatch(
+            self.queues, log, rules, self.levels, self.loading.batch_topics, has_light_queues=has_light_queues
+        )
         taker = dispatch if rules.dispatches_clean or not result.was_clean else _Nobody()
         dispatch.floor = reached if result.was_clean else None
         end = reading.read(LogPlace(number, 0), taker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,10 @@ def test_a_group_may_be_forbidden_a_topic(writing: Writing, tmp_path: Path) -> N
     topic: dict[str, Any] = {"group": "g", "topic": "T"}
     pull = pulling("T", 0, 0, sysFlag=0, subVersion=7)
     assert writing.content(forbid, **topic) == {"group": "g", "readable": True, "topic": "T"}
+    # the message is dispatched a moment after it is stored
+    end = time.monotonic() + 60
+    while writing.ask(Request.PULL_MESSAGE, **pull).code != 0 and time.monotonic() < end:
+        time.sleep(0.01)
     assert writing.ask(Request.PULL_MESSAGE, **pull).code == 0
     assert writing.content(forbid, **topic, readable=False)["readable"] is False
     answer = writing.ask(Request.PULL_MESSAGE, **pull)

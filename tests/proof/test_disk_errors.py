@@ -32,7 +32,7 @@ _CAUGHT = {
     "silent writes": ("append-sync", Fault("write", errno.EIO, False, 0), range(12, 16)),
     "absent by error": ("undo-interrupted", Fault("look", errno.EIO, False, 0), range(4, 12)),
     "queue seems empty": ("append-sync", Fault("look", errno.EIO, False, 0), range(16, 22)),
-    "lock stays": ("append-sync", Fault("look", errno.EIO, True, 0), range(46, 54)),
+    "lock stays": ("append-sync", Fault("look", errno.EIO, True, 0), range(54, 62)),
 }
 
 

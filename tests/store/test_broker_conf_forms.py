@@ -54,7 +54,7 @@ def test_brokers_take_the_same_settings(version: str) -> None:
         config = as_a_broker_starts(config_from_properties(row["properties"]))
         for key in KEYS:
             name = _NAMES.get(key.name.lower())
-            if name is None or name == "store_path_commit_log" or defaults[key.name] == "<unknown>":
+            if name is None or name == "store_path_commit_log" or defaults.get(key.name, "<unknown>") == "<unknown>":
                 continue
             ours, expected = getattr(config, name), row[version].get(key.name, defaults[key.name])
             if ours is None:

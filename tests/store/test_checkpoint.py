@@ -78,7 +78,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         read_checkpoint(tmp_path)
     assert error.value.file == str(tmp_path)
     os.mkfifo(tmp_path / "fifo")
-    assert read_checkpoint(tmp_path / "fifo") is None  # and it does not hang
+    with pytest.raises(UnreadableError):  # and it does not hang
+        read_checkpoint(tmp_path / "fifo")
 
 
 # ---- the sixth long, which RocketMQ 5.5 writes

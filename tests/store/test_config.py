@@ -182,7 +182,13 @@ def test_the_table_of_keys_says_what_the_code_does() -> None:
         if name not in fields:
             assert key.counts_for == config_keys.NOTHING, f"{key.name} is not even read"
             continue
-        used = _used(fields[name]) | (_used("delay_levels_to_write") if name == "messagedelaylevel" else set())
+        # properties of StoreConfig that are made of a setting
+        made = {
+            "messagedelaylevel": "delay_levels_to_write",
+            "messageindexenable": "writes_index_files",
+            "indexfilewriteenable": "writes_index_files",
+        }
+        used = _used(fields[name]) | (_used(made[name]) if name in made else set())
         if key.counts_for == config_keys.NOTHING:
             assert not used, key
         elif key.counts_for == config_keys.PREDICT:

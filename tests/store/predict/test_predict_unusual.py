@@ -147,6 +147,20 @@ def test_lost_queues_of_a_clean_stop_stay_lost(golden_store: GoldenStore) -> Non
     assert predicted(store).messages_unqueued == before + units
 
 
+def test_light_queues_get_units_only_where_the_broker_dispatches_to_them(golden_store: GoldenStore) -> None:
+    """enableLmq alone reads light queues; their units come with enableMultiDispatch."""
+    store = golden_store("lmq")
+    for path in (store / "consumequeue").iterdir():
+        if path.name.startswith("%LMQ%"):
+            shutil.rmtree(path)
+    (store / "abort").touch()
+    both = predicted(store, config=StoreConfig(enable_lmq=True, enable_multi_dispatch=True))
+    alone = predicted(store, config=StoreConfig(enable_lmq=True))
+    assert {row["topic"] for row in both.queues_changed if row["topic"].startswith("%LMQ%")}
+    assert not {row["topic"] for row in alone.queues_changed if row["topic"].startswith("%LMQ%")}
+    assert alone.messages_unqueued > both.messages_unqueued
+
+
 def test_a_unit_of_a_wrong_size_makes_the_older_broker_skip_messages(golden_store: GoldenStore) -> None:
     """It dispatches from where its queues say that the log is; nothing is there yet."""
     store = golden_store("v4-clean")
