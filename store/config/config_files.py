@@ -76,6 +76,8 @@ def parse_config_data(path: Path, data: bytes) -> ConfigFile | None:
 
     CorruptError where no version of RocketMQ loads it.
     """
+    if len(data) > MAXIMUM_SIZE:  # before it is decoded, which takes many times as much memory
+        raise CorruptError(f"config JSON of more than {MAXIMUM_SIZE} bytes is larger than any broker writes", file=path)
     if is_white_space(data) and b"\0" not in data:
         return None
     try:
