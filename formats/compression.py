@@ -13,6 +13,10 @@ from rmqctl.formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_NAMES, COMPRESS
 DEFAULT_PLAIN_SIZE_LIMIT = 64 * 1024 * 1024
 # what every decoder should accept (RFC 8878)
 _LEAST_ZSTD_WINDOW_BITS = 23
+# how streams begin: little-endian words of lz4 (two forms) and zstd, a frame that both skip, and gzip
+_STREAM_MAGICS = (0x184D2204, 0x184C2102, 0xFD2FB528)
+_SKIPPABLE_MAGIC = 0x184D2A50
+_GZIP_MAGIC = b"\x1f\x8b"
 # of a frame, in bytes
 _FIRST_CHUNK = 4096
 _LARGEST_CHUNK = 1 << 20
@@ -40,6 +44,11 @@ def decompress(body: bytes, kind: int, limit: int = DEFAULT_PLAIN_SIZE_LIMIT) ->
             raise UnsupportedError(f"compression type {kind} does not exist in RocketMQ")
     except (zlib.error, RuntimeError, ValueError, OSError, EOFError) as error:
         name = COMPRESSION_NAMES[kind]
+        if is_plain(body):
+            raise CorruptError(
+                f"body is flagged {name} but begins no compressed stream: it is stored plain",
+                hint="the stored bytes are still readable",
+            ) from error
         raise CorruptError(f"body is not valid {name}: {error}", hint="the stored bytes are still readable") from error
     if len(plain) > limit:
         raise PlainSizeExceededError(
@@ -48,6 +57,20 @@ def decompress(body: bytes, kind: int, limit: int = DEFAULT_PLAIN_SIZE_LIMIT) ->
     if not complete:
         raise CorruptError(f"body ends in the middle of its {COMPRESSION_NAMES[kind]} stream")
     return plain
+
+
+def is_plain(body: bytes) -> bool:
+    """Return whether a body begins like no compressed stream: zlib, gzip, lz4 and zstd all have a mark at their start.
+
+    A short body may have one by chance: it counts as compressed then. An empty one is neither.
+    """
+    if not body:
+        return False
+    first = int.from_bytes(body[:4].ljust(4, b"\0"), "little")
+    if first in _STREAM_MAGICS or first & 0xFFFFFFF0 == _SKIPPABLE_MAGIC or body.startswith(_GZIP_MAGIC):
+        return False
+    has_zlib_head = len(body) < 2 or int.from_bytes(body[:2], "big") % 31 == 0
+    return not (has_zlib_head and body[0] & 0xF == 8 and body[0] >> 4 <= 7)
 
 
 def _zlib(body: bytes, limit: int) -> tuple[bytes, bool]:

@@ -7,6 +7,7 @@ import codecs
 from typing import Any
 
 from rmqctl.formats import properties as names
+from rmqctl.formats.compression import is_plain
 from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import encode_properties, split_keys
@@ -156,6 +157,8 @@ def message_row(message: StoredMessage) -> dict[str, Any]:
         size = len(body)
     except (CorruptError, UnsupportedError) as error:
         preview, size = f"({error.message})", len(message.body)
+        if is_plain(message.body):
+            preview += f" {_preview(message.body)}"
     return {
         "physical_offset": message.physical_offset,
         "topic": message.topic,

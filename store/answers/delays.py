@@ -32,6 +32,7 @@ DAMAGED = "damaged"
 UNKNOWN = "unknown"
 OVERDUE = "overdue"
 NOT_DELIVERED = "not-delivered"
+STUCK = "stuck"
 LEVEL = "level"
 TIMER = "timer"
 
@@ -96,9 +97,14 @@ def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int, on_damage: 
     elif offset < begin:
         expired = f"{counted(begin - offset, 'message')} before the first one that is left"
         row = row._replace(state=BEFORE_BEGINNING, detail=expired)
-    if delay is None:
-        row = row._replace(detail=in_one(row.detail, "messageDelayLevel knows no such level"))
+    if delay is None and row.pending:
+        row = row._replace(state=STUCK, detail=in_one(row.detail, unknown_level(len(delays))))
     return _due(reader, queue, row, first, on_damage) if row.pending else row
+
+
+def unknown_level(levels: int) -> str:
+    """Return why no broker delivers the messages of a level beyond these (ScheduleMessageService#start)."""
+    return f"messageDelayLevel has {counted(levels, 'level')}: no broker with this configuration delivers it"
 
 
 def _due(reader: StoreReader, queue: AnyConsumeQueue, row: DelayLevel, first: int, on_damage: OnDamage) -> DelayLevel:

@@ -1,20 +1,24 @@
-"""The mends that are no recovery: of a body checksum stored as 0, of config files, of offsets. They only plan."""
+"""Plan mends outside recovery: a body checksum stored as 0, a wrong compression flag, config files, offsets."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc, property_crc_text
+from rmqctl.formats.compression import is_plain
 from rmqctl.formats.config_json import format_config_json
-from rmqctl.formats.errors import RefusedError
-from rmqctl.formats.layouts import FRAME_HEADS
+from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError
+from rmqctl.formats.layouts import FRAME_HEADS, SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import FrameDamage
+from rmqctl.formats.properties import CRC32
+from rmqctl.formats.sys_flag import compression_type
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.commitlog.one_message import frame_without_crc
 from rmqctl.store.config.config_files import backup_of, load_config
 from rmqctl.store.config.homes import in_database, offsets_home
 from rmqctl.store.journal.plan import Plan, Resize, Staging, WriteRange, install_config
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.read.frames import message_at
 from rmqctl.store.store_files import StoreFiles
 
 
@@ -52,6 +56,35 @@ def mend_checksum(files: StoreFiles, finding: Finding, plan: Plan) -> None:
     if covering is not None:
         text = property_crc_text(frame_crc(frame[:-PROPERTY_CRC_SIZE]))
         plan.add(WriteRange(file.path, position + len(frame) - len(text), text))
+    # brokers delete commitlog files by age: it must not look younger than it is
+    plan.times[file.path] = file.path.stat().st_mtime_ns
+
+
+def mend_flag(files: StoreFiles, finding: Finding, plan: Plan) -> None:
+    """Plan the mend of one RMQ-LOG-032: clear the compression bit. RefusedError where the body is not plain any more,
+    its CRC is wrong, or `__CRC32#` covers the flag."""
+    offset = finding.physical_offset
+    assert offset is not None
+    file = files.log.find(offset)
+    assert file is not None
+    try:
+        message = message_at(files.log, offset)
+        if compression_type(message.sys_flag) is None or not is_plain(message.body):
+            raise CorruptError("the body is not plain, or not flagged as compressed")
+    except (CorruptError, NotFoundError) as error:
+        raise RefusedError(
+            error.message, file=file.path, physical_offset=offset, hint="run `rmqctl check --full` again"
+        ) from error
+    if CRC32 in message.properties():
+        raise RefusedError(
+            "its __CRC32# property covers the flag",
+            file=file.path,
+            physical_offset=offset,
+            hint="`rmqctl cat --format-string` gives the body, to be sent again",
+        )
+    place = offset - file.start_offset + FRAME_HEADS[0].offset("sys_flag")
+    flag = message.sys_flag & ~SYS_FLAG_COMPRESSED
+    plan.add(WriteRange(file.path, place, flag.to_bytes(4, "big", signed=True)))
     # brokers delete commitlog files by age: it must not look younger than it is
     plan.times[file.path] = file.path.stat().st_mtime_ns
 

@@ -13,6 +13,7 @@ from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.store.check.catalogue.catalogue import CATALOGUE
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
+from rmqctl.store.check.cross import Level
 from rmqctl.store.check.state.config_files import ConfigFiles
 from rmqctl.store.check.state.offsets import OffsetCheck
 from rmqctl.store.commitlog.walk import Progress
@@ -23,7 +24,7 @@ from rmqctl.store.recover.recovery import Recovery
 from rmqctl.store.recover.report import ALL_PARTS, Bridges, Goal, Part, RecoverReport
 from rmqctl.store.repair.config_text import rewrite_config
 from rmqctl.store.repair.followers import mend_epochs, mend_timer
-from rmqctl.store.repair.mends import mend_checksum, mend_config, mend_offsets
+from rmqctl.store.repair.mends import mend_checksum, mend_config, mend_flag, mend_offsets
 from rmqctl.store.store_files import StoreFiles
 
 
@@ -38,6 +39,7 @@ class Mend(enum.Enum):
     CONFIG = "config"
     OFFSETS = "offsets"
     CHECKSUM = "checksum"
+    FLAG = "flag"
     TIMER = "timer"
     EPOCHS = "epochs"
     REWRITE = "rewrite"
@@ -59,6 +61,7 @@ _BY_CODE = {
     "RMQ-FILE-014": Mend.QUEUES,
     "RMQ-FILE-015": Mend.QUEUES,
     "RMQ-LOG-021": Mend.CHECKSUM,
+    "RMQ-LOG-032": Mend.FLAG,
     "RMQ-CFG-001": Mend.CONFIG,
     "RMQ-CFG-002": Mend.REWRITE,
     "RMQ-CFG-003": Mend.CONFIG,
@@ -79,14 +82,15 @@ _BY_CODE = {
 _BY_FAMILY = {"CQ": Mend.QUEUES, "IDX": Mend.INDEX, "CKPT": Mend.CHECKPOINT}
 # mends that set an offset to the end of its queue
 _SET_BY_THE_END = frozenset({"RMQ-OFF-001", "RMQ-OFF-003"})
+_SEEN_BY_A_FULL_CHECK = frozenset({"RMQ-LOG-032"})
 _RECOVERING = ("rmqctl recover", "rmqctl rebuild", "rmqctl repair")
 
 
 def mend_of(finding: Finding) -> Mend | None:
     """The mend for a finding, None where a person has to decide or another command is for it."""
     known = _BY_CODE.get(finding.code)
-    if known in (Mend.REWRITE, Mend.TIMER) and finding.fix is None:
-        return None  # nothing of it is known
+    if known in (Mend.REWRITE, Mend.TIMER, Mend.FLAG) and finding.fix is None:
+        return None  # nothing of the file is known; or a checksum covers the flag
     if known is not None:
         return known
     if finding.fix is None or not finding.fix.startswith(_RECOVERING) or "--cut" in finding.fix:
@@ -166,7 +170,8 @@ def repair(
         return not chosen and not left
 
     with changing(files, "repair", terms, ends) as change:
-        findings = list(check(change.files, progress=progress))
+        level = Level.FULL if chosen & _SEEN_BY_A_FULL_CHECK else Level.DEFAULT
+        findings = list(check(change.files, level, progress=progress))
         _refuse_doubtful(findings, chosen)
         report = _Repair(change, chosen).plan(findings, progress)
         left += report.left
@@ -227,6 +232,8 @@ class _Repair:
             if mend_of(finding) is Mend.CHECKSUM:
                 mend_checksum(self.files, finding, self.operations)
                 self.operations.messages_made += 1
+            elif mend_of(finding) is Mend.FLAG:
+                mend_flag(self.files, finding, self.operations)
         staging = self.change.staging
         for finding in chosen:
             if mend_of(finding) is Mend.CONFIG:

@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, output_options, store_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rmqctl.formats.errors import CorruptError
     from rmqctl.output.output import Output
+    from rmqctl.store.answers.delays import DelayLevel
 
 _COLUMNS = (
     "kind",
@@ -38,13 +43,14 @@ States:
   delivered         nothing waits
   waiting           `pending` messages; the first is due at the time shown, for the topic and queue shown
   overdue           the same, but the first was due in the past: no broker has delivered it
+  stuck             the configuration has no such level: no broker delivers these
   not-delivered     of the timer: these wait, and no broker delivers them; `detail` says why
   before-beginning  so are these, and messages before them have expired undelivered
   past-end          the offset is larger than the queue's end: messages were lost
   damaged           the message that is due first cannot be read; in the timer, some that may wait
   unknown           what the timer has delivered is not known; `detail` says what is missing
 
-Exit code 1: no message was ever delayed, or damage beside the answer; 7: damage may hide it."""
+Exit code 1: no message was ever delayed, some are stuck, or damage beside the answer; 7: damage may hide it."""
 )
 @store_options
 @output_options
@@ -59,11 +65,19 @@ def delays(store: StoreLocation, output: Output) -> int:
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
 
+    states: set[str] = set()
     with open_store(store, needs_messages=True) as opened:
-        return tell_answer(
+
+        def ask(tell: Callable[[str], None], on_damage: Callable[[CorruptError], None]) -> Iterator[DelayLevel]:
+            for row in opened.delays(tell=tell, on_damage=on_damage):
+                states.add(row.state)
+                yield row
+
+        code = tell_answer(
             output,
             _COLUMNS,
-            lambda tell, on_damage: opened.delays(tell=tell, on_damage=on_damage),
+            ask,
             NotFoundError("no message was ever delayed", hint="`rmqctl ls` lists the topics"),
             _DROPPABLE,
         )
+    return exit_codes.DAMAGE_OR_NOTHING if "stuck" in states else code

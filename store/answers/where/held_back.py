@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError, UnsupportedError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import counted, format_time, lasting
 from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, Say, offsets_of, table_in, whole_number
+from rmqctl.store.answers.delays import unknown_level
 from rmqctl.store.answers.half_topics import CHECK_TIMES, OP_TOPIC, PRODUCER_GROUP, ended_offsets
 from rmqctl.store.answers.where.family import Family
 from rmqctl.store.answers.where.steps import Stage, Step, step_at
@@ -71,7 +73,11 @@ class HeldBack:
             detail = f"{what} has passed it ({DELAY_FILE}: {offset}), but no delivered copy is in {target}"
             return step._replace(state=UNKNOWN, detail=f"{detail}: expired, lost or discarded")
         ahead = counted(message.queue_offset - offset, "message")
-        return self._still(step, f"it waits in delay {what} for {target}, due {when}, behind {ahead}")
+        detail = f"it waits in delay {what} for {target}, due {when}, behind {ahead}"
+        levels = len(self._reader.files.config.delay_levels())
+        if message.queue_id >= levels:
+            return step._replace(state=NOT_DELIVERED, detail=f"{detail}: {unknown_level(levels)}")
+        return self._still(step, detail)
 
     def _still(self, step: Step, detail: str) -> Step:
         if step.timestamp is None or step.timestamp > self._now:
@@ -83,6 +89,11 @@ class HeldBack:
         properties = message.properties()
         if message.topic == TIMER_TOPIC:
             return due_time(properties.get(names.TIMER_OUT_MS, ""))
+        with suppress(UnsupportedError):  # queues in a RocksDB
+            queue = self._reader.files.queues.find(SCHEDULE_TOPIC, message.queue_id)
+            unit = None if queue is None else queue.unit(message.queue_offset)
+            if unit is not None and unit.is_written and unit.physical_offset == message.physical_offset:
+                return unit.tags_code  # what a broker goes by
         levels = self._reader.files.config.delay_levels()
         # a level that the table lacks counts as one second (CommitLog#checkMessageAndReturnSize)
         return message.store_timestamp + (levels[message.queue_id] if message.queue_id < len(levels) else 1000)

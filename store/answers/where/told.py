@@ -22,7 +22,15 @@ from rmqctl.store.answers.where.held_back import HeldBack
 from rmqctl.store.answers.where.places import Named, Place
 from rmqctl.store.answers.where.popped import IN_FLIGHT, POPPED, UNACKNOWLEDGED
 from rmqctl.store.answers.where.steps import GroupVerdict, Stage, Step, Verdict, Whereabouts, place_of, step_at
-from rmqctl.store.answers.where.stored import MISSING, WRONG, expiry_step, index_step, queue_steps, stored_step
+from rmqctl.store.answers.where.stored import (
+    MISSING,
+    WRONG,
+    expiry_step,
+    index_step,
+    queue_steps,
+    stored_step,
+    unread_body,
+)
 from rmqctl.store.read.frames import MessageRemovedError, store_time_at
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
@@ -60,6 +68,10 @@ class Teller:
         steps.append(expiry_step(self._reader, family.shown, self._now))
         state, sentence = _verdict(family, lies, held, verdicts, self._consumers.missing)
         shown = family.shown
+        broken = unread_body(shown)
+        if broken is not None:
+            self._on_damage(CorruptError(broken, physical_offset=shown.physical_offset))
+            sentence += "; its body does not unpack, although its CRC holds: Java clients cannot read it"
         hidden = why_hidden(topic_entries(self._reader.files.layout).get(shown.topic), shown.queue_id)
         if hidden is not None and has_queue_slot(shown.sys_flag):
             sentence += f"; {hidden}"

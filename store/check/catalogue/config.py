@@ -203,6 +203,17 @@ KINDS: tuple[Kind, ...] = (
         None,
     ),
     Kind(
+        "RMQ-OFF-031",
+        Severity.WARNING,
+        "delayed messages of a level that is not configured",
+        "A broker starts a timer for each level of messageDelayLevel. It never looks at the queue of another level, so "
+        "these messages wait for ever. Retries of consumers use level 3 and up.",
+        "messageDelayLevel was shortened, as by an update on the command line without quotes.",
+        "Give the broker a messageDelayLevel with as many levels, then start it.",
+        None,
+        (),
+    ),
+    Kind(
         "RMQ-CFG-020",
         Severity.NOTICE,
         "config file that is not plain JSON",

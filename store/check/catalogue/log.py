@@ -203,8 +203,9 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-LOG-020",
         Severity.WARNING,
         "compressed body does not unpack",
-        "The stored bytes are those that the checksum covers, but they do not unpack: a consumer fails on them.",
-        "A producer that sets the compression flag on a body that is not compressed, or unpacks to more than 64 MiB.",
+        "The stored bytes are those that the checksum covers, but they do not unpack: a consumer fails on them. The "
+        "stream begins well and is damaged or breaks off, so a part of the body may be lost.",
+        "A producer that cut the body or compressed it with another library; or it unpacks to more than 64 MiB.",
         "`rmqctl query` by its offset shows the message; `rmqctl dump` its bytes.",
     ),
     Kind(
@@ -253,5 +254,16 @@ KINDS: tuple[Kind, ...] = (
         "not fit, and lists those in the lost and found: run it first. `recover` ends the log before it and keeps the "
         "bytes beside the store.",
         "rmqctl recover",
+    ),
+    Kind(
+        "RMQ-LOG-032",
+        Severity.WARNING,
+        "plain body flagged as compressed",
+        "The body is whole and not compressed, but sysFlag says that it is. A Java client cannot decode the message: "
+        "it drops it together with the messages after it in the same pull. Nothing is lost in the store.",
+        "A writer that unpacked the body and kept the flags, such as a check of half messages.",
+        "`repair --only {code}` clears the flag; up to 100 messages a run. Where a `__CRC32#` property covers the flag "
+        "it stays: `rmqctl cat --format-string` gives the body, to be sent again.",
+        "rmqctl repair --only {code}",
     ),
 )

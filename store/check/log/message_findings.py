@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from rmqctl.formats.compression import is_plain
 from rmqctl.formats.errors import RmqctlError
+from rmqctl.formats.properties import CRC32
+from rmqctl.formats.sys_flag import compression_name
 from rmqctl.formats.wording import counted, lasting
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.log.batch_look import Look, Occurrences
@@ -21,7 +25,7 @@ def message_findings(log: MappedFileQueue, look: Look, last_message_offset: int)
     for physical_offset in zero:
         yield _at(log, "RMQ-LOG-016", "topic or properties of the message are zeros", physical_offset, 1, True)
     for physical_offset in look.unpackable.first:
-        yield _at(log, "RMQ-LOG-020", "the compressed body does not unpack", physical_offset, 1, None)
+        yield _unpackable(log, physical_offset)
     if look.uncovered:
         yield Finding(
             "RMQ-LOG-017",
@@ -74,6 +78,25 @@ def _torn_text(log: MappedFileQueue, physical_offset: int) -> list[int]:
     except RmqctlError:
         return []
     return [physical_offset] if properties and 0 in (properties[0], properties[-1]) else []
+
+
+def _unpackable(log: MappedFileQueue, physical_offset: int) -> Finding:
+    """A body that does not unpack: stored plain under a wrong flag, or a stream that is damaged."""
+    why = ""
+    try:
+        message = message_at(log, physical_offset)
+        if is_plain(message.body):
+            name = compression_name(message.sys_flag)
+            text = f"the flag says that the body is compressed ({name}), but it is stored plain; its CRC holds"
+            finding = _at(log, "RMQ-LOG-032", text, physical_offset, 1, False)
+            if CRC32 in message.properties():
+                text += "; __CRC32# covers the flag"
+                finding = replace(finding, message=text, fix="")
+            return finding
+        message.plain_body()
+    except RmqctlError as error:
+        why = f": {error.message}"
+    return _at(log, "RMQ-LOG-020", f"the compressed body does not unpack{why}", physical_offset, 1, None)
 
 
 def _at(

@@ -192,6 +192,7 @@ class OffsetCheck:
                 continue
             text, messages = f"level {level} is at {offset}, {where}", abs(offset - bound)
             yield Finding(code, text, path, None, SCHEDULE_TOPIC, level - 1, bound, offset, messages=messages)
+        yield from self._stuck(queues, table)
         if self._configs.value(_DELAY) is None:
             return
         unnamed = {
@@ -203,6 +204,26 @@ class OffsetCheck:
         if levels:
             text = f"no offset for {'level' if len(levels) == 1 else 'levels'} {', '.join(levels)}, where messages are"
             yield Finding("RMQ-OFF-008", text, path, topic=SCHEDULE_TOPIC, messages=sum(unnamed.values()))
+
+    def _stuck(self, queues: dict[tuple[str, int], AnyConsumeQueue], table: dict[Any, Any]) -> Iterator[Finding]:
+        """Yield levels with pending messages that messageDelayLevel does not have, where it is a table of its own."""
+        config = self._files.config
+        levels = len(config.delay_levels())
+        if config.message_delay_level == type(config)().message_delay_level:
+            return
+        for (topic, queue_id), queue in sorted(queues.items()):
+            if topic != SCHEDULE_TOPIC or queue_id < levels:
+                continue
+            offset = table.get(queue_id + 1, 0)
+            begin = max(offset if _is_offset(offset) else 0, queue.min_offset(self._files.log.min_offset))
+            pending = queue.max_offset - begin
+            if pending > 0:
+                text = (
+                    f"{counted(pending, 'message')} of level {queue_id + 1} are never delivered: messageDelayLevel has "
+                )
+                text += counted(levels, "level")
+                path = self._files.layout.config / _DELAY
+                yield Finding("RMQ-OFF-031", text, path, None, topic, queue_id, levels, queue_id + 1, messages=pending)
 
     def _went_back(self) -> Iterator[Finding]:
         """Offsets that are lower than in the backup, which was written before."""

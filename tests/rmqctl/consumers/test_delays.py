@@ -177,3 +177,25 @@ def test_a_damaged_message_of_the_timer_may_wait(golden_store: GoldenStore) -> N
     timed = [row for row in done.objects if row["kind"] == "timer"]
     assert sum(row["pending"] or 0 for row in timed) == 4
     assert (timed[-1]["state"], timed[-1]["pending"]) == ("damaged", None)
+
+
+def test_a_level_that_the_configuration_lost_is_stuck(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """An update on the command line without quotes leaves the first word: a broker has a timer for level 1 alone."""
+    store = golden_store("broker-real")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("messageDelayLevel=1s\n")
+    level = next(row for row in run("delays", "-s", store, "--json").objects if row["level"] == 14)
+    done = run("delays", "-s", store, "-c", conf, "--json")
+    stuck = next(row for row in done.objects if row["level"] == 14)
+    assert (done.code, stuck["state"], stuck["pending"]) == (exit_codes.DAMAGE_OR_NOTHING, "stuck", level["pending"])
+    assert "no broker with this configuration delivers it" in stuck["detail"]
+    # the due time is the queue's, whatever the table of levels says now
+    assert stuck["first_due_timestamp"] == level["first_due_timestamp"]
+    (told,) = run("where", "later-7", "-s", store, "-c", conf, "--json").objects
+    assert told["state"] == "not-delivered"
+    (before,) = run("where", "later-7", "-s", store, "--json").objects
+    due = [[step["timestamp"] for step in one["evidence"] if step["stage"] == "delay"] for one in (told, before)]
+    assert due[0] == due[1]
+    (found,) = [one for one in run("check", "-s", store, "-c", conf, "--json").objects if one["code"] == "RMQ-OFF-031"]
+    assert (found["messages"], found["severity"]) == (level["pending"], "warning")
+    assert "RMQ-OFF-031" not in run("check", "-s", store, "--json").out

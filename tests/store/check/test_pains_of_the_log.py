@@ -21,6 +21,7 @@ from tests.store.check.breaking import HEAD, LOG_FILE_SIZE, bare, checked, codes
 
 ERROR, WARNING, NOTICE = Severity.ERROR, Severity.WARNING, Severity.NOTICE
 BRIDGE, RECOVER = "rmqctl recover --bridge", "rmqctl recover"
+FLAG = "rmqctl repair --only RMQ-LOG-032"
 
 
 class Pain(NamedTuple):
@@ -222,7 +223,7 @@ PAINS = [
     Pain("xx-properties-are-no-text", "clean", _properties_end, "RMQ-LOG-008", ERROR, BRIDGE),
     Pain("xx-blank", "clean", _blank, "RMQ-LOG-009", ERROR, BRIDGE),
     Pain("xx-garbage-behind", "clean", _garbage_behind, "RMQ-LOG-012", WARNING, RECOVER),
-    Pain("xx-not-compressed", "clean", _not_compressed, "RMQ-LOG-020", WARNING, None, Level.FULL),
+    Pain("xx-not-compressed", "clean", _not_compressed, "RMQ-LOG-032", WARNING, FLAG, Level.FULL),
 ]
 
 
