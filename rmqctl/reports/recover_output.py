@@ -60,10 +60,16 @@ def extent(operations: list[dict[str, Any]]) -> str:
     paths = counted(len({operation["path"] for operation in operations}), "file or directory", "files or directories")
     changed, come = _bytes_of(operations, "write", "clear"), _bytes_of(operations, "create", "install")
     gone = _bytes_of(operations, "move away") + sum(operation.get("replaced_bytes", 0) for operation in operations)
-    return (
-        f"{paths}: {human_size(changed)} written or cleared, {human_size(come)} put in place, "
-        f"{human_size(gone)} moved away"
-    )
+    times = sum(operation["operation"] == "set time" for operation in operations)
+    said = [
+        f"{human_size(changed)} written or cleared",
+        f"{human_size(come)} put in place",
+        f"{human_size(gone)} moved away",
+        f"{counted(times, 'file time')} set",
+    ]
+    if times == len(operations):
+        return said[-1]
+    return f"{paths}: {', '.join(said if times else said[:-1])}"
 
 
 def _bytes_of(operations: list[dict[str, Any]], *kinds: str) -> int:

@@ -12,7 +12,7 @@ from rmqctl.store.files.presence import exists, is_directory, is_there
 from rmqctl.store.files.reading import pieces_of
 from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
 from rmqctl.store.files.trees import flush_tree, remove_any
-from rmqctl.store.journal.kept.entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, RESIZE, WRITE, Entry
+from rmqctl.store.journal.kept.entry import CHUNK, CLEAR, CREATE, IN_PLACE, INSTALL, RESIZE, SET_TIME, WRITE, Entry
 from rmqctl.store.journal.kept.folder import AFTER
 from rmqctl.store.journal.kept.moving import coming, move
 
@@ -80,6 +80,8 @@ def _one(folder: Path, entry: Entry, keeps: bool) -> None:
         _write(path, entry.offset, _zeros(entry.length))
     elif entry.kind == RESIZE:
         io.truncate(path, entry.new_size)
+    elif entry.kind == SET_TIME:
+        pass  # with those of all changed files, once their bytes are there
     elif entry.kind == CREATE:
         io.make_directories(path.parent)
         io.create_file(path, entry.new_size)
@@ -136,6 +138,8 @@ def _verify(folder: Path, entry: Entry) -> None:
         good = _is_there(path, entry.offset, _zeros(entry.length))
     elif entry.kind in (RESIZE, CREATE):
         good = path.stat().st_size == entry.new_size
+    elif entry.kind == SET_TIME:
+        good = path.stat().st_size == entry.size
     else:
         good = is_there(path) == (entry.kind == INSTALL)
     if not good:

@@ -41,7 +41,17 @@ from rmqctl.store.journal.kept.folder import (
 from rmqctl.store.journal.kept.history import note_permanent
 from rmqctl.store.journal.kept.reach import places_outside
 from rmqctl.store.journal.log import how_to_end, how_to_end_for_good, new_head
-from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Plan, Resize, WriteRange
+from rmqctl.store.journal.plan import (
+    ClearRange,
+    CreateFile,
+    Install,
+    MoveAway,
+    Operation,
+    Plan,
+    Resize,
+    SetTime,
+    WriteRange,
+)
 from rmqctl.store.journal.roll_back import roll_back
 from rmqctl.store.journal.use.file_bytes import digest_outside, ranges_of
 from rmqctl.store.journal.use.marks import flush_marked, marks_with_lock, name_of
@@ -218,7 +228,7 @@ def _expanded(plan: Plan) -> list[Operation]:
     going: set[Path] = set()
     for operation in reversed(plan.operations):
         path = operation.path
-        changes = isinstance(operation, (WriteRange, ClearRange, Resize, CreateFile))
+        changes = isinstance(operation, (WriteRange, ClearRange, Resize, CreateFile, SetTime))
         if changes and not going.isdisjoint((path, *path.parents)):
             continue
         if isinstance(operation, (MoveAway, Install)):

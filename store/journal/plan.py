@@ -66,7 +66,15 @@ class Install:
     size: int | None = None
 
 
-Operation = WriteRange | ClearRange | Resize | CreateFile | MoveAway | Install
+@dataclass(frozen=True, slots=True)
+class SetTime:
+    """Set the modification time of an existing file, in ns; its bytes stay."""
+
+    path: Path
+    mtime_ns: int
+
+
+Operation = WriteRange | ClearRange | Resize | CreateFile | MoveAway | Install | SetTime
 
 
 class Loss(NamedTuple):
@@ -103,6 +111,8 @@ class Plan:
     def add(self, operation: Operation) -> None:
         """Add one operation at the end."""
         self.operations.append(operation)
+        if isinstance(operation, SetTime):
+            self.times[operation.path] = operation.mtime_ns
 
     def drop(self, operation: Operation) -> None:
         """Remove an operation, if the plan has it: a later one does its work."""
@@ -166,7 +176,7 @@ def _gone_bytes(operation: Operation) -> int:
             return operation.length
         case Resize():
             return max(0, _size_at(operation.path) - operation.size)
-        case CreateFile():
+        case CreateFile() | SetTime():
             return 0
         case _:  # MoveAway, Install
             return _size_at(operation.path)
@@ -189,6 +199,14 @@ def describe(operation: Operation, root: Path) -> dict[str, Any]:
             return {"operation": "resize", "path": path, "offset": operation.size, "bytes": changed}
         case CreateFile():
             return {"operation": "create", "path": path, "offset": 0, "bytes": operation.size}
+        case SetTime():
+            return {
+                "operation": "set time",
+                "path": path,
+                "offset": 0,
+                "bytes": 0,
+                "modified_timestamp": operation.mtime_ns // 1_000_000,
+            }
         case MoveAway():
             return {"operation": "move away", "path": path, "offset": 0, "bytes": _size_at(operation.path)}
         case _:  # Install

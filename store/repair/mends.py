@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc, property_crc_text
@@ -13,10 +14,11 @@ from rmqctl.formats.message import FrameDamage
 from rmqctl.formats.properties import CRC32
 from rmqctl.formats.sys_flag import compression_type
 from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.state.state import misdated_files
 from rmqctl.store.commitlog.one_message import frame_without_crc
 from rmqctl.store.config.config_files import backup_of, load_config
 from rmqctl.store.config.homes import in_database, offsets_home
-from rmqctl.store.journal.plan import Plan, Resize, Staging, WriteRange, install_config
+from rmqctl.store.journal.plan import Plan, Resize, SetTime, Staging, WriteRange, install_config
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.store_files import StoreFiles
@@ -145,3 +147,22 @@ def _wanted(files: StoreFiles, topic: str, queue_id: int, offset: Any, codes: se
     if behind not in codes or (queue is None and topic != SCHEDULE_TOPIC):
         return offset
     return min(offset, end)
+
+
+def set_times(files: StoreFiles, codes: set[str], plan: Plan) -> None:
+    """Plan the mtimes of commitlog files for `codes` (RMQ-TIME-001, -002): the time each was closed at.
+
+    RefusedError where that time is in the future: a broker would keep the file, and all after it, until then.
+    """
+    now = time.time_ns() // 1_000_000
+    changed = {operation.path for operation in plan.operations}
+    for one in misdated_files(files):
+        if one.code not in codes or one.file.path in changed:
+            continue
+        if one.closed > now:
+            raise RefusedError(
+                "the message after this file was stored in the future, so its time is not set by that",
+                file=one.file.path,
+                hint="compare the clocks: `rmqctl check --explain RMQ-TIME-003`",
+            )
+        plan.add(SetTime(one.file.path, one.closed * 1_000_000))

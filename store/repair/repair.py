@@ -24,7 +24,7 @@ from rmqctl.store.recover.recovery import Recovery
 from rmqctl.store.recover.report import ALL_PARTS, Bridges, Goal, Part, RecoverReport
 from rmqctl.store.repair.config_text import rewrite_config
 from rmqctl.store.repair.followers import mend_epochs, mend_timer
-from rmqctl.store.repair.mends import mend_checksum, mend_config, mend_flag, mend_offsets
+from rmqctl.store.repair.mends import mend_checksum, mend_config, mend_flag, mend_offsets, set_times
 from rmqctl.store.store_files import StoreFiles
 
 
@@ -43,6 +43,7 @@ class Mend(enum.Enum):
     TIMER = "timer"
     EPOCHS = "epochs"
     REWRITE = "rewrite"
+    TIMES = "times"
 
 
 RECOVERY = {
@@ -75,6 +76,8 @@ _BY_CODE = {
     "RMQ-TMR-003": Mend.TIMER,
     "RMQ-TMR-004": Mend.TIMER,
     "RMQ-TMR-005": Mend.TIMER,
+    "RMQ-TIME-001": Mend.TIMES,
+    "RMQ-TIME-002": Mend.TIMES,
     "RMQ-EPO-001": Mend.EPOCHS,
     "RMQ-EPO-002": Mend.EPOCHS,
     "RMQ-EPO-003": Mend.EPOCHS,
@@ -113,12 +116,15 @@ def may_make_queues(only: Iterable[str]) -> bool:
 
 
 def is_chosen(finding: Finding, only: Iterable[str]) -> bool:
-    """Whether a finding is to be mended. Offsets of consumers and the text of a config file are a decision: their codes
-    have to be named."""
+    """Return whether a finding is to be mended.
+
+    Offsets of consumers, the text of a config file and the mtimes of files, by which a broker deletes them, are a
+    decision: their codes have to be named.
+    """
     chosen = frozenset(only)
     if chosen:
         return finding.code in chosen
-    return mend_of(finding) not in (None, Mend.OFFSETS, Mend.REWRITE)
+    return mend_of(finding) not in (None, Mend.OFFSETS, Mend.REWRITE, Mend.TIMES)
 
 
 @dataclass(slots=True)
@@ -248,6 +254,9 @@ class _Repair:
         codes = {finding.code for finding in chosen if mend_of(finding) is Mend.OFFSETS}
         if codes:
             mend_offsets(self.files, codes, self.operations, staging)
+        times = {finding.code for finding in chosen if mend_of(finding) is Mend.TIMES}
+        if times:
+            set_times(self.files, times, self.operations)
         report.mended = dict(sorted(Counter(finding.code for finding in chosen).items()))
         return report
 

@@ -111,8 +111,9 @@ KINDS: tuple[Kind, ...] = (
         "Expiry goes by the file's modification time: these files are kept longer than fileReservedTime, and they hold "
         "back all younger ones.",
         "A copy without the times (cp without -p), a file that was touched or repaired.",
-        "Copy with times kept, or set them with `touch -d` to that of the last message.",
-        None,
+        "Copy with times kept, or let `repair` set each file to the time it was closed at: the first message of the "
+        "next file. The broker then deletes expired files at its next deleteWhen hour: run `clean --forecast` first.",
+        "rmqctl repair --only {code}",
         ("apache/rocketmq#2260", "apache/rocketmq#2264"),
     ),
     Kind(
@@ -122,8 +123,8 @@ KINDS: tuple[Kind, ...] = (
         "Expiry goes by the file's modification time: these files are deleted before their messages are as old as "
         "fileReservedTime.",
         "A file system or Windows version that does not update the time of mapped files; a clock that was wrong.",
-        "Set the times with `touch -d` to that of the last message.",
-        None,
+        "`repair` sets each file to the time it was closed at: the first message of the next file.",
+        "rmqctl repair --only {code}",
         ("apache/rocketmq#1948",),
     ),
     Kind(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from rmqctl.store.check.cross import LogSeen
 from rmqctl.store.checkpoint import Checkpoint
 from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.presence import is_file, is_there
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.store_files import StoreFiles
@@ -150,32 +152,50 @@ def _queued(files: StoreFiles) -> _Queued | None:
     return _Queued(timestamp, is_complete=True)
 
 
-def _times(files: StoreFiles) -> Iterator[Finding]:
-    """Sealed files: the next file's first message came when this one was closed, and its time was set then."""
+class Misdated(NamedTuple):
+    """A commitlog file that is not the last, and by how much its mtime is later than its last message, in ms.
+
+    `closed`: when the file was closed, by the store time of the next file's first message, in ms.
+    """
+
+    file: MappedFile
+    closed: int
+    difference: int
+
+    @property
+    def code(self) -> str:
+        """The code of the finding."""
+        return "RMQ-TIME-001" if self.difference > 0 else "RMQ-TIME-002"
+
+
+def misdated_files(files: StoreFiles) -> Iterator[Misdated]:
+    """Return closed commitlog files whose mtime is not that of their messages.
+
+    A broker closes a file when it stores the next message, which sets the file's mtime; so the first message of the
+    next file says when that was.
+    """
     last = files.log.last_with_data()
-    younger: list[tuple[int, int]] = []
-    older: list[tuple[int, int]] = []
-    for number, file in enumerate(files.log.files[:-1]):
+    for file, following in itertools.pairwise(files.log.files):
         if file is last:
-            break
-        closed = store_time_at(files.log, files.log.files[number + 1].start_offset)
+            return
+        closed = store_time_at(files.log, following.start_offset)
         try:
             modified = file.path.stat().st_mtime_ns // _NANOSECONDS
         except OSError:  # expired meanwhile
             continue
-        if closed is None:
-            continue
-        if modified > closed + _MTIME_TOLERANCE_MS:
-            younger.append((number, modified - closed))
-        elif modified < closed - _MTIME_TOLERANCE_MS:
-            older.append((number, modified - closed))
-    for code, found, word in (("RMQ-TIME-001", younger, "later"), ("RMQ-TIME-002", older, "earlier")):
-        if found:
-            number, difference = max(found, key=lambda item: abs(item[1]))
-            file = files.log.files[number]
-            count = f"{len(found)} files were" if len(found) > 1 else "the file was"
-            text = f"{count} modified up to {_duration(abs(difference))} {word} than the last message there"
-            yield Finding(code, text, file.path, file.start_offset, found=difference)
+        if closed is not None and abs(modified - closed) > _MTIME_TOLERANCE_MS:
+            yield Misdated(file, closed, modified - closed)
+
+
+def _times(files: StoreFiles) -> Iterator[Finding]:
+    found = list(misdated_files(files))
+    for code, word in (("RMQ-TIME-001", "later"), ("RMQ-TIME-002", "earlier")):
+        ones = [one for one in found if one.code == code]
+        if ones:
+            worst = max(ones, key=lambda one: abs(one.difference))
+            count = f"{len(ones)} files were" if len(ones) > 1 else "the file was"
+            text = f"{count} modified up to {_duration(abs(worst.difference))} {word} than the last message there"
+            yield Finding(code, text, worst.file.path, worst.file.start_offset, found=worst.difference)
 
 
 def _duration(milliseconds: int) -> str:

@@ -16,12 +16,13 @@ from rmqctl.store.files.reading import pieces_of
 from rmqctl.store.files.zeros import data_extents
 from rmqctl.store.journal.blob import Blob, Spilled
 from rmqctl.store.journal.kept.reach import Reach
-from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Resize, WriteRange
+from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Operation, Resize, SetTime, WriteRange
 
 CHUNK = 1 << 20
 WRITE, CLEAR, RESIZE = WriteRange.__name__, ClearRange.__name__, Resize.__name__
 CREATE, MOVE, INSTALL = CreateFile.__name__, MoveAway.__name__, Install.__name__
-IN_PLACE = (WRITE, CLEAR, RESIZE)
+SET_TIME = SetTime.__name__
+IN_PLACE = (WRITE, CLEAR, RESIZE, SET_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ def new_entry(number: int, operation: Operation, folder: Path, before: Blob | No
         case Resize():
             entry.new_size = operation.size
             entry.before = _images(path, operation.size, max(0, (entry.size or 0) - operation.size), before)
+        case SetTime():
+            pass  # the time is among those of the journal, the one before is mtime_ns
         case CreateFile():
             if status is not None:
                 raise RefusedError("was to be created but exists", file=path, hint="run the command again")
