@@ -69,6 +69,7 @@ class StoreConfig(NamedTuple):
     timer_wheel_enable: bool = True
     timer_max_delay_sec: int = 259_200
     broker_role: str = "ASYNC_MASTER"
+    broker_permission: int = 6
     delete_when: str = "04"
     file_reserved_time: int = 72
     delete_commit_log_files_interval: int = 100

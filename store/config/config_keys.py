@@ -66,6 +66,7 @@ KEYS = (
         "messageDelayLevel", WRITING, "delays of levels 1, 2, ...; queues of delayed messages are read by them, too"
     ),
     ConfigKey("osPageCacheBusyTimeOutMills", WRITING, "ms after which a put behind a slow one is refused"),
+    ConfigKey("brokerPermission", READING, "`info` says whether a broker takes messages with it"),
     ConfigKey("duplicationEnable", WRITING, "lets a slave's store take messages"),
     ConfigKey("enableDLegerCommitLog", PREDICT, "the broker's logs of that kind are not read", "false"),
     ConfigKey("enableControllerMode", PREDICT, "a store is never truncated for a new master", "false"),

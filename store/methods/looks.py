@@ -37,9 +37,12 @@ class ReadableStore(AnsweringStore):
     def info(self, *, walk_log: bool = True, progress: Progress | None = None) -> dict[str, Any]:
         """The store at a glance: the object that `rmqctl info --json` prints. Without `walk_log` the commitlog is not
         read, and what only that tells is None."""
+        from rmqctl.store.clean.writes import judge_writes
         from rmqctl.store.info.summary import info
 
-        return info(self.files, walk_log=walk_log, progress=progress)
+        row = info(self.files, walk_log=walk_log, progress=progress)
+        writes = judge_writes(self.files)
+        return row | {"writes": writes._asdict() | {"causes": [cause._asdict() for cause in writes.causes]}}
 
     def topics(self, topic: str | None = None, *, progress: Progress | None = None) -> Iterator[dict[str, Any]]:
         """Topics with the sums over their queues, as rows of `rmqctl ls --json`; counted from the commitlog, as

@@ -22,6 +22,7 @@ from rmqctl.store.predict.loading import load_files
 from rmqctl.store.predict.queue import SimulatedQueue
 from rmqctl.store.predict.queue_loading import QueueLoading
 from rmqctl.store.predict.reading import BrokerReading, LogPlace, first_file_after_crash
+from rmqctl.store.predict.recovery_time import recovery_work
 from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules, refuse_what_is_not_followed
 from rmqctl.store.predict.surroundings import not_opened, permission_problems, refused_before_loading, refused_by_timer
 from rmqctl.store.predict.timer import timer_outcome
@@ -43,7 +44,8 @@ class Prediction:
     no queue leads to. `queues_changed`: a row for each, see `_row`. `index_entries_lost`: those of deleted index files
     that are not made anew. `config`: a row for each config file that is not loaded as it was written (see
     `ConfigStep`). `messages_stuck`: delayed messages that are never delivered, of levels that messageDelayLevel no
-    longer has or of a timer that has passed them. `warnings`: what else is going to happen.
+    longer has or of a timer that has passed them. `recovery`: what the start reads and about how long that takes (see
+    `RecoveryWork`), None where it does not come so far. `warnings`: what else is going to happen.
     """
 
     broker: str
@@ -63,6 +65,7 @@ class Prediction:
     index_entries_lost: int = 0
     config: list[dict[str, Any]] = field(default_factory=list)
     messages_stuck: int = 0
+    recovery: dict[str, Any] | None = None
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -251,6 +254,7 @@ class Start:
         dispatch.floor = reached if result.was_clean else None
         end = reading.read(LogPlace(number, 0), taker)
         end_offset = log.files[end.file].start_offset + end.position
+        self._note_recovery(log, number, end)
         result.end_offset, result.end_reason = end_offset, reading.why_it_ended or None
         result.messages_lost, result.bytes_lost = count_behind(self.files.log, end_offset)
         if reached >= end_offset:
@@ -278,6 +282,13 @@ class Start:
                 f"this start does not notice {places} of the log, at offset {unqueued.damaged[0]}"
                 f"{'' if len(unqueued.damaged) == 1 else ' and behind it'}: `rmqctl check` says what is there"
             )
+
+    def _note_recovery(self, log: MappedFileQueue, number: int, end: LogPlace) -> None:
+        """Note what is read from the start of file `number` to `end`, and that queue files are opened before."""
+        whole = sum(file.size for file in log.files[number : end.file])
+        queue_files = sum(len(queue.files.files) for queue in self.files.queues.all())
+        work = recovery_work(whole + end.position, end.file - number + 1, queue_files)
+        self.result.recovery = work._asdict()
 
     def _start_file(self, log: MappedFileQueue, reached: int) -> int:
         if not self.result.was_clean:

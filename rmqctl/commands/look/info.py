@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,7 @@ Examples:
   rmqctl info -s /data/store
   rmqctl info -s /data/store --quick      without reading the commitlog
   rmqctl info -s /data/store --json
+  rmqctl info -c broker.conf --json | jq .writes     why a broker answers CODE 14
 
 Exit code 1: the commitlog is damaged, or files are there that a broker would stop at."""
 )
@@ -34,6 +35,9 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     """What a store holds, and what state it is in.
 
     The commitlog is read from end to end and every message checked, so its numbers are exact.
+
+    One sentence says whether a broker takes messages here, or why not: disks above the ratios of broker.conf, a
+    read-only disk, brokerRole, brokerPermission. Flags in the memory of a running broker leave no trace in files.
     """
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
@@ -45,8 +49,11 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
             row = opened.info(walk_log=not quick, progress=bar.advance)
     print_verdict(output, of_info(row, store.config_path))
     if output.format == "table":
+        _print_writes(output, row["writes"])
         output.text("")
-    output.record(row)
+        output.record({name: value for name, value in row.items() if name != "writes"})
+    else:
+        output.record(row)
     log = row["commitlog"]
     if log["damaged_spans"]:
         output.talk(f"{counted(log['damaged_spans'], 'damaged span')} in the commitlog: `rmqctl check` says where")
@@ -59,3 +66,17 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
         output.talk("bring the commitlog back, or name its place: -c broker.conf with storePathCommitLog")
     problems = [*log["problems"], *row["consumequeue"]["problems"], *row["index"]["problems"]]
     return exit_codes.DAMAGE_OR_NOTHING if log["damaged_spans"] or problems else exit_codes.OK
+
+
+def _print_writes(output: Output, writes: dict[str, Any]) -> None:
+    """Print whether a broker takes messages here, then what files cannot show."""
+    from rmqctl.output.paragraph import print_paragraph, talk_paragraph
+    from rmqctl.output.style import BAD
+
+    print_paragraph(output, writes["sentence"], style=BAD if writes["accepted"] is False else None)
+    for warning in writes["warnings"]:
+        talk_paragraph(output, f"note: {warning}", "  ")
+    if writes["not_seen"]:
+        output.talk("A running broker can also refuse messages for reasons that files do not show:")
+        for cause in writes["not_seen"]:
+            talk_paragraph(output, f"- {cause}", "  ")

@@ -45,6 +45,8 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
     wrong places. Config files and their backups, the timer's files, the lock and the permissions of the store's owner
     are part of it. What its cleaning by age and disk space removes later is not part of it: see `clean --dry-run`.
 
+    It also says how much its recovery reads, and estimates how long that takes.
+
     Of broker.conf the sizes and paths, messageDelayLevel, messageIndexEnable, messageIndexSafe and checkCRCOnRecover
     are followed. Refused, for nothing is guessed: queues in a RocksDB, duplicationEnable, enableDLegerCommitLog,
     enableControllerMode, forceVerifyPropCRC.
@@ -77,8 +79,11 @@ def _print(found: Prediction, output: Output) -> None:
     deleted = {name: record.pop(name) for name in ("files_deleted", "index_files_deleted")}
     record |= {name: len(paths) for name, paths in deleted.items()}
     record["queues_changed"] = len(queues)
+    recovery = record.pop("recovery")
     record["end_reason"] = _in_its_words(found.end_reason)
     output.record(record)
+    if recovery is not None:
+        _print_recovery(recovery, output)
     for name, paths in deleted.items():
         _listed(output, f"{name.replace('_', ' ')}:", paths)
     if queues:
@@ -91,6 +96,23 @@ def _print(found: Prediction, output: Output) -> None:
             output.text(f"and {counted(len(queues) - _SHOWN, 'more queue')}: --json names all")
     for warning in warnings:
         talk_paragraph(output, f"note: {warning}", "  ")
+
+
+def _print_recovery(recovery: dict[str, Any], output: Output) -> None:
+    from rmqctl.formats.wording import lasting
+    from rmqctl.output.cells import human_size
+    from rmqctl.output.paragraph import print_paragraph
+
+    least, most = (max(1, round(recovery[name])) for name in ("seconds_least", "seconds_most"))
+    span = "" if least == most else f"{lasting(least * 1000)} to "
+    takes = "at most 1 second" if most == 1 else f"about {span}{lasting(most * 1000)}"
+    output.text("")
+    print_paragraph(
+        output,
+        f"recovery reads {human_size(recovery['log_bytes'])} in {counted(recovery['log_files'], 'commitlog file')} and "
+        f"opens {counted(recovery['queue_files'], 'queue file')}; {takes}",
+    )
+    print_paragraph(output, f"({recovery['basis']})", "  ")
 
 
 def _in_its_words(reason: str | None) -> str | None:
