@@ -122,13 +122,14 @@ def naming_create(path: Path, config: StoreConfig) -> Iterator[None]:
 
 def tell_if_open(store: MessageStore) -> None:
     """Before a dry run: a store that somebody has open looks like one that was not closed."""
-    from rmqctl.store.files.lock import lock_holder, users_of
+    from rmqctl.store.files.lock import holder_name, lock_holder, users_of
 
     layout = store.files.layout
     holder = lock_holder(layout.lock)
     users = [holder] if holder is not None else [process for process, _ in users_of(layout)]
     if users:
-        talk(f"process {users[0]} has the store open: it may write meanwhile, and the change itself would be refused")
+        who = holder_name(users[0])
+        talk(f"{who} has the store open: it may write meanwhile, and the change itself would be refused")
 
 
 def open_store(

@@ -8,6 +8,7 @@ import os
 import sys
 
 from rmqctl import quick
+from rmqctl.address_space import guard_imports
 from rmqctl.reports.outcome import concluded
 
 
@@ -20,6 +21,7 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _speak_utf8()
     _be_somewhere()
+    guard_imports()
     short = quick.understood(sys.argv[1:])
     if short is not None:
         return leave(concluded(lambda: quick.run(short), as_json=short.as_json))

@@ -41,7 +41,9 @@ def command_on(store: Path | str, verb: str, *flags: str, config: Path | None = 
 
 
 def of_info(row: dict[str, Any], config: Path | None) -> Opening:
-    """How it stands with a store, by what `info` found."""
+    """Return the verdict on a store by what `info` found."""
+    from rmqctl.store.files.lock import holder_name
+
     log, path = row["commitlog"], row["path"]
     problems = len([*log["problems"], *row["consumequeue"]["problems"], *row["index"]["problems"]])
     files = counted(log["files"], "commitlog file")
@@ -53,7 +55,7 @@ def of_info(row: dict[str, Any], config: Path | None) -> Opening:
         spans = counted(log["damaged_spans"], "damaged span")
         return Opening(f"Damaged: {spans} in the commitlog; {held}.", check, BAD)
     if row["locked"]:
-        return Opening(f"In use by process {row['lock_holder']}: {held}.", None, GOOD)
+        return Opening(f"In use by {holder_name(row['lock_holder'])}: {held}.", None, GOOD)
     if problems:
         return Opening(f"{counted(problems, 'problem')} that a broker would stop at or trip over; {held}.", check, BAD)
     if not row["clean_shutdown"]:

@@ -9,7 +9,15 @@ import numpy as np
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.hashing import key_hash, tags_code
-from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
+from rmqctl.formats.layout import Layout
+from rmqctl.formats.layouts import (
+    FRAME_HEADS,
+    MESSAGE_MAGIC_V2,
+    PROPERTIES_LENGTH,
+    SYS_FLAG_INNER_BATCH,
+    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH_V2,
+)
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.columns.batch import INTS, LONGS, Bytes, Columns, MessageColumns, NeedsPlain
 from rmqctl.store.columns.topics import TopicIds
@@ -48,7 +56,7 @@ def batches(
 
 
 def batch_of(messages: list[StoredMessage], log: MappedFileQueue, topics: TopicIds, asked: Columns) -> MessageColumns:
-    """Messages that follow one another as a batch. Its window holds bodies, properties and hosts and nothing else."""
+    """Messages that follow one another as a batch. Its window holds their frames."""
     longs: dict[str, list[int]] = {}
     ints: dict[str, list[int]] = {}
     for name, group in LONGS.items():
@@ -99,20 +107,39 @@ def _window(messages: list[StoredMessage]) -> tuple[dict[str, list[int]], Bytes]
     places: dict[str, list[int]] = {name: [] for name, group in INTS.items() if group == Columns.BYTES}
     window = bytearray()
     for message in messages:
+        head = FRAME_HEADS[message.sys_flag >> 4 & 3]
+        frame = _frame(message, head)
         parts = {
-            "body": message.body,
-            "property": message.property_bytes,
-            "born_host": message.born_host_ip,
-            "store_host": message.store_host_ip,
+            "body": (head.size, len(message.body)),
+            "property": (len(frame) - len(message.property_bytes), len(message.property_bytes)),
+            "born_host": (head.offset("born_host_ip"), len(message.born_host_ip)),
+            "store_host": (head.offset("store_host_ip"), len(message.store_host_ip)),
         }
-        for name, data in parts.items():
-            places[f"{name}_position"].append(len(window))
+        for name, (begin, length) in parts.items():
+            places[f"{name}_position"].append(len(window) + begin)
             if f"{name}_length" in places:
-                places[f"{name}_length"].append(len(data))
+                places[f"{name}_length"].append(length)
             if f"{name}_start" in places:
-                places[f"{name}_start"].append(int.from_bytes(data[:4], "big", signed=True))
-            window += data
+                start = frame[begin : begin + min(length, 4)]
+                places[f"{name}_start"].append(int.from_bytes(start, "big", signed=True))
+        window += frame
     return places, np.frombuffer(bytes(window), np.uint8)
+
+
+def _frame(message: StoredMessage, head: Layout) -> bytes:
+    """Return the bytes of a message's frame: a good frame has nothing that its fields do not say."""
+    topic = message.topic.encode("utf-8")
+    topic_length = TOPIC_LENGTH_V2 if message.magic_code == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
+    parts = (
+        head.struct.pack(*message[: StoredMessage._fields.index("body")], len(message.body)),
+        message.body,
+        # lengths beyond a signed field are stored all the same (Reason.OVERFLOW)
+        len(topic).to_bytes(topic_length.size, "big"),
+        topic,
+        len(message.property_bytes).to_bytes(PROPERTIES_LENGTH.size, "big"),
+        message.property_bytes,
+    )
+    return b"".join(parts)
 
 
 def delay_level(message: StoredMessage, properties: dict[str, str]) -> int:

@@ -71,8 +71,16 @@ def refuse_own_lock(path: Path) -> None:
         raise StoreInUseError("this process holds the lock", file=path, hint="close the store that it writes to first")
 
 
+def holder_name(process: int) -> str:
+    """Return how to name the process that `lock_holder` returned."""
+    return "a process of another container or machine" if process <= 0 else f"process {process}"
+
+
 def lock_holder(path: Path) -> int | None:
-    """Process id of whoever holds the lock, None if nobody does. Only asks (F_GETLK): takes and changes nothing."""
+    """Return the process id of the lock's holder, None where the lock is free. Takes and changes nothing (F_GETLK).
+
+    The kernel has no id for a process of another PID namespace or, on a network disk, of another machine: 0 or less.
+    """
     if os.path.realpath(path) in _held:
         return os.getpid()
     try:

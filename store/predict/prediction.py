@@ -12,6 +12,7 @@ from rmqctl.formats.errors import RemovedError, UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config import as_a_broker_starts, is_delay_table
+from rmqctl.store.files.lock import holder_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.predict.config_files import ConfigStart, start_of_config
@@ -365,7 +366,8 @@ class Start:
         holder = self.files.lock_holder()
         if error is None and holder is not None:
             error = "Lock failed,MQ already started"
-            result.warnings.append(f"process {holder} holds the lock; a broker takes it last, after all of the above")
+            who = holder_name(holder)
+            result.warnings.append(f"{who} holds the lock; a broker takes it last, after all of the above")
         result.error, result.loads = error, error is None
         result.files_deleted = sorted(self._relative(path) for path in dict.fromkeys(self.deleted))
         return result

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from rmqctl.formats.hashing import key_hash, tags_code
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.layouts import FRAME_HEADS
+from rmqctl.formats.message import StoredMessage, decode_message
 from rmqctl.formats.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, TAGS
 from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
 from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns, NeedsPlain
@@ -105,6 +106,10 @@ def _assert_same_bytes(batch: MessageColumns, messages: list[StoredMessage]) -> 
     window = batch.window
     assert window is not None
     for row, message in enumerate(messages):
+        # the frame as a whole: `diff` takes its digest
+        begin = int(batch.born_host_position[row]) - FRAME_HEADS[0].offset("born_host_ip")
+        frame = window[begin : begin + message.total_size].tobytes()
+        assert decode_message(frame, 0, len(frame), message.physical_offset, unsigned=message.overflows) == message
         assert batch.body(row) == message.body
         assert batch.property_bytes(row) == message.property_bytes
         for host, position, start in (

@@ -15,9 +15,13 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import StoreInUseError, UnreadableError, WriteFailedError
+from rmqctl.formats.message import Message
+from rmqctl.main import main
+from rmqctl.store import MessageStore
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.lock import StoreLock, is_in_use, lock_holder, take_lock, users_of
+from rmqctl.store.files.lock import StoreLock, holder_name, is_in_use, lock_holder, take_lock, users_of
 from tests.goldens import tree_state
 from tests.processes import run, start
 
@@ -87,6 +91,23 @@ def test_a_lock_on_the_whole_file_counts(tmp_path: Path) -> None:
     path = _lock_file(tmp_path)
     with _process("file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX)", path) as holder:
         assert lock_holder(path) == holder
+
+
+def test_a_holder_without_a_process_id_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The kernel names no process for an open file description lock, nor for a lock of another PID namespace."""
+    root = tmp_path / "store"
+    with MessageStore.open(root, "rw", StoreConfig(mapped_file_size_commit_log=65536), create=True) as store:
+        store.put(Message("T", b"x", 0, 0, {}))
+    of_its_file = JAVA_LOCK.replace("fcntl.F_SETLK", "37")  # F_OFD_SETLK
+    with _process(of_its_file, root / "lock"):
+        assert lock_holder(root / "lock") == -1
+        for verb, code_of_it, named in (("info", 0, "In use by"), ("predict", 1, "")):
+            assert main([verb, "-s", str(root)]) == code_of_it
+            said = "".join(capsys.readouterr())
+            assert f"{named} a process of another container or machine".strip() in " ".join(said.split())
+            assert "process -1" not in said
+    assert holder_name(0) == holder_name(-1) == "a process of another container or machine"
+    assert holder_name(7) == "process 7"
 
 
 def test_flock_is_another_lock(tmp_path: Path) -> None:

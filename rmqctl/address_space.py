@@ -1,0 +1,50 @@
+"""Refuse to load libraries that abort the process where its address space is limited (ulimit -v)."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+from rmqctl.formats.errors import ExhaustedError
+
+_MIB = 1 << 20
+# free MiB of address space with which the library loads and works; with less its C code ends the process
+NEEDED_MIB = {"numpy": 96, "pyarrow": 320, "duckdb": 2300, "numba": 400}
+_OPTIONAL = ("numba",)
+"""Without these the work is done more slowly."""
+
+
+def guard_imports() -> None:
+    """Check the free address space before each library of NEEDED_MIB is imported; nothing where it is unlimited."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        sys.meta_path.insert(0, _Guard(limit))
+
+
+class _Guard(MetaPathFinder):
+    """Finds nothing: raises where a library would not have the address space that it needs."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return None; ExhaustedError or, for a library that is optional, ImportError where too little is free."""
+        needed = NEEDED_MIB.get(fullname)
+        if needed is None or self._limit - _used() >= needed * _MIB:
+            return None
+        said = f"{fullname} needs {needed} MiB of address space, and {max(0, self._limit - _used()) // _MIB} are free"
+        if fullname in _OPTIONAL:
+            raise ImportError(said)
+        raise ExhaustedError(said, hint="raise the limit of memory (ulimit -v)")
+
+
+def _used() -> int:
+    """Return the bytes of address space that the process has mapped."""
+    with open("/proc/self/statm", encoding="ascii") as fields:
+        return int(fields.read().split()[0]) * resource.getpagesize()
