@@ -2,7 +2,6 @@ package rmqctl.clients;
 
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -14,8 +13,12 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /** A member of a group that fails each message once, and answers those that want a reply; and one that asks. */
 public final class Shares {
-    /** NAMESRV TOPIC GROUP COUNT: consumes until the whole group has had COUNT retries, as lines on stdin say, or for 60 s. */
+    /**
+     * NAMESRV TOPIC GROUP LEVEL [asks]: fails each message once, for it to come back after the delay of LEVEL, and ends
+     * with standard input. With `asks` it sends a request to TOPIC-asks first.
+     */
     public static void main(String[] args) throws Exception {
+        int level = Integer.parseInt(args[3]);
         DefaultMQProducer producer = new DefaultMQProducer("shares");
         producer.setNamesrvAddr(args[0]);
         producer.start();
@@ -23,7 +26,6 @@ public final class Shares {
         consumer.setNamesrvAddr(args[0]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(args[1], "*");
-        AtomicInteger first = new AtomicInteger();
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
                 String body = new String(message.getBody(), StandardCharsets.UTF_8);
@@ -38,8 +40,7 @@ public final class Shares {
                 }
                 print("got\t" + body + "\t" + message.getReconsumeTimes());
                 if (message.getReconsumeTimes() == 0) {
-                    context.setDelayLevelWhenNextConsume(1);
-                    first.incrementAndGet();
+                    context.setDelayLevelWhenNextConsume(level);
                     return ConsumeConcurrentlyStatus.RECONSUME_LATER;
                 }
             }
@@ -48,12 +49,8 @@ public final class Shares {
         consumer.setConsumeMessageBatchMaxSize(1);
         consumer.start();
         print("started");
-        // who asks is a producer of the same process: the broker has to find its way back
-        Message asked = new Message(args[1] + "-asks", "java asks".getBytes());
-        try {
-            print("reply\t" + new String(producer.request(asked, 30_000).getBody(), StandardCharsets.UTF_8));
-        } catch (Exception error) {
-            print("failed\t" + error);
+        if (args.length > 4) {
+            ask(producer, args[1] + "-asks");
         }
         while (System.in.read() >= 0) {
             TimeUnit.MILLISECONDS.sleep(10);
@@ -62,6 +59,16 @@ public final class Shares {
         producer.shutdown();
         print("ended");
         Runtime.getRuntime().halt(0);
+    }
+
+    /** Who asks is a producer of the same process as the consumer: the broker has to find its way back. */
+    private static void ask(DefaultMQProducer producer, String topic) {
+        try {
+            Message reply = producer.request(new Message(topic, "java asks".getBytes()), 30_000);
+            print("reply\t" + new String(reply.getBody(), StandardCharsets.UTF_8));
+        } catch (Exception error) {
+            print("failed\t" + error);
+        }
     }
 
     private static synchronized void print(String line) {
