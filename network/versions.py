@@ -14,7 +14,8 @@ class Release(NamedTuple):
 
     `message_types`: values of the topic attribute message.type; none before 5.0 had attributes. `has_recall`: timed
     messages can be taken back by a handle (5.3.1). `has_tag_queries`: QUERY_MESSAGE asks for tags too (5.4).
-    `has_lite_topics`: topics may expire by lite.topic.expiration (5.5).
+    `has_lite_topics`: topics may expire by lite.topic.expiration (5.5). `shows_number`: brokerStatus has brokerVersion
+    (not in 5.5).
     """
 
     name: str
@@ -23,6 +24,7 @@ class Release(NamedTuple):
     has_recall: bool = False
     has_tag_queries: bool = False
     has_lite_topics: bool = False
+    shows_number: bool = True
 
     @property
     def text(self) -> str:
@@ -35,7 +37,9 @@ RELEASES = {
     for release in (
         Release("4.9.8", 409, ()),
         Release("5.3.3", 479, _TYPES_5_0, has_recall=True),
-        Release("5.5.0", 513, _TYPES_5_4, has_recall=True, has_tag_queries=True, has_lite_topics=True),
+        Release(
+            "5.5.0", 513, _TYPES_5_4, has_recall=True, has_tag_queries=True, has_lite_topics=True, shows_number=False
+        ),
     )
 }
 DEFAULT_RELEASE = RELEASES["5.3.3"]

@@ -124,10 +124,7 @@ def _put_groups(broker: MasterBroker, groups: list[dict[str, Any]]) -> Reply:
                 ResponseCode.INVALID_PARAMETER, f"{text_of(settings, 'groupName')!r} is no name of a group"
             )
     for settings in groups:
-        name = text_of(settings, "groupName")
-        broker.groups.put(name, settings)
-        # mqadmin asks for it before all else
-        broker.topics.add_retry_topics([name])
+        broker.groups.put(text_of(settings, "groupName"), settings)
     return _when_written(broker.save_groups())
 
 
@@ -165,6 +162,8 @@ def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller)
             )
         table[MessageQueue(broker.identity.name, queue_id, topic.name)] = offset
         broker.offsets.reset(group, topic.name, queue_id, offset)
+    # mqadmin finds a group with offsets by its retry topic
+    broker.topics.add_retry_topics([group])
     body = fastjson(bean(offsetTable=table))
     _tell_members(broker, topic.name, group)
     return RemotingCommand(ResponseCode.SUCCESS, body=body)
@@ -182,6 +181,7 @@ def clone_offsets(broker: MasterBroker, request: RemotingCommand, caller: Caller
             continue
         for queue_id, offset in broker.offsets.of(source, topic).items():
             broker.offsets.commit(target, topic, queue_id, offset)
+            broker.topics.add_retry_topics([target])
     return RemotingCommand(ResponseCode.SUCCESS)
 
 

@@ -103,6 +103,8 @@ def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) 
         **defaults,
         **{key: value for key, value in in_force.items() if key in defaults},
         **_sizes(broker),
+        "brokerIP1": identity.reachable_host(caller),
+        "brokerIP2": identity.reachable_host(caller),
         **broker.properties,
         "brokerClusterName": identity.cluster,
         "brokerName": identity.name,

@@ -41,7 +41,6 @@ def runtime_info(broker: Broker) -> dict[str, str]:
         "runtime": _running_time(broker.running_ms),
         "brokerActive": "true",
         "brokerVersionDesc": broker.identity.release.text,
-        "brokerVersion": str(broker.identity.release.number),
         "commitLogMinOffset": str(broker.files.log.min_offset),
         "commitLogMaxOffset": str(broker.log_end),
         "earliestMessageTimeStamp": str(-1 if earliest is None else earliest),
@@ -49,6 +48,8 @@ def runtime_info(broker: Broker) -> dict[str, str]:
         "remainHowManyDataToFlush": "0 B",
         "dispatchBehindBytes": "0",
     }
+    if broker.identity.release.shows_number:
+        table["brokerVersion"] = str(broker.identity.release.number)
     return table | _disk(broker) | _delays(broker)
 
 

@@ -35,7 +35,7 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
 - Consumers get what the queues know. What a killed broker left in the log alone is told of when `serve` begins:
   `rmqctl recover` brings it into the queues.
 - Topics are those of `topics.json` and those that only the consume queues know. A queue that has files is readable even
-  if its topic is configured with fewer. Every group that is known has its `%RETRY%` topic, in memory.
+  if its topic is configured with fewer. A group with offsets or members has its `%RETRY%` topic, in memory.
 - Offsets that groups commit are kept in memory until `serve` ends. A group without an offset is told so (22), and its
   own policy says where it begins.
 - A pull at the end of a queue waits as long as its client bears, up to 30 s: nobody writes, and clients would spin.

@@ -30,6 +30,10 @@ class BrokerIdentity(NamedTuple):
         of them that the caller came to already."""
         return _reachable(caller, self.host, self.port)
 
+    def reachable_host(self, caller: Caller) -> str:
+        """Return the host of `address`, an IPv6 address without brackets."""
+        return caller.local_ip if self.host in _ANY else self.host
+
     def ha_address(self, caller: Caller) -> str | None:
         """The same for slaves; None where none can come."""
         return None if self.ha_port is None else _reachable(caller, self.ha_host, self.ha_port)
