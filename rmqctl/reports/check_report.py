@@ -168,14 +168,18 @@ class CheckReport:
         output.talk(_spoken(summary))
 
     def _worst_fix(self) -> str | None:
-        """The command that mends the worst of what was found; none where a person has to decide first."""
+        """Return the command that fixes the worst of what was found; None where a person has to decide first.
+
+        The fix of a notice is never next: with an error left it would change what the error is about.
+        """
         if self._has_overlap:
             return None
-        return min(
-            self._fixes,
-            key=lambda command: min(_SEVERITIES.index(str(CATALOGUE[code].severity)) for code in self._fixes[command]),
-            default=None,
-        )
+        worst = {
+            command: min(_SEVERITIES.index(str(CATALOGUE[code].severity)) for code in codes)
+            for command, codes in self._fixes.items()
+        }
+        alarms = [command for command in worst if _SEVERITIES[worst[command]] != "notice"]
+        return min(alarms, key=worst.__getitem__, default=None)
 
 
 def _costs(finding: Finding) -> str:
