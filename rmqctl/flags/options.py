@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.flags import completing
-from rmqctl.flags.types import OFFSET, PEM, TIME, InputFile, keep_zone
+from rmqctl.flags.types import (
+    COUNT,
+    COUNT_FROM_AN_END,
+    JAVA_INT,
+    OFFSET,
+    PEM,
+    QUEUE_ID,
+    TIME,
+    InputFile,
+    keep_zone,
+)
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
 from rmqctl.output.pager import NO_PAGER
@@ -65,16 +75,20 @@ columns_option = Flag(
 group_option = Flag(
     "-g", "--group", metavar="GROUP", help="Only this consumer group.", shell_complete=completing.groups
 )
-queue_option = Flag("-q", "--queue", "queue_id", type=OFFSET, metavar="N", help="Only this queue of the topic.")
+queue_option = Flag("-q", "--queue", "queue_id", type=QUEUE_ID, metavar="N", help="Only this queue of the topic.")
 offset_option = Flag("-o", "--offset", type=OFFSET, metavar="OFFSET", help="An offset.")
 key_option = Flag("-k", "--key", metavar="KEY", help="Only messages with this key.")
 id_option = Flag("-i", "--id", "message_id", metavar="ID", help="A message id: offset id or unique key.")
 tag_option = Flag("--tag", metavar="TAG", help="Only messages with this tag.")
 tags_option = tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'.")
 grep_option = Flag("--grep", metavar="REGEX", help="Only messages with this in the body or in a property (NAME=VALUE).")
-limit_option = Flag("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N.", show_default=True)
+limit_option = Flag("-n", "--limit", type=COUNT, metavar="N", help="Stop after N.", show_default=True)
 first_or_last_option = Flag(
-    "-n", "--limit", type=int, metavar="N", help="Stop after N; -N: only the last N, without reading all before them."
+    "-n",
+    "--limit",
+    type=COUNT_FROM_AN_END,
+    metavar="N",
+    help="Stop after N; -N: only the last N, without reading all before them.",
 )
 begin_option = Flag(
     "-b",
@@ -211,7 +225,7 @@ def message_options(command: Command) -> Command:
         Flag("--tags", metavar="TAG", help="Tag of the message."),
         key_option.but(multiple=True, help="A key of the message; may be repeated."),
         Flag("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property; may be repeated."),
-        Flag("--flag", type=int, default=0, metavar="N", help="The producer's own flag."),
+        Flag("--flag", type=JAVA_INT, default=0, metavar="N", help="The producer's own flag."),
         Flag("--body", type=click.UNPROCESSED, metavar="TEXT", help="The body, as UTF-8."),
         Flag("--body-file", type=InputFile(), metavar="FILE", help="The body from a file, `-` for stdin."),
     )

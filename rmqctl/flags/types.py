@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -121,4 +122,55 @@ class ResetPlace(_PlaceParameter):
 TIME = TimeType()
 PLACE = ResetPlace()
 PEM = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
-OFFSET = click.IntRange(min=0)
+
+
+class Seconds(click.FloatRange):
+    """A span in seconds, which ends: neither inf nor nan."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds; a usage error that names the option for any other value."""
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is no number of seconds", param, ctx)
+        return seconds
+
+
+SECONDS = Seconds(min=0)
+LARGEST_INT, LARGEST_LONG = (1 << 31) - 1, (1 << 63) - 1
+
+
+class WholeNumber(click.IntRange):
+    """A number from `smallest` on that a field of RocketMQ can hold. Help names the smallest only, as click has it."""
+
+    def __init__(self, smallest: int, largest: int) -> None:
+        super().__init__(min=smallest)
+        self.largest = largest
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; a usage error that names the option for any other value."""
+        number = int(super().convert(value, param, ctx))
+        if number > self.largest:
+            self.fail(f"{number} is more than {self.largest}", param, ctx)
+        return number
+
+
+class SignedNumber(click.types.IntParamType):
+    """A number from -`largest` to `largest`, which help does not name."""
+
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; a usage error that names the option for any other value."""
+        number = int(super().convert(value, param, ctx))
+        if abs(number) > self.largest:
+            self.fail(f"{number} is not in the range -{self.largest}<=x<={self.largest}", param, ctx)
+        return number
+
+
+QUEUE_ID = WholeNumber(0, LARGEST_INT)
+OFFSET = WholeNumber(0, LARGEST_LONG)
+COUNT = WholeNumber(1, LARGEST_LONG)
+COUNT_FROM_AN_END = SignedNumber(LARGEST_LONG)
+DELAY_LEVEL = WholeNumber(1, LARGEST_INT)
+JAVA_INT = click.IntRange(-LARGEST_INT - 1, LARGEST_INT)

@@ -12,7 +12,7 @@ import click
 
 from rmqctl.confirm import agrees
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option, zone_option
-from rmqctl.flags.types import TIME
+from rmqctl.flags.types import COUNT, TIME
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.opening import broker_config, open_store
@@ -60,7 +60,7 @@ _KEPT = {
     "--older-than", type=SPAN, metavar="SPAN", help="Age of files that are removed, by their mtime.  [default: 72h]"
 )
 @click.option("--at-once", is_flag=True, help="Files of any age are removed, up to --batch-max and but the last.")
-@click.option("--batch-max", type=click.IntRange(min=1), metavar="N", help="Commitlog files per run.  [default: 10]")
+@click.option("--batch-max", type=COUNT, metavar="N", help="Commitlog files per run.  [default: 10]")
 @click.option("--scheduled", is_flag=True, help="The broker's own rule: only at --delete-when or with full disks.")
 @click.option("--delete-when", metavar="HOURS", help="With --scheduled: local hours, as 04;16.  [default: 04]")
 @click.option(

@@ -19,7 +19,7 @@ from rmqctl.flags.options import (
     topic_option,
     zone_option,
 )
-from rmqctl.flags.types import TIME
+from rmqctl.flags.types import COUNT, TIME
 from rmqctl.formats.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ Exit code 1 says that there was no message."""
 @click.option("--force", is_flag=True, help="Join although live members of the group subscribe otherwise.")
 @click.option("--commit/--no-commit", default=None, help="Commit what was printed; as it is with -g.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for more when the queues end; Ctrl-C ends it.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
+@click.option("--limit", type=COUNT, metavar="N", help="Stop after N.")
 @output_options
 def consume(
     output: Output,

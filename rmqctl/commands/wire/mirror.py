@@ -15,6 +15,7 @@ import click
 from rmqctl import exit_codes
 from rmqctl.commands.wire.serve import ADDRESS
 from rmqctl.flags.options import StoreLocation, config_option, summary_options
+from rmqctl.flags.types import SECONDS
 from rmqctl.reports.outcome import ending_signals
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ master, or it is gone for good; what came is a whole store. 5: its log and the m
               help="End with what the master has now; without --broker when nothing came for 5 s.")  # fmt: skip
 @click.option("--acknowledge", is_flag=True, help="Tell the master what is on disk here, as a slave does.")
 @click.option("--force", is_flag=True, help="Follow a SYNC_MASTER without --acknowledge.")
-@click.option("--give-up", type=click.FloatRange(min=0), default=300.0, metavar="SECONDS", show_default=True,
+@click.option("--give-up", type=SECONDS, default=300.0, metavar="SECONDS", show_default=True,
               help="End when the master is gone for so long.")  # fmt: skip
 @config_option.but(help="The master's broker.conf: sizes of its files, delay levels. --broker tells them as well.")
 @summary_options

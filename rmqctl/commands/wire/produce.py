@@ -18,7 +18,7 @@ from rmqctl.flags.options import (
     topic_option,
     zone_option,
 )
-from rmqctl.flags.types import TIME
+from rmqctl.flags.types import DELAY_LEVEL, TIME
 from rmqctl.output.span import SPAN
 from rmqctl.reports.damage import tell_bad_items
 
@@ -49,7 +49,7 @@ queues of its topic in turn, whatever queue it came from."""
 @topic_option.but(help="Topic of the message.")
 @queue_option.but(help="Queue of the topic; the next one in turn if not given.")
 @message_options
-@click.option("--delay", type=click.IntRange(min=1), metavar="LEVEL", help="Deliver it after the delay of this level.")
+@click.option("--delay", type=DELAY_LEVEL, metavar="LEVEL", help="Deliver it after the delay of this level.")
 @click.option("--deliver-at", type=TIME, metavar="TIME", help="Deliver it at this time, to the second (from 5.0 on).")
 @zone_option
 @click.option("--deliver-after", type=SPAN, metavar="SPAN", help="The same so long from now: 90s, 2h or 1d12h.")
