@@ -51,6 +51,7 @@ class Form(enum.Enum):
     SET = "a set", _ALL
     OTHER_SPELLING = "a table's name in another spelling", _FASTJSON
     NUMBER_FOR_NAME = "a number in place of a name", _FASTJSON2
+    TEXT_FOR_OBJECT = "a name in quotes in place of an object", _FASTJSON
     ENCODING = "bytes that are not UTF-8", _ALL
 
     def __init__(self, label: str, versions: frozenset[str]) -> None:
@@ -63,6 +64,33 @@ class ConfigText(NamedTuple):
 
     value: Any
     forms: tuple[Form, ...] = ()
+
+
+class ObjectName(NamedTuple):
+    """An object in place of a member's name, as clients write the queues of their offsets: its own members."""
+
+    members: tuple[tuple[Any, Any], ...]
+
+
+class Member(NamedTuple):
+    """A member of the object that the root's member `table` is, and its place: bytes `begin` to `end` of the file."""
+
+    table: str
+    name: Any
+    value: Any
+    begin: int
+    end: int
+
+
+class TablesText(NamedTuple):
+    """`root`: the value, or its beginning. `members`: the whole members of the tables in it, in order. `damage`: why no
+    version takes the text, None where one does; `read_to`: the byte where reading ended."""
+
+    root: Any
+    members: list[Member]
+    forms: tuple[Form, ...]
+    damage: str | None
+    read_to: int
 
 
 def decode_config(data: bytes) -> tuple[str, tuple[Form, ...]]:
@@ -104,6 +132,38 @@ def read_torn_text(data: bytes) -> Any:
     return reader.root
 
 
+def read_tables_text(data: bytes) -> TablesText:
+    """What a file of tables holds whose members may have objects for names; of a torn one what is before the tear.
+
+    Texts that are not UTF-8 have surrogates in them, one for each such byte.
+    """
+    begin = len(_MARK) if data.startswith(_MARK) else 0
+    text = data[begin : begin + MAXIMUM_SIZE].decode("utf-8", "surrogateescape")
+    damage = None
+    reader = _Reader(text, takes_object_names=True)
+    try:
+        reader.whole(CorruptError("config JSON does not parse"))
+    except CorruptError as error:
+        damage = error.message
+    found = tuple(dict.fromkeys((*decode_config(data)[1], *reader.forms)))
+    if damage is None and not versions_taking(found):
+        damage = f"config JSON does not parse: {', '.join(form.label for form in found)}"
+    places = _byte_places(text, [place for one in reader.members for place in (one.begin, one.end)] + [reader.at])
+    members = [one._replace(begin=begin + places[one.begin], end=begin + places[one.end]) for one in reader.members]
+    return TablesText(reader.root, members, found, damage, begin + places[reader.at])
+
+
+def _byte_places(text: str, characters: list[int]) -> dict[int, int]:
+    """The byte at which each of the `characters`, which ascend, begins."""
+    found: dict[int, int] = {}
+    before = at = 0
+    for character in characters:
+        at += len(text[before:character].encode("utf-8", "surrogateescape"))
+        found[character] = at
+        before = character
+    return found
+
+
 def versions_taking(forms: tuple[Form, ...]) -> frozenset[str]:
     """The versions whose parser takes all of `forms`."""
     taking = _ALL
@@ -112,6 +172,7 @@ def versions_taking(forms: tuple[Form, ...]) -> frozenset[str]:
     return taking
 
 
+_MARK = b"\xef\xbb\xbf"
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _MORE_SPACE = re.compile(r"[\f\b]++")
 _ODD_SPACE = re.compile("[\0\u00a0]++")
@@ -133,10 +194,13 @@ Take = Callable[[Any], None]
 
 
 class _Reader:
-    """Reads one text from left to right. `root` holds what was read so far, also after an error."""
+    """Reads one text from left to right. `root` and `members` hold what was read so far, also after an error."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, takes_object_names: bool = False) -> None:
         self.text = text
+        self.takes_object_names = takes_object_names
+        self.members: list[Member] = []
+        self.table = ""
         self.at = 0
         self.forms: list[Form] = []
         self.root: Any = None
@@ -220,21 +284,36 @@ class _Reader:
             while self.text[self.at] == ",":
                 self.at += 1
                 self._skip(Form.COMMENT)
-            name = self._name(is_after_extra_comma=extra)
+            begin = self.at
+            name = self._name(depth, is_after_extra_comma=extra)
+            if depth == 0:
+                self.table = str(name)
             if isinstance(name, int) and after_comma and Form.COMMENT in self.forms[mark:]:
                 self.forms.append(Form.COMMENT_AT_VALUE)
             if not (is_first or after_comma or extra):
                 self.forms.append(Form.MISSING_COMMA_IN_NUMBERS if isinstance(name, int) else Form.MISSING_COMMA)
             self._colon(name)
             self._value(lambda value, name=name: members.__setitem__(name, value), depth + 1)  # type: ignore[misc]
+            if depth == 1:
+                self.members.append(Member(self.table, name, members[name], begin, self.at))
             self._skip(Form.COMMENT_AT_VALUE)
             after_comma = self._comma(is_of_number=isinstance(name, int))
             is_first = False
 
-    def _name(self, is_after_extra_comma: bool) -> str | int:
+    def _object_name(self, depth: int) -> ObjectName:
+        read: list[Any] = []
+        self._value(read.append, depth + 2)  # below the members of a table
+        if any(isinstance(value, dict | list) for value in read[0].values()):
+            raise ValueError("an object inside a name")
+        return ObjectName(tuple(read[0].items()))
+
+    def _name(self, depth: int, is_after_extra_comma: bool) -> str | int | ObjectName:
         text = self.text
+        name: str | int | ObjectName
         if text[self.at] in "\"'":
-            name: str | int = self._string()
+            name = self._string()
+        elif text[self.at] == "{" and self.takes_object_names:
+            name = self._object_name(depth)
         elif (found := _INTEGER_NAME.match(text, self.at)) is not None:
             if is_after_extra_comma or len(found.group()) > 20:
                 raise ValueError("a number after a comma too many")
@@ -252,7 +331,7 @@ class _Reader:
             self.forms.append(Form.EXTRA_COMMA)
         return name
 
-    def _colon(self, name: str | int) -> None:
+    def _colon(self, name: str | int | ObjectName) -> None:
         self._skip(Form.COMMENT_AT_VALUE if isinstance(name, int) else None)
         if self.text[self.at] != ":":
             if not isinstance(name, int):

@@ -19,6 +19,8 @@ from rmqctl.formats.layouts import (
 from rmqctl.formats.message import Reason, StoredMessage
 from rmqctl.formats.schemas import checkpoint, consumequeue, message
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Record, walk
+from rmqctl.store.config.client_offsets import is_client_text
+from rmqctl.store.dump.client_offsets import client_items
 from rmqctl.store.dump.index import index_items
 from rmqctl.store.dump.items import DumpField, DumpItem, Opened, empty_items, explained
 from rmqctl.store.dump.recognise import FileKind, recognise
@@ -204,8 +206,11 @@ def _text_items(opened: Opened, _at: int) -> Iterator[DumpItem]:
     yield item
 
 
-def _config_items(opened: Opened, _at: int) -> Iterator[DumpItem]:
+def _config_items(opened: Opened, at: int) -> Iterator[DumpItem]:
     data = opened.read(0, min(opened.size, _TEXT_LIMIT))
+    if is_client_text(data):
+        yield from client_items(opened, at)
+        return
     item = DumpItem("config", 0, opened.size, raw=data[:_SHOWN_BYTES])
     if not data.strip():
         item.note = "the file is empty: a broker reads its .bak instead"
@@ -241,4 +246,5 @@ _READERS: dict[FileKind, Callable[[Opened, int], Iterator[DumpItem]]] = {
     FileKind.EPOCH: _text_items,
     FileKind.BROKER_IDENTITY: _text_items,
     FileKind.CONFIG: _config_items,
+    FileKind.CLIENT_OFFSETS: client_items,
 }

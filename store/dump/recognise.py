@@ -25,6 +25,7 @@ from rmqctl.formats.layouts import (
     MESSAGE_MAGIC_V2,
 )
 from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE
+from rmqctl.store.config.client_offsets import is_client_file, is_client_text
 from rmqctl.store.files.layout import is_file_name
 from rmqctl.store.files.presence import exists, is_file
 from rmqctl.store.files.reading import Descriptors
@@ -52,6 +53,7 @@ class FileKind(enum.StrEnum):
     ABORT = "abort"
     LOCK = "lock"
     CONFIG = "config"
+    CLIENT_OFFSETS = "client offsets"
     ROCKSDB = "rocksdb"
     TIMER_WHEEL = "timerwheel"
     TIMER_LOG = "timerlog"
@@ -76,6 +78,7 @@ READABLE = frozenset(
         FileKind.ABORT,
         FileKind.LOCK,
         FileKind.CONFIG,
+        FileKind.CLIENT_OFFSETS,
         FileKind.EPOCH,
         FileKind.BROKER_IDENTITY,
     }
@@ -163,6 +166,8 @@ def _by_place(path: Path, commitlog: tuple[Path, ...]) -> FileKind | None:
             return FileKind.INDEX
     if near == "transaction" and name in ("statetable", "redolog"):
         return FileKind.TRANSACTION
+    if is_client_file(path):
+        return FileKind.CLIENT_OFFSETS
     if name.removesuffix(".bak").endswith(".json") or name.removesuffix(".bak") in _JSON_NAMES:
         return FileKind.CONFIG
     return _BY_NAME.get(name)
@@ -205,6 +210,8 @@ def _by_content(path: Path) -> FileKind:
 def _kind_of_bytes(path: Path, head: bytes, size: int, descriptors: Descriptors) -> FileKind:
     if _is_frame(head, size):
         return FileKind.COMMITLOG
+    if is_client_text(head):
+        return FileKind.CLIENT_OFFSETS
     if head.lstrip()[:1] == b"{":
         return FileKind.CONFIG
     if head.startswith(b"MANIFEST-"):

@@ -30,6 +30,7 @@ Examples:
   rmqctl dump store/commitlog/00000000001073741824 --at 4660 --hex
   rmqctl dump store/consumequeue/Orders/0/00000000000000000000 --json
   rmqctl dump store/timerwheel --hex      bytes of a file that is only recognised
+  rmqctl dump ~/.rocketmq_offsets/10.0.0.7@DEFAULT/GROUP/offsets.json
 
 Exit code 1: something in what was shown is damaged."""
 )
@@ -43,6 +44,9 @@ def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None)
 
     What FILE is, is told by where it lies, else by its content. Commitlog files are shown frame after frame, damaged
     spans as far as they can be parsed; queues unit by unit; index files with header, slots in use and entries.
+
+    offsets.json of a broadcasting consumer is shown queue by queue. Of a damaged one the offsets before the damage are
+    shown, and what the client does with the backup offsets.json.bak at its next start.
     """
     from rmqctl.formats.errors import UnsupportedError
     from rmqctl.store.message_store import MessageStore
@@ -99,13 +103,29 @@ def _json_value(value: Any) -> Any:
     return [_json_value(one) for one in value] if isinstance(value, list) else value
 
 
+def _offset_line(item: DumpItem) -> str:
+    """One queue of a broadcasting consumer in one line, without names that the file or its path does not hold."""
+    values = {one.name: one.value for one in item.fields}
+    group = f"{values['group']} in " if values["group"] is not None else ""
+    broker = f" of {values['broker_name']}" if values["broker_name"] is not None else ""
+    topic = values["topic"] if values["topic"] is not None else "a queue without a topic,"
+    return f"{item.offset:>10}  {group}{topic} queue {values['queue_id']}{broker}: offset {values['offset']}"
+
+
 def _print(output: Output, item: DumpItem, with_hex: bool) -> None:
+    from rmqctl.output.paragraph import print_paragraph
+
     position = f" ({item.position})" if item.position is not None else ""
-    note = f": {item.note}" if item.note else ""
+    note = f": {item.note}" if item.note and item.damage is None else ""
+    if item.kind == "client offset" and not with_hex:
+        output.text(_offset_line(item))
+        return
     output.text("")
     output.text(f"{item.offset:>10}  {item.kind}{position}, {counted(item.size, 'byte')}{note}")
     if item.damage is not None:
         output.text(f"{'':>10}  DAMAGED: {item.damage}")
+        if item.note:
+            print_paragraph(output, f"{'':>10}  {item.note}", " " * 12)
     name_width = max((len(one.name) for one in item.fields), default=0)
     for one in item.fields:
         if with_hex:

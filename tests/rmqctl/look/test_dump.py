@@ -74,3 +74,33 @@ def test_no_such_file(tmp_path: Path) -> None:
     assert run("dump", tmp_path / "nothing").code == exit_codes.UNREADABLE
     assert run("dump", tmp_path).code == exit_codes.UNREADABLE
     assert run("dump").code == exit_codes.USAGE
+
+
+def test_offsets_of_a_broadcasting_client(tmp_path: Path) -> None:
+    path = tmp_path / "10.0.0.7@DEFAULT" / "g-bc" / "offsets.json"
+    path.parent.mkdir(parents=True)
+    sound = (
+        '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":3,\n\t\t\t"topic":"T"\n\t\t}:17\n\t}\n}'
+    )
+    path.write_text(sound)
+    done = run("dump", path)
+    assert done.code == exit_codes.OK
+    assert "g-bc in T queue 3 of broker-a: offset 17" in done.out
+    assert "DAMAGED" not in done.out
+    path.with_name("offsets.json.bak").write_text(sound)
+    path.write_text(sound[:-4])
+    done = run("dump", path)
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert "DAMAGED: the text ends at byte" in done.out
+    assert "the client loads offsets.json.bak instead" in done.out
+    rows = run("dump", path, "--json").objects
+    assert {one["name"]: one["value"] for one in rows[0]["fields"]} == {
+        "client_id": "10.0.0.7@DEFAULT",
+        "group": "g-bc",
+        "topic": "T",
+        "broker_name": "broker-a",
+        "queue_id": 3,
+        "offset": 17,
+    }
+    assert rows[-1]["damage"]
+    assert "offsets.json.bak" in rows[-1]["note"]
