@@ -1,4 +1,7 @@
-"""Java's casts, String.hashCode, and what RocketMQ makes of it: tag codes and key hashes (docs/formats.md)."""
+"""Java's casts, its parsers of numbers, String.hashCode, and what RocketMQ makes of it: tag codes and key hashes.
+
+See docs/formats.md.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from functools import lru_cache
 
 _SIGN = 0x80000000
 _MASK = 0xFFFFFFFF
+# digits of a text that Python reads at once; zeros of other scripts may lead a number
+_LONGEST_NUMBER = 4000
 
 
 def java_int(value: int) -> int:
@@ -16,6 +21,33 @@ def java_int(value: int) -> int:
 def java_long(value: int) -> int:
     """Return what a Java long holds after arithmetic whose exact outcome is `value`."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def parse_short(text: str) -> int | None:
+    """Return what Short.parseShort reads in a text, None for NumberFormatException."""
+    return _parsed(text, 16)
+
+
+def parse_int(text: str) -> int | None:
+    """Return what Integer.parseInt reads in a text, None for NumberFormatException."""
+    return _parsed(text, 32)
+
+
+def parse_long(text: str) -> int | None:
+    """Return what Long.parseLong reads in a text, None for NumberFormatException."""
+    return _parsed(text, 64)
+
+
+def _parsed(text: str, bits: int) -> int | None:
+    """A sign or none, then digits of any script in the BMP: Java looks at UTF-16 units. No blanks, no underscores."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits or not all(digit.isdecimal() and digit <= "\uffff" for digit in digits):
+        return None
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > _LONGEST_NUMBER:
+        return None
+    value = -int(digits) if text[0] == "-" else int(digits)
+    return value if -(1 << bits - 1) <= value < 1 << bits - 1 else None
 
 
 def java_hash(text: str) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.hashing import parse_int
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_files import load_config, parse_config_file, read_config
 from rmqctl.store.config.homes import in_database, offsets_home
@@ -29,8 +30,6 @@ _OWN_GROUPS = frozenset(
 )
 _SEPARATOR = "@"
 _BROADCAST_PARTS = 3
-_LARGEST_ID = 0x7FFFFFFF
-_LONGEST_ID = 10
 
 Say = Callable[[str], None]
 """Takes a sentence that belongs to an answer as a whole."""
@@ -63,13 +62,14 @@ def offsets_of(table: Mapping[Any, Any]) -> dict[int, int]:
 
 
 def is_queue_id(text: str) -> bool:
-    """Whether `text` is the number of a queue or of a level: a positive int of Java's, in digits, or 0."""
-    return text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID and int(text) <= _LARGEST_ID
+    """Whether `text` is the number of a queue or of a level: 0 or a positive int, as Integer.parseInt reads it."""
+    return whole_number(text) is not None
 
 
 def whole_number(text: str) -> int | None:
     """The number of a queue or of a level, as is_queue_id has it, or a small count; None for any other text."""
-    return int(text) if is_queue_id(text) else None
+    number = parse_int(text)
+    return number if number is not None and number >= 0 else None
 
 
 def is_own_group(name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rmqctl.formats.hashing import parse_long
+
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -13,5 +15,9 @@ IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
 def ended_offsets(body: bytes) -> list[int]:
-    """Queue offsets of half messages that an op message ends; what is no number is left out."""
-    return [int(part) for part in body.split(b",") if part.isdigit() and len(part) < 20]
+    """Queue offsets of half messages that an op message ends; what Long.parseLong refuses is left out.
+
+    (TransactionalMessageServiceImpl#fillOpRemoveMap)
+    """
+    read = (parse_long(part) for part in body.decode("utf-8", "replace").split(","))
+    return [offset for offset in read if offset is not None and offset >= 0]

@@ -173,7 +173,7 @@ def find_values(properties: int, length: int) -> tuple[int, int, int, int, int, 
 
 @inner
 def level_of(delay: int, length: int) -> int:
-    """The delay level that a few ASCII digits say; -1 for anything else, which Python may still read as a number."""
+    """The delay level that a few ASCII digits say; -1 for anything else, which Java may still read as a number."""
     if length > _LONGEST_LEVEL:
         return -1
     level = 0

@@ -23,12 +23,12 @@ from rmqctl.store.columns.batch import INTS, LONGS, Bytes, Columns, MessageColum
 from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Record
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, index_keys
+from rmqctl.store.queues import dispatch
+from rmqctl.store.queues.dispatch import index_keys
 
 _INTERNAL = NeedsPlain.DELAY | NeedsPlain.KEYS
 # Bytes of bodies and properties in a batch with BYTES, about as many as in a kernel's window.
 WINDOW_BYTES = 1 << 20
-_INT_MAXIMUM = 0x7FFFFFFF
 
 
 def batches(
@@ -143,13 +143,8 @@ def _frame(message: StoredMessage, head: Layout) -> bytes:
 
 
 def delay_level(message: StoredMessage, properties: dict[str, str]) -> int:
-    """The level of a message of the schedule topic, as `dispatch.unit_tags_code` reads it; 0 without."""
-    if message.topic != SCHEDULE_TOPIC or names.DELAY not in properties:
-        return 0
-    try:
-        return min(max(0, int(properties[names.DELAY])), _INT_MAXIMUM)
-    except ValueError:
-        return 0
+    """The level of a message of the schedule topic, as `dispatch.unit_tags_code` reads it; 0 for one below."""
+    return max(0, dispatch.delay_level(message.topic, properties))
 
 
 def needs_plain(message: StoredMessage, properties: dict[str, str]) -> NeedsPlain:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.hashing import parse_long
 from rmqctl.store.config.config_text import VERSIONS, ConfigText, Form, decode_config, read_config_text, versions_taking
 
 _ALL = frozenset(VERSIONS)
@@ -222,7 +223,8 @@ class _Converter:
     def _number_in_quotes(self, text: str, bits: int, where: str) -> int:
         digits = text.replace(",", "")
         whole, dot, fraction = digits.partition(".")
-        if not whole.removeprefix("-").isdecimal() or not whole.isascii() or len(whole) > 20:
+        number = parse_long(whole)
+        if number is None:
             raise _RefusedError(f"{where} is text, no number")
         if dot:
             if not fraction.isdecimal():
@@ -230,7 +232,7 @@ class _Converter:
             self.forms.append(Form.TEXT_FRACTION if bits == _LONG or fraction.strip("0") else Form.TEXT_NUMBER)
         elif not self.forms or self.forms[-1] is not Form.TEXT_NUMBER:
             self.forms.append(Form.TEXT_NUMBER)
-        return int(whole)
+        return number
 
     def _bean(self, entry: Mapping[Any, Any], where: str) -> dict[Any, Any]:
         """Fields of a topic or a group. Those of null or no text keep their defaults, so they are left out."""

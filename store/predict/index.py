@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from rmqctl.formats.hashing import parse_long
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER
 from rmqctl.store.checkpoint import Checkpoint
 from rmqctl.store.files.presence import is_file
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.predict.loading import list_in_order, parse_long
+from rmqctl.store.predict.loading import list_in_order
 
 _CHUNK = 65536
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqctl.formats.errors import refuse_exhausted
+from rmqctl.formats.hashing import parse_long
 from rmqctl.store.predict.rules import Rules
 
 _LONG = 1 << 63
@@ -60,15 +61,6 @@ def _length(path: Path) -> tuple[int, bool]:
     except OSError:
         return 0, False
     return status.st_size, stat.S_ISDIR(status.st_mode)
-
-
-def parse_long(text: str, bits: int = 64) -> int | None:
-    """Long.parseLong, or with fewer `bits` Integer.parseInt and Short.parseShort; None for NumberFormatException."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not digits or not all(character.isdecimal() for character in digits) or len(digits) > 40:
-        return None
-    value = int(digits) * (-1 if text[0] == "-" else 1)
-    return value if -(1 << bits - 1) <= value < 1 << bits - 1 else None
 
 
 def number_format(text: str) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
+from rmqctl.formats.hashing import parse_int
 from rmqctl.store.config.config_files import load_config, topic_type
 from rmqctl.store.predict.dispatch import SimulatedQueues
-from rmqctl.store.predict.loading import list_in_order, load_files, parse_long
+from rmqctl.store.predict.loading import list_in_order, load_files
 from rmqctl.store.predict.rules import Rules
 from rmqctl.store.store_files import StoreFiles
 
@@ -40,7 +41,7 @@ class QueueLoading:
         size = table.batch_file_size() if is_batch else table.consumequeue_file_size()
         for topic in list_in_order(root):
             for name in list_in_order(root / topic):
-                queue_id = parse_long(name, 32)
+                queue_id = parse_int(name)
                 if queue_id is None:
                     continue
                 error = self._wrong_type(topic, is_batch)

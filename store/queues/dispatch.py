@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.hashing import java_long, tag_key, tags_code
+from rmqctl.formats.hashing import java_long, parse_int, parse_long, parse_short, tag_key, tags_code
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK, has_queue_slot, is_inner_batch, transaction_type
 from rmqctl.store.files.layout import is_safe_topic
@@ -17,8 +17,8 @@ TIMER_TOPIC = "rmq_sys_wheel_timer"
 LMQ_PREFIX = "%LMQ%"
 MULTI_DISPATCH_SEPARATOR = ","
 _NOT_FURTHER = ("%RETRY%", "rmq_sys_")
-# digits of the largest 64-bit integer, less one
-_LONGEST_SLOT = 18
+# a queue whose units still have positions of 64 bits
+_SLOTS = range(10**18)
 
 
 class QueueSlot(NamedTuple):
@@ -33,27 +33,26 @@ class QueueSlot(NamedTuple):
 def unit_tags_code(message: StoredMessage, properties: dict[str, str], delay_levels: Sequence[int]) -> int:
     """Tag hash, or the absolute delivery time in ms for a message of the schedule topic.
 
-    (CommitLog#checkMessageAndReturnSize) A level that the table lacks counts as one second.
+    (CommitLog#checkMessageAndReturnSize) A level that the table lacks counts as one second. Where the level is no int,
+    a broker makes no unit: its recovery ends the log before the message (predict/frames.py). Here the message keeps its
+    slot, with the tag hash, so that it can be read.
     """
-    if message.topic == SCHEDULE_TOPIC and names.DELAY in properties:
-        level = _integer(properties[names.DELAY])
-        if level > 0:
-            level = min(level, len(delay_levels))
-            return java_long(message.store_timestamp + (delay_levels[level - 1] if level else 1000))
+    level = delay_level(message.topic, properties)
+    if level > 0:
+        level = min(level, len(delay_levels))
+        return java_long(message.store_timestamp + (delay_levels[level - 1] if level else 1000))
     return tags_code(properties.get(names.TAGS))
 
 
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        return 0
+def delay_level(topic: str, properties: dict[str, str]) -> int:
+    """Return the level of a message of the schedule topic as Integer.parseInt reads it; 0 without, and for no int."""
+    return parse_int(properties.get(names.DELAY, "0")) or 0 if topic == SCHEDULE_TOPIC else 0
 
 
 def message_count(sys_flag: int, properties: dict[str, str], is_batch_queue: bool) -> int:
     """Queue offsets a message takes: those of its inner batch, else one (CommitLog#getMessageNum)."""
     if is_inner_batch(sys_flag) or is_batch_queue:
-        return max(1, _integer(properties.get(names.INNER_NUM, "1")))
+        return max(1, parse_short(properties.get(names.INNER_NUM, "1")) or 1)
     return 1
 
 
@@ -98,10 +97,11 @@ def _multi_dispatch(message: StoredMessage, properties: dict[str, str], code: in
     if len(queues) != len(slots):
         return
     for name, slot in zip(queues, slots, strict=True):
-        if not is_safe_topic(name) or not slot.isascii() or not slot.isdigit() or len(slot) > _LONGEST_SLOT:
+        offset = parse_long(slot)
+        if not is_safe_topic(name) or offset is None or offset not in _SLOTS:
             continue
         queue_id = 0 if name.startswith(LMQ_PREFIX) else message.queue_id
-        unit = QueueUnit(int(slot), message.physical_offset, message.total_size, code)
+        unit = QueueUnit(offset, message.physical_offset, message.total_size, code)
         yield QueueSlot(name, queue_id, unit, False)
 
 

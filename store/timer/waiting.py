@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.hashing import parse_long
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.timer.timer_state import TimerCheckpoint
 
 # timerRollWindowSlot: what waits longer than so many seconds is stored once more by a broker when they are over
 _ROLL_MS = 172_800_000
-# digits that a time in ms may have
-_LONGEST_TIME = 18
 
 
 class WaitingMessages:
@@ -55,7 +54,8 @@ class WaitingMessages:
 
 def due_time(text: str) -> int | None:
     """The time (ms) in the property TIMER_OUT_MS; None for what is none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_TIME else None
+    time = parse_long(text)
+    return time if time is not None and time >= 0 else None
 
 
 def first_to_read(checkpoint: TimerCheckpoint, begin: int) -> int:

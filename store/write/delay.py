@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
+from rmqctl.formats.hashing import java_long, parse_int, parse_long
 from rmqctl.formats.message import Message
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.store.config.config import StoreConfig
@@ -17,7 +17,6 @@ from rmqctl.store.write.put_checks import Refusal
 _DELAY_SECONDS, _DELAY_MS, _DELIVER_MS = names.TIMER_PROPERTIES
 # MessageStoreConfig.timerPrecisionMs
 _PRECISION_MS = 1000
-_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class Destination(NamedTuple):
@@ -44,7 +43,7 @@ def schedule(wanted: Destination, sys_flag: int, config: StoreConfig, now: int) 
         return wanted
     if properties.get(names.REAL_TOPIC) == wanted.topic:
         return wanted
-    level = _number(properties.get(names.DELAY, "0"))
+    level = parse_int(properties.get(names.DELAY, "0"))
     if level is None:
         return Refusal(PutStatus.MESSAGE_ILLEGAL, f"delay level {properties[names.DELAY]!r} is no number")
     if level > 0:
@@ -57,15 +56,10 @@ def topic_in_log(message: Message) -> str:
     properties = message.properties
     if message.topic == properties.get(names.REAL_TOPIC) or not has_queue_slot(message.sys_flag):
         return message.topic
-    if (_number(properties.get(names.DELAY, "0")) or 0) > 0:
+    if (parse_int(properties.get(names.DELAY, "0")) or 0) > 0:
         return SCHEDULE_TOPIC
     waits = names.TIMER_OUT_MS not in properties and any(name in properties for name in names.TIMER_PROPERTIES)
     return TIMER_TOPIC if waits else message.topic
-
-
-def _number(text: str) -> int | None:
-    """What Long.parseLong accepts, None for anything else."""
-    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def _with_origin(wanted: Destination, properties: dict[str, str]) -> dict[str, str]:
@@ -96,7 +90,7 @@ def _to_timer(wanted: Destination, config: StoreConfig, now: int) -> Destination
         if names.TIMER_DELETE_UNIQUE_KEY in properties:
             return Refusal(PutStatus.WHEEL_TIMER_MSG_ILLEGAL, "the timer to be deleted is due already")
         return wanted
-    if deliver - now > config.timer_max_delay_sec * 1000:
+    if java_long(deliver - now) > config.timer_max_delay_sec * 1000:
         return Refusal(
             PutStatus.WHEEL_TIMER_MSG_ILLEGAL, f"the delay is longer than timerMaxDelaySec={config.timer_max_delay_sec}"
         )
@@ -107,9 +101,9 @@ def _to_timer(wanted: Destination, config: StoreConfig, now: int) -> Destination
 
 def _deliver_at(properties: Mapping[str, str], now: int) -> int | None:
     if _DELAY_SECONDS in properties:
-        seconds = _number(properties[_DELAY_SECONDS])
-        return None if seconds is None else now + seconds * 1000
+        seconds = parse_long(properties[_DELAY_SECONDS])
+        return None if seconds is None else java_long(now + seconds * 1000)
     if _DELAY_MS in properties:
-        delay = _number(properties[_DELAY_MS])
-        return None if delay is None else now + delay
-    return _number(properties[_DELIVER_MS])
+        delay = parse_long(properties[_DELAY_MS])
+        return None if delay is None else java_long(now + delay)
+    return parse_long(properties[_DELIVER_MS])

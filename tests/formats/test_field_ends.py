@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rmqctl.formats import layouts
 from rmqctl.formats.framing import frame_bytes, prepare_frame
-from rmqctl.formats.hashing import java_hash, java_int, java_long, key_hash
+from rmqctl.formats.hashing import java_hash, java_int, java_long, key_hash, parse_int, parse_long, parse_short
 from rmqctl.formats.hosts import Host, format_offset_message_id, parse_offset_message_id
 from rmqctl.formats.layout import Layout
 from rmqctl.formats.message import Message, decode_message
 
-INT, LONG = 1 << 31, 1 << 63
+SHORT, INT, LONG = 1 << 15, 1 << 31, 1 << 63
 LAYOUTS = [value for value in vars(layouts).values() if isinstance(value, Layout)]
 HOST = Host(bytes([127, 0, 0, 1]), 10911)
 
@@ -97,3 +98,22 @@ def test_an_offset_id_reads_back(offset: int) -> None:
             HOST._replace(port=port),
             offset,
         )
+
+
+# as Long.parseLong, Integer.parseInt and Short.parseShort of OpenJDK answer
+TEXTS_OF_NUMBERS = {
+    "+5": 5,
+    "-0": 0,
+    "٣": 3,
+    "５": 5,
+    "0" * 5000 + "5": 5,
+    **{str(end): end for end in (SHORT - 1, SHORT, -SHORT, -SHORT - 1, INT - 1, INT, -INT, -INT - 1, LONG - 1, -LONG)},
+    **dict.fromkeys(("", "+", "-", "+-5", "5-", "1_0", " 5", "5 ", "²", "𝟏", "1,000", "5.0", "x", "9" * 5000), None),
+    **dict.fromkeys((str(LONG), str(-LONG - 1)), None),
+}
+
+
+@pytest.mark.parametrize(("parse", "end"), [(parse_short, SHORT), (parse_int, INT), (parse_long, LONG)])
+def test_numbers_in_texts_are_those_that_java_reads(parse: Callable[[str], int | None], end: int) -> None:
+    for text, number in TEXTS_OF_NUMBERS.items():
+        assert parse(text) == (number if number is not None and -end <= number < end else None), text

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, UsageError, WriteFailedError
+from rmqctl.formats.hashing import parse_int
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.broker.writable_broker import WritableBroker
 
@@ -14,13 +15,13 @@ def delivered(stored: StoredMessage, properties: Mapping[str, str], *, as_stored
     """The message as it goes to the topic and queue that its properties name (ScheduleMessageService#messageTimeUp,
     TimerMessageStore#convertMessage). They stay with it, which keeps it from being delayed again. `as_stored`: the
     bytes of its properties stay as they are. CorruptError for a message that names no place."""
-    topic, queue_id = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QUEUE_ID, "")
-    if topic is None or not queue_id.isdecimal():
+    topic, queue_id = properties.get(names.REAL_TOPIC), parse_int(properties.get(names.REAL_QUEUE_ID, ""))
+    if topic is None or queue_id is None or queue_id < 0:
         raise CorruptError(f"the message at {stored.physical_offset} does not say where it is to be delivered")
     return Message(
         topic,
         stored.body,
-        int(queue_id),
+        queue_id,
         stored.flag,
         properties,
         stored.property_bytes if as_stored else None,

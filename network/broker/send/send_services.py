@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, UsageError
+from rmqctl.formats.hashing import parse_int
 from rmqctl.formats.hosts import LOCAL_HOST, Host, parse_host
 from rmqctl.formats.java_map import in_java_order
 from rmqctl.formats.message import Message
@@ -129,10 +130,7 @@ def without_real_place(properties: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _number(text: str | None) -> int:
-    try:
-        return int(text or "0")
-    except ValueError:
-        return 0
+    return parse_int(text or "0") or 0
 
 
 def born_host(caller: Caller) -> Host:

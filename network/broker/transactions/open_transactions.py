@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, WriteFailedError
+from rmqctl.formats.hashing import parse_int
 from rmqctl.formats.message import Message, StoredMessage, frame_bytes, prepare_frame
 from rmqctl.formats.properties import encode_properties
 from rmqctl.network.broker.transactions import halves
@@ -198,4 +199,5 @@ class OpenTransactions:
 
 def _whole(text: str) -> int | None:
     """A number that is not negative; None for anything else."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+    number = parse_int(text)
+    return number if number is not None and number >= 0 else None

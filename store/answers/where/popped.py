@@ -22,6 +22,7 @@ from rmqctl.formats.errors import (
     UnsupportedError,
     UsageError,
 )
+from rmqctl.formats.hashing import parse_long
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import format_time
 from rmqctl.store.answers.config_offsets import table_in
@@ -159,10 +160,10 @@ class Popping:
         if last is None:
             return None
         try:
-            first, *distances = (int(number) for number in last["o"])
+            first, *distances = (_long(number) for number in last["o"])
             number = [first, *(first + distance for distance in distances)].index(queue_offset)
-            until = int((last.get("ot") or {}).get(queue_offset, int(last["popTime"]) + int(last["i"])))
-            acknowledged = int(last.get("cm") or 0) >> number & 1
+            until = _long((last.get("ot") or {}).get(queue_offset, _long(last["popTime"]) + _long(last["i"])))
+            acknowledged = _long(last.get("cm") or 0) >> number & 1
         except (ValueError, TypeError, KeyError, AttributeError):  # another message, or nothing of a broker's
             return None
         if acknowledged:
@@ -242,3 +243,11 @@ def _field(body: Mapping[str, Any], name: str, missing: Any = _REQUIRED) -> Any:
     if value is _REQUIRED:
         raise KeyError(name)
     return value
+
+
+def _long(value: Any) -> int:
+    """Return a number in a file of fastjson's, which takes it in quotes as well. ValueError for anything else."""
+    number = parse_long(value.replace(",", "")) if isinstance(value, str) else int(value)
+    if number is None:
+        raise ValueError(f"{value!r} is no long")
+    return number

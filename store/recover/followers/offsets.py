@@ -11,6 +11,7 @@ from typing import Any
 
 from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.hashing import parse_int
 from rmqctl.store.config.config_files import backup_of, parse_config_file
 from rmqctl.store.journal.plan import Plan, Staging, install_config
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
@@ -113,8 +114,8 @@ def _items(content: dict[Any, Any], name: str) -> list[tuple[Any, Any]]:
 
 def _as_number(key: Any) -> int:
     """Return the number of a queue or a level; -1 for a key that is no number."""
-    text = str(key)
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else -1
+    number = parse_int(str(key))
+    return -1 if number is None else number
 
 
 _CHANGES: dict[str, Callable[[dict[Any, Any], QueueEnds], bool]] = {

@@ -192,14 +192,11 @@ def test_decoys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-def test_many_keys_and_levels_that_only_python_reads(
-    tmp_path: Path, rung: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_keys_and_levels_that_no_kernel_reads(tmp_path: Path, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_rung(rung, monkeypatch)
-    many = [
-        {"KEYS": " ".join(map(str, range(count))), "UNIQ_KEY": "5", "DELAY": level}
-        for count, level in [(2, "1"), (63, " 2 "), (64, "٣"), (65, "1_0"), (5000, "x"), (1, "9" * 30), (3, "0")]
-    ]
+    levels = [(2, "1"), (63, " 2 "), (64, "٣"), (65, "1_0"), (5000, "x"), (1, "9" * 30), (3, "0")]
+    levels += [(2, "+3"), (2, "-3"), (2, "2147483648"), (2, "2147483647"), (2, "𝟏")]
+    many = [{"KEYS": " ".join(map(str, range(count))), "UNIQ_KEY": "5", "DELAY": level} for count, level in levels]
     messages = [Message("SCHEDULE_TOPIC_XXXX", b"b", properties=one) for one in many]
     log = log_of(tmp_path, b"".join(_frames(messages, 0, False)))
     for rows in (1, 3, 100):

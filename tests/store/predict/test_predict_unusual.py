@@ -101,6 +101,7 @@ def test_a_broker_that_checks_no_crc_serves_the_damaged_body(golden_store: Golde
     [
         ("innerbatch", b"INNER_NUM\x015", b"INNER_NUM\x01x", "inner batch of 'x' at '4' is no number"),
         ("features", b"DELAY\x013", b"DELAY\x01x", "delay level 'x' is no number"),
+        ("features", b"DELAY\x013", b"DELAY\x01 ", "delay level ' ' is no number"),
     ],
 )
 def test_a_number_that_the_broker_cannot_read_ends_its_log(

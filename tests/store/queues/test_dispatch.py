@@ -53,7 +53,10 @@ def test_prepared_and_rolled_back_messages_take_no_slot(kind: int, count: int) -
     ("level", "expected"),
     [
         *(("1", 51_000), ("2", 55_000), ("18", 7_250_000), ("19", 7_250_000), ("999", 7_250_000)),
-        *(("0", 0), ("-1", 0), ("x", 0), ("9" * 5000, 0)),
+        *(("+1", 51_000), ("٣", 60_000), ("0" * 5000 + "2", 55_000), (str((1 << 31) - 1), 7_250_000)),
+        *(("0", 0), ("-1", 0)),
+        # no int of Java's: a broker ends its log there, and the message keeps a slot to be read by
+        *((text, 0) for text in ("x", "", "1_0", " 2", "2 ", "𝟏", str(1 << 31), "9" * 5000)),
     ],
 )
 def test_delayed_messages_carry_their_delivery_time(level: str, expected: int) -> None:

@@ -58,7 +58,7 @@ def test_no_level_is_no_delay() -> None:
 
 
 def test_a_level_that_is_no_number() -> None:
-    for text in ("x", "", "1.5", "１", "1_0", " 1"):
+    for text in ("x", "", "1.5", "²", "1_0", " 1", "𝟏", str(1 << 31)):
         assert refused({"DELAY": text}) is PutStatus.MESSAGE_ILLEGAL
 
 
@@ -129,3 +129,12 @@ def test_a_message_that_was_delivered_after_its_delay_is_not_delayed_again() -> 
         # sent back by a consumer it waits for its retry topic, whatever it waited for before
         sent_back = Destination("%RETRY%g", 0, delivered)
         assert schedule(sent_back, 0, WHEEL, NOW).topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")  # type: ignore[union-attr]
+
+
+def test_times_have_the_digits_of_a_long_and_wrap_as_in_java() -> None:
+    """9223372036854775807 s are -1000 ms after the multiplication: the message is due, and not delayed."""
+    for name, text in (("TIMER_DELAY_SEC", str((1 << 63) - 1)), ("TIMER_DELIVER_MS", "0000000000000000001")):
+        assert scheduled({name: text}) == Destination("T", 3, {name: text})
+    for text in (str((1 << 63) - 1), str(1 << 63), "1_0"):
+        assert refused({"TIMER_DELIVER_MS": text}) is PutStatus.WHEEL_TIMER_MSG_ILLEGAL
+    assert scheduled({"TIMER_DELAY_MS": "１５００"}).topic == "rmq_sys_wheel_timer"
