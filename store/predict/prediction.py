@@ -25,7 +25,14 @@ from rmqctl.store.predict.queue_loading import QueueLoading
 from rmqctl.store.predict.reading import BrokerReading, LogPlace, first_file_after_crash
 from rmqctl.store.predict.recovery_time import recovery_work
 from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules, refuse_what_is_not_followed
-from rmqctl.store.predict.surroundings import not_opened, permission_problems, refused_before_loading, refused_by_timer
+from rmqctl.store.predict.surroundings import (
+    not_mapped,
+    permission_problems,
+    refused_abort,
+    refused_before_loading,
+    refused_by_timer,
+    refused_lock,
+)
 from rmqctl.store.predict.timer import timer_outcome
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.store_files import StoreFiles
@@ -158,9 +165,9 @@ class Start:
         """The store, and what is loaded after it."""
         log = self._load_log()
         error = self.result.error or self.loading.load(self.queues, self.deleted)
-        not_opened_why = not_opened(self.files.layout.checkpoint)
-        if error is None and not_opened_why is not None:
-            error = f"load exception: {not_opened_why}"
+        not_loaded = not_mapped(self.files.layout.checkpoint)
+        if error is None and not_loaded is not None:
+            error = f"load exception: {not_loaded}"
         if error is not None:
             return self._finished(error)
         queues = self.queues.by_key.values()
@@ -186,8 +193,9 @@ class Start:
             or refused_by_timer(self.files.layout, self.files.config, self.rules)
             or config.error_after
             or self._refused_levels()
-            # written last, once the store has started (DefaultMessageStore#createTempFile)
-            or not_opened(self.files.layout.abort)
+            or refused_lock(self.files.layout)
+            # written last, once the store has started
+            or refused_abort(self.files.layout, self.rules)
         )
 
     def _refused_levels(self) -> str | None:

@@ -22,7 +22,8 @@ class Rules(NamedTuple):
     after a clean stop is dispatched where it lies behind the queues' end. `catches_up`: once started, the store
     dispatches from the queues' end on, bodies unchecked; else from its own end, which is nothing.
     `compares_room`: a frame that is larger than what is left of its file ends the log, whatever its magic says.
-    `trusts_filler`: the minimum of a queue is searched from the one it had on.
+    `trusts_filler`: the minimum of a queue is searched from the one it had on. `writes_abort`: its process id goes into
+    the abort file, which 4.9.8 only makes.
     """
 
     version: str
@@ -35,13 +36,14 @@ class Rules(NamedTuple):
     catches_up: bool
     trusts_filler: bool
     compares_room: bool
+    writes_abort: bool
 
 
 BROKERS: dict[str, Rules] = {
     rules.version: rules
     for rules in (
-        Rules("4.9.8", False, False, False, False, False, False, True, False, False),
-        Rules("5.3.3", True, True, True, True, True, True, False, True, True),
+        Rules("4.9.8", False, False, False, False, False, False, True, False, False, False),
+        Rules("5.3.3", True, True, True, True, True, True, False, True, True, True),
     )
 }
 """The brokers whose start can be predicted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from rmqctl.store.predict.rules import Rules
 _WHEEL_SIZE = 7 * 86_400 * 2 * 32
 _TIMER_LOG_SIZE = 104_857_600
 _READ, _WRITE, _LIST = 4, 2, 1
+_INVALID = "java.io.IOException: Invalid argument"
 
 
 def refused_before_loading(layout: StoreLayout) -> str | None:
@@ -39,7 +40,37 @@ def not_opened(path: Path) -> str | None:
         return f"java.io.FileNotFoundException: {path} (Is a directory)"
     if is_link(path) and not exists(path) and not is_directory(Path(os.path.realpath(path)).parent):
         return f"java.io.FileNotFoundException: {path} (No such file or directory)"
+    if _is_kind(path, stat.S_ISSOCK):
+        return f"java.io.FileNotFoundException: {path} (No such device or address)"
     return None
+
+
+def not_mapped(path: Path) -> str | None:
+    """Return Java's error for a file that a start opens, then maps, lengthens or flushes; None where that works. A fifo
+    opens, and refuses the rest."""
+    return not_opened(path) or (_INVALID if _is_kind(path, stat.S_ISFIFO) else None)
+
+
+def refused_lock(layout: StoreLayout) -> str | None:
+    """What stops the start once the lock is taken, which is then written and flushed (DefaultMessageStore#start)."""
+    return _INVALID if _is_kind(layout.lock, stat.S_ISFIFO) else None
+
+
+def refused_abort(layout: StoreLayout, rules: Rules) -> str | None:
+    """What stops a store that has started, when it makes its abort file (DefaultMessageStore#createTempFile).
+
+    4.9.8 takes anything of that name for the file; 5.x reads it and writes its process id there.
+    """
+    if not rules.writes_abort:
+        return None
+    if _is_kind(layout.abort, stat.S_ISFIFO):
+        return f"none is logged: the broker waits without end for a process that writes into the fifo {layout.abort}"
+    return not_opened(layout.abort)
+
+
+def _is_kind(path: Path, kind: Callable[[int], bool]) -> bool:
+    status = status_of(path)
+    return status is not None and kind(status.st_mode)
 
 
 def refused_by_timer(layout: StoreLayout, config: StoreConfig, rules: Rules) -> str | None:
@@ -47,7 +78,7 @@ def refused_by_timer(layout: StoreLayout, config: StoreConfig, rules: Rules) -> 
     if not rules.knows_batches or not config.timer_wheel_enable:
         return None
     wheel = layout.root / "timerwheel"
-    error = not_opened(wheel)
+    error = not_mapped(wheel)
     if error is not None:
         return error
     status = status_of(wheel)

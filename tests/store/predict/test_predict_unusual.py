@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import struct
 from pathlib import Path
 
@@ -237,6 +238,45 @@ def test_a_folder_in_the_place_of_the_checkpoint(golden_store: GoldenStore) -> N
     (store / "checkpoint").unlink()
     (store / "checkpoint").mkdir()
     assert str(predicted(store).error).endswith("checkpoint (Is a directory)")
+
+
+INVALID = "java.io.IOException: Invalid argument"
+DIRECTORY, ADDRESS = (
+    f"java.io.FileNotFoundException: STORE/{{}} ({why})" for why in ("Is a directory", "No such device or address")
+)
+WAITS = "none is logged: the broker waits without end for a process that writes into the fifo STORE/abort"
+
+
+@pytest.mark.parametrize("broker", ["4.9.8", "5.3.3"])
+@pytest.mark.parametrize(
+    ("name", "kind", "error"),
+    [
+        ("lock", "directory", DIRECTORY.format("lock")),
+        ("lock", "fifo", INVALID),
+        ("lock", "socket", ADDRESS.format("lock")),
+        ("checkpoint", "directory", f"load exception: {DIRECTORY.format('checkpoint')}"),
+        ("checkpoint", "fifo", f"load exception: {INVALID}"),
+        ("checkpoint", "socket", f"load exception: {ADDRESS.format('checkpoint')}"),
+        ("abort", "directory", DIRECTORY.format("abort")),
+        ("abort", "fifo", WAITS),
+        ("abort", "socket", ADDRESS.format("abort")),
+    ],
+)
+def test_what_is_no_file_in_the_place_of_a_small_file(
+    golden_store: GoldenStore, broker: str, name: str, kind: str, error: str
+) -> None:
+    """As the jars' calls answer: RandomAccessFile, FileChannel#map and #force, FileInputStream. 4.9.8 only asks whether
+    its abort file exists."""
+    store = golden_store("clean")
+    (store / name).unlink(missing_ok=True)
+    if kind == "directory":
+        (store / name).mkdir()
+    else:
+        os.mknod(store / name, (stat.S_IFIFO if kind == "fifo" else stat.S_IFSOCK) | 0o600)
+    found = predicted(store, broker)
+    expected = None if (broker, name) == ("4.9.8", "abort") else error.replace("STORE", str(store))
+    assert (found.error, found.loads) == (expected, expected is None)
+    assert found.was_clean == (name != "abort")
 
 
 def test_odd_files_of_the_index(golden_store: GoldenStore) -> None:
