@@ -39,25 +39,25 @@ def _is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def agree_to_loss(yes: bool) -> Agree:
-    """What asks for a change of a store whether so much may go. click.Abort if the person at the terminal does not want
-    it; RefusedError as `agrees`."""
+def agree_to_loss(yes: bool, unread: str = "that the group has not read") -> Agree:
+    """Return what asks whether a change may take so much away. `unread` describes the messages that it passes
+    over. click.Abort if the person at the terminal does not want it; RefusedError as `agrees`."""
 
     def agree(loss: Loss) -> None:
-        if not agrees(_told(loss), yes=yes):
+        if not agrees(_told(loss, unread), yes=yes):
             raise click.Abort
 
     return agree
 
 
-def _told(loss: Loss) -> str:
+def _told(loss: Loss, unread: str) -> str:
     from rmqctl.output.cells import human_size
 
     told = []
     if loss.messages:
         told.append(f"takes {counted(loss.messages, 'message')} away")
     if loss.skipped:
-        told.append(f"passes over {counted(loss.skipped, 'message')} that the group has not read")
+        told.append(f"passes over {counted(loss.skipped, 'message')} {unread}")
     if loss.files:
         size = f"{human_size(loss.bytes)} in {counted(loss.files, 'file')}"
         told.append(f"removes or overwrites {size} and keeps nothing of it")

@@ -72,6 +72,26 @@ class OffsetStore(ChangeableStore):
         decide = set_offset(group, topic, queue_id, offset, new_group=new_group, anywhere=anywhere)
         return self._change_offsets(decide, dry_run, arguments, journal_in, agree)
 
+    def set_delay_offset(
+        self,
+        level: int,
+        offset: int,
+        *,
+        anywhere: bool = False,
+        dry_run: bool = False,
+        arguments: list[str] | None = None,
+        journal_in: Path | None = None,
+        agree: Agree | None = None,
+    ) -> OffsetsReport:
+        """Set a delay level to the next message that the broker delivers. RefusedError outside of its queue and for a
+        level that messageDelayLevel lacks, unless `anywhere`."""
+        from rmqctl.store.journal.frame import Terms
+        from rmqctl.store.offsets.delay_level import set_delay_offset
+
+        terms = Terms(dry_run, arguments=arguments, journal_in=journal_in, agree=agree)
+        with self._changing() as files:
+            return set_delay_offset(files, level, offset, terms, anywhere=anywhere)
+
     def reset_offsets(
         self,
         group: str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError
@@ -64,20 +65,29 @@ class Deciding(NamedTuple):
     def row(self, group: str, topic: str, queue_id: int, after: int | None, detail: str = "") -> OffsetChange:
         """The change of one queue to the offset `after`, with what follows from it."""
         before = self.file.offsets(group, topic).get(queue_id)
-        queue = self.reader.files.queues.find(topic, queue_id)
-        row = OffsetChange(group, topic, queue_id, before, after, detail=detail)
-        if queue is None:
-            return row._replace(detail=detail or "the queue has no files, so its end is not known")
-        begin, end = self.bounds(queue)
-        row = row._replace(min_offset=begin, max_offset=end)
-        if before is None or after is None:
-            return row
-        first, last = min(max(before, begin), end), min(max(after, begin), end)
-        return row._replace(skipped=max(0, last - first), again=max(0, first - last))
+        return with_bounds(self.reader, OffsetChange(group, topic, queue_id, before, after, detail=detail))
 
     def bounds(self, queue: AnyConsumeQueue) -> tuple[int, int]:
         """First offset and end of a queue."""
-        return queue.min_offset(self.reader.files.log.min_offset), queue.max_offset
+        return bounds_of(self.reader, queue)
+
+
+def with_bounds(reader: StoreReader, row: OffsetChange) -> OffsetChange:
+    """Return `row` with the beginning and the end of its queue, and what follows from the change."""
+    queue = reader.files.queues.find(row.topic, row.queue_id)
+    if queue is None:
+        return row._replace(detail=row.detail or "the queue has no files, so its end is not known")
+    begin, end = bounds_of(reader, queue)
+    row = row._replace(min_offset=begin, max_offset=end)
+    if row.before is None or row.after is None:
+        return row
+    first, last = min(max(row.before, begin), end), min(max(row.after, begin), end)
+    return row._replace(skipped=max(0, last - first), again=max(0, first - last))
+
+
+def bounds_of(reader: StoreReader, queue: AnyConsumeQueue) -> tuple[int, int]:
+    """Return the first offset and the end of a queue."""
+    return queue.min_offset(reader.files.log.min_offset), queue.max_offset
 
 
 Decision = Callable[[Deciding], list[OffsetChange]]
@@ -115,11 +125,15 @@ def _plan(change: PlannedChange, file: OffsetFile, report: OffsetsReport) -> Non
         return
     _require_plain(file)
     change.plan.messages_skipped = report.skipped
-    old = next_backup(file.path)
+    plan_file(change, file.path, content_with(file, changed, time.time_ns() // 1_000_000))
+
+
+def plan_file(change: PlannedChange, path: Path, data: bytes) -> None:
+    """Plan that the config file `path` is to hold `data`, and its backup what the file holds now."""
+    old = next_backup(path)
     if old is not None:
-        install_config(change.plan, change.staging, backup_of(file.path), old)
-    data = content_with(file, changed, time.time_ns() // 1_000_000)
-    install_config(change.plan, change.staging, file.path, data)
+        install_config(change.plan, change.staging, backup_of(path), old)
+    install_config(change.plan, change.staging, path, data)
 
 
 def _require_plain(file: OffsetFile) -> None:

@@ -12,6 +12,7 @@ from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.answers.known_names import KnownNames, known_groups
 from rmqctl.store.offsets.change import Deciding, Decision, OffsetChange
 from rmqctl.store.offsets.offset_file import read_offset_file
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 
 Preference = Literal["larger", "smaller", "replace"]
@@ -37,7 +38,7 @@ def set_offset(
         _require_group(deciding, group, new_group)
         row = deciding.row(group, topic, queue_id, offset)
         if not anywhere:
-            _require_inside(row)
+            require_inside(row)
         return [row]
 
     return decide
@@ -67,7 +68,7 @@ def reset_offsets(
         rows = [deciding.row(group, topic, queue.queue_id, _place(deciding, queue, to)) for queue in queues]
         if to.kind == "offset":
             for row in rows:
-                _require_inside(row)
+                require_inside(row)
         there = {queue.queue_id for queue in queues}
         for other, offset in deciding.file.offsets(group, topic).items():
             if queue_id is None and other not in there:
@@ -217,9 +218,10 @@ def _place(deciding: Deciding, queue: AnyConsumeQueue, to: ResetTo) -> int:
     return {"earliest": begin, "latest": end, "offset": to.value}[to.kind]
 
 
-def _require_inside(row: OffsetChange) -> None:
+def require_inside(row: OffsetChange) -> None:
     """As a broker refuses a target outside of the queue (AdminBrokerProcessor#resetOffsetInner)."""
-    hint = "`rmqctl offsets set --anywhere` sets it all the same; `rmqctl ls --queues` lists the ends"
+    verb = "set-delay" if row.topic == SCHEDULE_TOPIC else "set"
+    hint = f"`rmqctl offsets {verb} --anywhere` sets it all the same; `rmqctl ls --queues` lists the ends"
     place = f"of {row.topic} queue {row.queue_id}"
     if row.max_offset is None or row.min_offset is None:
         raise RefusedError(f"the end {place} is not known: it has no files", hint=hint)

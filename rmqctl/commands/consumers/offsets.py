@@ -39,6 +39,7 @@ _VERBS = {
     "show": Verb("rmqctl.commands.consumers.offsets:show", "look", "What is kept, beside its backup."),
     "lint": Verb("rmqctl.commands.consumers.offsets:lint", "look", "What is wrong with what is kept."),
     "set": Verb(f"{_CHANGES}:set_one", "change", "One queue of a group to an offset."),
+    "set-delay": Verb(f"{_CHANGES}:set_delay", "change", "A delay level to an offset."),
     "reset": Verb(f"{_CHANGES}:reset", "change", "A group to a time, an offset or an end."),
     "copy": Verb(f"{_CHANGES}:copy", "change", "The offsets of a group for another one."),
     "delete": Verb(f"{_CHANGES}:delete", "change", "Remove the offsets of a group, or of orphans."),
@@ -122,6 +123,7 @@ offsets = VerbGroup(
 Examples:
   rmqctl offsets show -s DIR -g GROUP
   rmqctl offsets reset -s DIR -g GROUP -t TOPIC --to '2h ago' --dry-run
+  rmqctl offsets set-delay -s DIR --level 3 -o 71
   rmqctl offsets merge -s DIR /backup/config/consumerOffset.json --take larger
 
 Stop the clients of a group, or restart them, before the broker starts again: they

@@ -1,4 +1,4 @@
-"""`rmqctl offsets set | reset | copy | merge | delete`: changes of the groups' offsets."""
+"""`rmqctl offsets set | set-delay | reset | copy | merge | delete`: changes of the groups' offsets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -25,7 +25,7 @@ from rmqctl.flags.options import (
     yes_option,
     zone_option,
 )
-from rmqctl.flags.types import PLACE
+from rmqctl.flags.types import COUNT, PLACE
 from rmqctl.formats.errors import StoreInUseError
 from rmqctl.formats.wording import counted
 
@@ -37,6 +37,22 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("group", "topic", "queue_id", "before", "after", "skipped", "again", "max_offset", "detail")
 _DROPPABLE = ("detail", "max_offset")
+
+
+class _Words(NamedTuple):
+    """What happens to messages that are passed over and to those before the old offset; what to do afterwards."""
+
+    skipped: str
+    again: str
+    advice: str | None
+
+
+_OF_GROUPS = _Words(
+    "passed over unread",
+    "consumed again",
+    "clients of the group that still run commit what they remember: stop or restart them as well",
+)
+_OF_LEVELS = _Words("never delivered", "delivered again", None)
 
 new_group_option = click.option("--new-group", is_flag=True, help="The group need not be known yet.")
 
@@ -96,6 +112,55 @@ def set_one(
             agree=agree_to_loss(yes),
         ),
         dry_run,
+    )
+
+
+@click.command(
+    "set-delay",
+    epilog="""\b
+Examples:
+  rmqctl delays -s DIR                                  offsets and ends of all levels
+  rmqctl offsets set-delay -s DIR --level 3 -o 71 --dry-run
+  rmqctl offsets set-delay -s DIR --level 3 -o 71
+
+Stop the broker first: it writes config/delayOffset.json every 10 s.""",
+)
+@store_options
+@click.option("--level", type=COUNT, required=True, metavar="N", help="The delay level, from 1.")
+@offset_option.but(required=True, help="The next message that the broker delivers.")
+@click.option("--anywhere", is_flag=True, help="Accept an offset outside of the queue, or an unknown level.")
+@change_options
+def set_delay(
+    store: StoreLocation,
+    output: Output,
+    *,
+    level: int,
+    offset: int,
+    anywhere: bool,
+    dry_run: bool,
+    journal_in: Path | None,
+    yes: bool,
+) -> int:
+    """Set the offset of a delay level in config/delayOffset.json.
+
+    The broker delivers the messages of the level from this offset on. A smaller offset delivers messages again; with a
+    larger one messages are never delivered, and the command asks. Level N is queue N - 1 of SCHEDULE_TOPIC_XXXX.
+    """
+    return _changed(
+        store,
+        output,
+        None,
+        lambda opened: opened.set_delay_offset(
+            level,
+            offset,
+            anywhere=anywhere,
+            dry_run=dry_run,
+            arguments=sys.argv[1:],
+            journal_in=journal_in,
+            agree=agree_to_loss(yes, "that the broker has not delivered"),
+        ),
+        dry_run,
+        _OF_LEVELS,
     )
 
 
@@ -343,6 +408,7 @@ def _changed(
     live: str | None,
     change: Callable[[MessageStore], OffsetsReport],
     dry_run: bool,
+    words: _Words = _OF_GROUPS,
 ) -> int:
     """Make a change, and print it."""
     from rmqctl.opening import open_store, tell_if_open
@@ -351,16 +417,16 @@ def _changed(
         if dry_run:
             tell_if_open(opened)
         report = change(opened)
-    _print(report, output, store)
+    _print(report, output, store, words)
     return exit_codes.OK
 
 
-def _print(report: OffsetsReport, output: Output, store: StoreLocation) -> None:
+def _print(report: OffsetsReport, output: Output, store: StoreLocation, words: _Words) -> None:
     from rmqctl.reports.recover_output import print_operations, undo_advice
 
     for note in report.notes:
         output.talk(f"note: {note}")
-    rows = [row._asdict() for row in report.rows]
+    rows = [{**row._asdict(), "group": row.group or None} for row in report.rows]
     if output.is_json:
         output.record({**{name: getattr(report, name) for name in report.__slots__}, "rows": rows})
         return
@@ -375,10 +441,11 @@ def _print(report: OffsetsReport, output: Output, store: StoreLocation) -> None:
         return
     said = [f"{counted(report.changed, 'offset')} {would} changed"]
     if report.skipped:
-        said.append(f"{counted(report.skipped, 'message')} passed over unread")
+        said.append(f"{counted(report.skipped, 'message')} {words.skipped}")
     if report.again:
-        said.append(f"{counted(report.again, 'message')} consumed again")
+        said.append(f"{counted(report.again, 'message')} {words.again}")
     output.talk(", ".join(said))
     if report.journal:
         output.talk(f"what the files held is kept in {report.journal}; {undo_advice(store)} brings it back")
-        output.talk("clients of the group that still run commit what they remember: stop or restart them as well")
+        if words.advice is not None:
+            output.talk(words.advice)

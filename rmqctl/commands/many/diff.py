@@ -47,7 +47,8 @@ damaged   the other store is damaged where it would be
 absent    it should be there and is not
 
 Digests are of what both stores could have: of copies of one log (a master and its slave) the stretch that both cover.
-Exit code 0: the stores hold the same. 1: they do not, or one of them is damaged."""
+Exit code 0: the stores hold the same messages and, as far as it was compared, the same configuration. 1: they do not,
+or one of them is damaged."""
 )
 @click.argument("a", type=_STORE)
 @click.argument("b", type=_STORE)
@@ -154,14 +155,18 @@ def _differing(counts: dict[str, Any]) -> int:
 def _verdict(row: dict[str, Any]) -> list[str]:
     """What people want to know first, in sentences."""
     counts = row["messages"]
-    if row["same"]:
-        lines = [f"the stores hold the same: {_messages(counts['same'])}"]
+    kinds = Counter(one["kind"] for one in row["configuration"])
+    listed = ", ".join(counted(count, kind) for kind, count in kinds.items())
+    same = _messages(counts["same"])
+    if not row["same"]:
+        lines = [f"the stores differ; the same in both: {same}"]
+        lines += [f"their configuration differs: {listed}"] if listed else []
+    elif listed:
+        lines = [f"the stores differ in their configuration ({listed}); the same in both: {same}"]
+    elif row["same_configuration"]:
+        lines = [f"the stores hold the same: {same}"]
     else:
-        lines = [f"the stores differ; the same in both: {_messages(counts['same'])}"]
-    if row["configuration"]:
-        kinds = Counter(one["kind"] for one in row["configuration"])
-        listed = ", ".join(counted(count, kind) for kind, count in kinds.items())
-        lines.append(f"their configuration differs: {listed}")
+        lines = [f"the stores hold the same messages ({counts['same']}); not all of the configuration was compared"]
     if not row["copies_of_one_log"] and (row["a"]["messages"] or row["b"]["messages"]):
         sizes = row["a"]["file_size"], row["b"]["file_size"]
         why = "no message stands at the same physical offset in both"

@@ -56,6 +56,7 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["offsets show", "--json"],
         ["offsets lint"],
         ["offsets lint", "--json"],
+        ["offsets set-delay", "--level", 1, "-o", 0, "--dry-run", "--anywhere"],
         ["offsets reset", "-g", "g-retry", "-t", topic, "--to", "latest", "--dry-run"],
         ["clean", "--forecast"],
         ["clean", "--forecast", "--json"],

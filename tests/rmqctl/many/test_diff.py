@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,21 @@ def test_wrong_usage(tmp_path: Path) -> None:
     assert diff(store_path("clean"), store_path("clean"), "-n", 0).code == exit_codes.USAGE
     # said at once: Spark is not started for it
     assert run("diff", store_path("clean"), tmp_path / "nothing").code == exit_codes.UNREADABLE
+
+
+def test_the_first_line_says_that_the_configuration_differs(golden_store: GoldenStore) -> None:
+    root = golden_store("broker-real")
+    topics = root / "config" / "topics.json"
+    topics.write_text(topics.read_text().replace('"perm":6', '"perm":4', 1))
+    done = diff(store_path("broker-real"), root)
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert done.out.startswith("the stores differ in their configuration (1 topic); the same in both: ")
+    assert "hold the same" not in done.out
+
+
+def test_the_first_line_says_that_the_configuration_was_not_compared(golden_store: GoldenStore) -> None:
+    root = golden_store("broker-real")
+    shutil.rmtree(root / "config")
+    first = diff(store_path("broker-real"), root).out.splitlines()[0]
+    assert first.startswith("the stores hold the same messages (")
+    assert first.endswith("not all of the configuration was compared")
