@@ -36,9 +36,6 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what takes long, and say what that is")
-    parser.addoption(
-        "--part", choices=("quick", "rest"), help="only what the quick run takes, or only what it does not"
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,13 +74,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
     if config.getoption("quick"):
         _keep(config, items, [item for item in items if not _mark(item)])
-    if config.getoption("part"):
-        is_wanted = config.getoption("part") == "quick"
-        # of those in LONG some ask a registry of packages, which is not to be done by another clock
-        wanted = [
-            item for item in items if (not _mark(item) and item.nodeid.partition("::")[0] not in LONG) == is_wanted
-        ]
-        _keep(config, items, wanted)
 
 
 def _keep(config: pytest.Config, items: list[pytest.Item], wanted: list[pytest.Item]) -> None:
@@ -113,14 +103,18 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A worker of pytest-xdist hands its count on to the process that prints; every worker collects all tests."""
-    if session.config.getoption("part") and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
-        session.exitstatus = pytest.ExitCode.OK  # -k may name tests of the other part only
     left_out = session.config.stash[LEFT_OUT]
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = dict(left_out)
     # xdist kills a worker that needs ten seconds to end: what `make coverage` has recorded there would be lost
     if (coverage := sys.modules.get("coverage")) is not None and (recorder := coverage.Coverage.current()) is not None:
         recorder.save()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name a failure at once: a run that is stopped from outside never comes to its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED at {report.when}: {report.nodeid} after {report.duration:.0f} s", file=sys.stderr, flush=True)
 
 
 @pytest.hookimpl(optionalhook=True)
