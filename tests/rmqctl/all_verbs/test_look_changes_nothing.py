@@ -12,6 +12,8 @@ from tests.quick import sample
 from tests.rmqctl.looking import Done, run
 
 CALM = (exit_codes.OK, exit_codes.DAMAGE_OR_NOTHING, exit_codes.REFUSED)
+WITHOUT_A_LOG = ("log-gone", "log-gone-abort", "v4-log-gone")
+"""Stores where a lookup of a message ends with DAMAGE_IN_THE_WAY."""
 
 
 def commands(store: Path, name: str) -> list[list[object]]:
@@ -92,7 +94,8 @@ def test_looking_changes_nothing(name: str, golden_store: GoldenStore) -> None:
     outside = sorted(store.parent.iterdir())
     for command in commands(store, name):
         done = run(*command)
-        assert done.code in CALM, (command, done)
+        is_hidden = name in WITHOUT_A_LOG and done.code == exit_codes.DAMAGE_IN_THE_WAY
+        assert is_hidden or done.code in CALM, (command, done)
         _check_talk(done, command)
     assert tree_state(store) == before
     assert [path for path in sorted(store.parent.iterdir()) if path.suffix != ".conf"] == outside

@@ -8,6 +8,7 @@ import pytest
 
 from rmqctl import exit_codes
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, frame_crc, property_crc_text
+from rmqctl.store.check.cross import Level
 from tests.goldens import GoldenStore, tree_state
 from tests.quick import every
 from tests.rmqctl.looking import run
@@ -29,15 +30,15 @@ _LOG = [pain for pain in test_pains_of_the_log.PAINS if pain.fix]
 _CONFIG = [pain for pain in test_pains_of_config.PAINS if pain.is_mended]
 
 
-def _mend_and_look(store: Path, code: str, *, only_known: bool = True) -> None:
-    findings, _ = checked(store)
+def _mend_and_look(store: Path, code: str, *, level: Level = Level.DEFAULT, only_known: bool = True) -> None:
+    findings, _ = checked(store, level)
     (fix, *_others) = [finding.fix for finding in findings if finding.code == code]
     assert fix is not None
     program, *arguments = fix.split()
     assert program == "rmqctl"
     done = run(*arguments, *(["--yes"] if arguments[0] in ("recover", "truncate") else []), "-s", store)
     assert done.code in (0, 1), done.err
-    after, _ = checked(store)
+    after, _ = checked(store, level)
     assert code not in codes(after), after
     if only_known:
         assert not alarms(after), after
@@ -47,14 +48,14 @@ def _mend_and_look(store: Path, code: str, *, only_known: bool = True) -> None:
 def test_files(pain: test_pains_of_files.Pain, golden_store: GoldenStore) -> None:
     store = golden_store(pain.base)
     pain.make(store)
-    _mend_and_look(store, pain.code)
+    _mend_and_look(store, pain.code, level=pain.level)
 
 
 @pytest.mark.parametrize("pain", every(4, _LOG), ids=lambda pain: pain.name)
 def test_the_log(pain: test_pains_of_the_log.Pain, golden_store: GoldenStore) -> None:
     store = golden_store(pain.base)
     pain.make(store)
-    _mend_and_look(store, pain.code)
+    _mend_and_look(store, pain.code, level=pain.level)
 
 
 @pytest.mark.parametrize("pain", every(4, _CONFIG), ids=lambda pain: pain.name)
