@@ -30,6 +30,7 @@ DATES = {
     "store/journal/log.py": "the date of a change; the order of changes is that of their ids",
     "store/methods/messages.py": "now, for ages and due times that are answered",
     "store/offsets/change.py": "the date in a dataVersion",
+    "store/offsets/delay_level.py": "the date in a dataVersion",
     "store/outputs/staging.py": "the start of a process, compared with the ctime of a file",
     "store/snapshot/snapshot.py": "the date of a snapshot in its manifest",
     "store/write/fast/fast_path.c": "store timestamps",

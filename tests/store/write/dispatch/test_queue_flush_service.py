@@ -27,7 +27,7 @@ class SlowFlusher:
 
 def test_a_slow_flush_does_not_set_the_checkpoint_back(tmp_path: Path) -> None:
     flusher, keeper = SlowFlusher(), CheckpointKeeper(tmp_path / "checkpoint")
-    follower = SimpleNamespace(last_timestamp=1, position=1, index_timestamp=0)
+    follower = SimpleNamespace(last_offset=-1, last_timestamp=1, position=1, index_timestamp=0)
     log_flusher = SimpleNamespace(flushed_timestamp=1, flushed_offset=1)
     unwired: list[Any] = [flusher, log_flusher, follower]
     service = QueueFlushService(1000, unwired[0], unwired[1], unwired[2], keeper, cast(Any, None))
@@ -47,7 +47,7 @@ class Writer:
     """A service over a writer whose log, queues and disk go on while queues are flushed."""
 
     def __init__(self, folder: Path, *, is_all: bool = True) -> None:
-        self.follower = SimpleNamespace(last_timestamp=1, position=100, index_timestamp=0)
+        self.follower = SimpleNamespace(last_offset=-1, last_timestamp=1, position=100, index_timestamp=0)
         self.log_flusher = SimpleNamespace(flushed_timestamp=1, flushed_offset=100)
         self.keeper = CheckpointKeeper(folder / "checkpoint")
         self.is_all = is_all
