@@ -5,8 +5,6 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from rmqctl.formats.errors import ExhaustedError
@@ -25,19 +23,19 @@ def guard_imports() -> None:
         sys.meta_path.insert(0, _Guard(limit))
 
 
-class _Guard(MetaPathFinder):
-    """Finds nothing: raises where a library would not have the address space that it needs."""
+class _Guard:
+    """Find no module; raise where a library would not have the address space that it needs."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    ) -> None:
         """Return None; ExhaustedError or, for a library that is optional, ImportError where too little is free."""
         needed = NEEDED_MIB.get(fullname)
         if needed is None or self._limit - _used() >= needed * _MIB:
-            return None
+            return
         said = f"{fullname} needs {needed} MiB of address space, and {max(0, self._limit - _used()) // _MIB} are free"
         if fullname in _OPTIONAL:
             raise ImportError(said)

@@ -32,6 +32,7 @@ DATES = {
     "store/offsets/change.py": "the date in a dataVersion",
     "store/offsets/delay_level.py": "the date in a dataVersion",
     "store/outputs/staging.py": "the start of a process, compared with the ctime of a file",
+    "store/repair/mends.py": "the date up to which the mtime of a file may be set",
     "store/snapshot/snapshot.py": "the date of a snapshot in its manifest",
     "store/write/fast/fast_path.c": "store timestamps",
     "store/write/fast/ordinary.py": "store timestamps",

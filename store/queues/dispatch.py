@@ -44,6 +44,10 @@ def unit_tags_code(message: StoredMessage, properties: dict[str, str], delay_lev
     return tags_code(properties.get(names.TAGS))
 
 
+# a count that no unit of a batch queue holds: such a message is refused, and a finding
+_TOO_MANY = 1 << 31
+
+
 def delay_level(topic: str, properties: dict[str, str]) -> int:
     """Return the level of a message of the schedule topic as Integer.parseInt reads it; 0 without, and for no int."""
     return parse_int(properties.get(names.DELAY, "0")) or 0 if topic == SCHEDULE_TOPIC else 0
@@ -51,9 +55,13 @@ def delay_level(topic: str, properties: dict[str, str]) -> int:
 
 def message_count(sys_flag: int, properties: dict[str, str], is_batch_queue: bool) -> int:
     """Queue offsets a message takes: those of its inner batch, else one (CommitLog#getMessageNum)."""
-    if is_inner_batch(sys_flag) or is_batch_queue:
-        return max(1, parse_short(properties.get(names.INNER_NUM, "1")) or 1)
-    return 1
+    if not is_inner_batch(sys_flag) and not is_batch_queue:
+        return 1
+    text = properties.get(names.INNER_NUM, "1")
+    count = parse_short(text)
+    if count is None and text.isdecimal():
+        return _TOO_MANY
+    return max(1, count or 1)
 
 
 def queue_slots(
