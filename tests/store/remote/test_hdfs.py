@@ -38,7 +38,7 @@ def test_hdfs_is_read_by_hadoops_client_where_there_is_one(hadoop_client: list[d
     store = store_path("crash")
     address = f"hdfs://names:8020{store}"
     try:
-        for command in (["cat", "--json"], ["info", "--json"], ["query", "-k", "hot"]):
+        for command in (["cat", "--json"], ["ls", "--json"], ["query", "-k", "hot"]):
             there, here = run(*command, "-s", address), run(*command, "-s", store)
             assert there.code == here.code, there
             assert there.out.replace(address, str(store)) == here.out
