@@ -29,9 +29,7 @@ class _Guard:
     def __init__(self, limit: int) -> None:
         self._limit = limit
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         """Return None; ExhaustedError or, for a library that is optional, ImportError where too little is free."""
         needed = NEEDED_MIB.get(fullname)
         if needed is None or self._limit - _used() >= needed * _MIB:

@@ -25,7 +25,15 @@ WITHOUT_FORMAT = {
 }
 INTO_FILES = {"export": {"parquet", "arrow", "csv", "json", "jsonl"}, "sql": {*FORMATS, "parquet", "arrow"}}
 """What these write into a file is in --format; the name of the file says it else."""
-CHANGING = {"dlq redrive", "offsets set", "offsets reset", "offsets copy", "offsets merge", "offsets delete", "offsets set-delay"}
+CHANGING = {
+    "dlq redrive",
+    "offsets set",
+    "offsets reset",
+    "offsets copy",
+    "offsets merge",
+    "offsets delete",
+    "offsets set-delay",
+}
 """Actions that change a store, of verbs that are not in the group of changes."""
 WITHOUT_DRY_RUN = {
     "append": "adds, and refuses what cannot be stored before the first byte",
