@@ -150,7 +150,8 @@ def _give(descriptor: int, owner: Ownership | None) -> None:
 def give_to(path: Path, owner: Ownership) -> None:
     """Give a file or directory its permissions; owner and group too, if this user is root."""
     with _changing("chown", path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = patiently(lambda: os.open(path, flags))
         try:
             _give(descriptor, owner)
         finally:

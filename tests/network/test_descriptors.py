@@ -7,6 +7,7 @@ import errno
 import os
 import resource
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from rmqctl.formats.message import Message
 from rmqctl.network.remoting.admission import Admission, connections_left
 from rmqctl.store import MessageStore
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.files import background, io
+from rmqctl.store.files.ownership import ownership_of
 from tests.network.benches import Bench, served
 
 UNIQUE = {"UNIQ_KEY": "0000000000000000000000000000000A"}
@@ -87,6 +90,33 @@ class _Lacking:
             return opened(path, *arguments, **options)
 
         monkeypatch.setattr(os, "open", open_)
+
+
+def _give_away(path: Path) -> None:
+    path.mkdir()
+    io.give_to(path, ownership_of(path.parent))
+
+
+@pytest.mark.parametrize("make", [_give_away, lambda path: io.create_file(path, 10)])
+def test_a_background_step_waits_for_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    """The directory of a new queue is made, then given to the store's owner."""
+    (tmp_path / "store").mkdir(mode=0o750)
+    lacking = _Lacking(monkeypatch)
+    lacking.is_lacking = True
+
+    def slept(seconds: float) -> None:
+        lacking.is_lacking = lacking.refused < 3
+
+    monkeypatch.setattr("rmqctl.store.files.background.time.sleep", slept)
+    path = tmp_path / "store" / "new"
+    with background.patient(lambda: True):
+        make(path)
+    assert (lacking.refused, path.exists()) == (3, True)
+    lacking.is_lacking = True
+    with pytest.raises(ExhaustedError):
+        make(path.with_name("other"))
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
