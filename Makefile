@@ -70,7 +70,7 @@ test-all: install
 # The quick run by a clock that is set: RMQCTL_CLOCK chooses the day. Needs libfaketime (Debian: apt-get install
 # faketime). What asks a registry of packages, which has certificates, runs by the real clock only.
 test-any-day: install
-	$(BIN)/python -m tests.anyday.at_a_date any $(PYTEST) --dist loadfile --no-loadscope-reorder --quick \
+	$(BIN)/python -m tests.anyday.at_a_date $(PYTEST) --dist loadfile --no-loadscope-reorder --quick \
 		--ignore tests/test_package.py $(ARGS)
 
 # needs libfaketime (Debian: apt-get install faketime)
