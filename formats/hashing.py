@@ -38,6 +38,12 @@ def parse_long(text: str) -> int | None:
     return _parsed(text, 64)
 
 
+def whole_number(text: str) -> int | None:
+    """Return the queue id, delay level or count that Integer.parseInt reads; None for no int and a negative one."""
+    number = parse_int(text)
+    return number if number is not None and number >= 0 else None
+
+
 def _parsed(text: str, bits: int) -> int | None:
     """A sign or none, then digits of any script in the BMP: Java looks at UTF-16 units. No blanks, no underscores."""
     digits = text[1:] if text[:1] in ("+", "-") else text

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.formats.hashing import parse_int
+from rmqctl.formats.hashing import whole_number
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from rmqctl.network.broker.master_broker import MasterBroker
@@ -35,8 +35,8 @@ def end_transaction(broker: MasterBroker, request: RemotingCommand, caller: Call
         transactions.end(half.queue_offset)
         return RemotingCommand(ResponseCode.SUCCESS)
     properties = half.properties()
-    topic, queue_id = properties.get(names.REAL_TOPIC), parse_int(properties.get(names.REAL_QUEUE_ID, ""))
-    if topic is None or queue_id is None or queue_id < 0:
+    topic, queue_id = properties.get(names.REAL_TOPIC), whole_number(properties.get(names.REAL_QUEUE_ID, ""))
+    if topic is None or queue_id is None:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "the half message does not say which topic it is for")
 
     committed = halves.committed(half, topic, queue_id)

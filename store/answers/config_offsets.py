@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.formats.hashing import parse_int
+from rmqctl.formats.hashing import whole_number
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_files import load_config, parse_config_file, read_config
 from rmqctl.store.config.homes import in_database, offsets_home
@@ -64,12 +64,6 @@ def offsets_of(table: Mapping[Any, Any]) -> dict[int, int]:
 def is_queue_id(text: str) -> bool:
     """Whether `text` is the number of a queue or of a level: 0 or a positive int, as Integer.parseInt reads it."""
     return whole_number(text) is not None
-
-
-def whole_number(text: str) -> int | None:
-    """The number of a queue or of a level, as is_queue_id has it, or a small count; None for any other text."""
-    number = parse_int(text)
-    return number if number is not None and number >= 0 else None
 
 
 def is_own_group(name: str) -> bool:

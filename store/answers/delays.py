@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.hashing import whole_number
 from rmqctl.formats.wording import counted, lasting
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
@@ -16,7 +17,6 @@ from rmqctl.store.answers.config_offsets import (
     no_unit,
     offsets_of,
     table_in,
-    whole_number,
 )
 from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC

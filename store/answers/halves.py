@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.hashing import whole_number
 from rmqctl.formats.layouts import TRANSACTION_MASK
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import TRANSACTION_COMMIT
@@ -16,7 +17,6 @@ from rmqctl.store.answers.config_offsets import (
     consumer_table,
     offset_key,
     offsets_of,
-    whole_number,
 )
 from rmqctl.store.answers.half_topics import (
     CHECK_TIMES,

@@ -57,13 +57,14 @@ def judge_writes(files: StoreFiles, usage: DiskUsage | None = None) -> Writes:
     causes = [*_of_disks(files, usage), *_of_config(files)]
     warnings = [] if any(cause.name == "disk" for cause in causes) else _of_cleaning(files, usage)
     is_known = any(percent is not None for percent in (*usage.commitlog, usage.consumequeue))
-    accepted = False if causes else True if is_known else None
+    accepted: bool | None
     if causes:
-        sentence = f"A broker takes no messages here: {'; '.join(cause.effect for cause in causes)}."
-    elif not is_known:
-        sentence = "Writes: unknown, because the disks cannot be measured."
+        accepted, sentence = False, f"A broker takes no messages here: {'; '.join(cause.effect for cause in causes)}."
+    elif is_known:
+        shown = f"(disk {_worst(usage)} % used)"
+        accepted, sentence = True, f"Writes: accepted, as far as files, disks and settings show {shown}."
     else:
-        sentence = f"Writes: accepted, as far as files, disks and settings show (disk {_worst(usage)} % used)."
+        accepted, sentence = None, "Writes: unknown, because the disks cannot be measured."
     unseen = [_UNSEEN_FLAGS, _UNSEEN_CACHE] if files.lock_holder() is not None else []
     return Writes(accepted, sentence, causes, list(usage.commitlog), usage.consumequeue, warnings, unseen)
 

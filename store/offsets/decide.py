@@ -12,7 +12,6 @@ from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.answers.known_names import KnownNames, known_groups
 from rmqctl.store.offsets.change import Deciding, Decision, OffsetChange
 from rmqctl.store.offsets.offset_file import read_offset_file
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 
 Preference = Literal["larger", "smaller", "replace"]
@@ -218,9 +217,8 @@ def _place(deciding: Deciding, queue: AnyConsumeQueue, to: ResetTo) -> int:
     return {"earliest": begin, "latest": end, "offset": to.value}[to.kind]
 
 
-def require_inside(row: OffsetChange) -> None:
+def require_inside(row: OffsetChange, verb: str = "set") -> None:
     """As a broker refuses a target outside of the queue (AdminBrokerProcessor#resetOffsetInner)."""
-    verb = "set-delay" if row.topic == SCHEDULE_TOPIC else "set"
     hint = f"`rmqctl offsets {verb} --anywhere` sets it all the same; `rmqctl ls --queues` lists the ends"
     place = f"of {row.topic} queue {row.queue_id}"
     if row.max_offset is None or row.min_offset is None:

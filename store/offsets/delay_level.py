@@ -41,7 +41,7 @@ def set_delay_offset(
         row = _row(StoreReader(change.files), level, offsets_of(table).get(level), offset)
         if not anywhere:
             _require_level(change.files, level)
-            require_inside(row)
+            require_inside(row, "set-delay")
         report.rows = [row]
         if row.is_change:
             report.changed, report.skipped, report.again = 1, row.skipped or 0, row.again or 0

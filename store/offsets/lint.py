@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
+from rmqctl.formats.hashing import whole_number
 from rmqctl.formats.wording import counted
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
@@ -162,7 +163,7 @@ class _Lint:
         here = OffsetProblem("error", "malformed-entry", path, topic=SCHEDULE_TOPIC)
         queues: dict[Any, Any] = {}
         for level, offset in table.items():
-            number = int(level) if is_queue_id(str(level)) else None
+            number = whole_number(str(level))
             if number is None or number < 1:
                 yield here._replace(found=str(level), detail="no delay level")
                 continue

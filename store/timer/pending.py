@@ -11,7 +11,7 @@ import numpy as np
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.formats.hashing import parse_int
+from rmqctl.formats.hashing import whole_number
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
@@ -195,14 +195,13 @@ class _Pending:
         key = properties.get(names.UNIQUE_KEY, "")
         if names.TIMER_ROLL_TIMES in properties:
             self._rolled.add((key, out))
-        queue_id = parse_int(properties.get(names.REAL_QUEUE_ID, ""))
         one = TimedMessage(
             message.queue_offset,
             message.physical_offset,
             message.total_size,
             out,
             properties[names.REAL_TOPIC],
-            queue_id if queue_id is not None and queue_id >= 0 else None,
+            whole_number(properties.get(names.REAL_QUEUE_ID, "")),
             key,
             on_wheel,
             to_enqueue,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, UsageError, WriteFailedError
-from rmqctl.formats.hashing import parse_int
+from rmqctl.formats.hashing import whole_number
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.broker.writable_broker import WritableBroker
 
@@ -15,8 +15,8 @@ def delivered(stored: StoredMessage, properties: Mapping[str, str], *, as_stored
     """The message as it goes to the topic and queue that its properties name (ScheduleMessageService#messageTimeUp,
     TimerMessageStore#convertMessage). They stay with it, which keeps it from being delayed again. `as_stored`: the
     bytes of its properties stay as they are. CorruptError for a message that names no place."""
-    topic, queue_id = properties.get(names.REAL_TOPIC), parse_int(properties.get(names.REAL_QUEUE_ID, ""))
-    if topic is None or queue_id is None or queue_id < 0:
+    topic, queue_id = properties.get(names.REAL_TOPIC), whole_number(properties.get(names.REAL_QUEUE_ID, ""))
+    if topic is None or queue_id is None:
         raise CorruptError(f"the message at {stored.physical_offset} does not say where it is to be delivered")
     return Message(
         topic,

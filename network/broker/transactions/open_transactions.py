@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, WriteFailedError
-from rmqctl.formats.hashing import parse_int
+from rmqctl.formats.hashing import whole_number
 from rmqctl.formats.message import Message, StoredMessage, frame_bytes, prepare_frame
 from rmqctl.formats.properties import encode_properties
 from rmqctl.network.broker.transactions import halves
@@ -128,7 +128,7 @@ class OpenTransactions:
     def _look_at(self, half: StoredMessage, now: int) -> bool:
         """Ask for the end of a half message if it is time to; whether it is dealt with."""
         settings, properties = self._broker.settings, half.properties()
-        times = _whole(properties.get(half_topics.CHECK_TIMES, "0")) or 0
+        times = whole_number(properties.get(half_topics.CHECK_TIMES, "0")) or 0
         age = now - half.born_timestamp
         kept_for = self._broker.files.config.file_reserved_time * _HOUR_MS
         if times >= settings.transaction_check_max or age > kept_for:
@@ -136,7 +136,7 @@ class OpenTransactions:
             return self._is_put(halves.given_up(half)) is not None
         immunity = settings.transaction_time_out
         if half_topics.IMMUNITY in properties:
-            seconds = _whole(properties[half_topics.IMMUNITY])
+            seconds = whole_number(properties[half_topics.IMMUNITY])
             immunity = settings.transaction_time_out if seconds is None else seconds * 1000
         if 0 <= age < immunity:
             return False
@@ -165,7 +165,7 @@ class OpenTransactions:
             return
         self._turn += 1
         stored = encode_properties(properties)
-        original = half._replace(topic=topic, queue_id=_whole(queue_id) or 0, property_bytes=stored)
+        original = half._replace(topic=topic, queue_id=whole_number(queue_id) or 0, property_bytes=stored)
         parts = prepare_frame(original, result.store_host, original.born_timestamp or 0)
         body = frame_bytes(parts, result.queue_offset or 0, result.physical_offset or 0, now)
         unique_key = properties.get(names.UNIQUE_KEY, "")
@@ -195,9 +195,3 @@ class OpenTransactions:
         for topic, offset in ((half_topics.HALF_TOPIC, self._half), (half_topics.OP_TOPIC, self._op)):
             if offset:
                 self._broker.offsets.commit(half_topics.GROUP, topic, 0, offset)
-
-
-def _whole(text: str) -> int | None:
-    """A number that is not negative; None for anything else."""
-    number = parse_int(text)
-    return number if number is not None and number >= 0 else None

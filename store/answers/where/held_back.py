@@ -7,9 +7,10 @@ from contextlib import suppress
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError, UnsupportedError
+from rmqctl.formats.hashing import whole_number
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import counted, format_time, lasting
-from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, Say, offsets_of, table_in, whole_number
+from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, Say, offsets_of, table_in
 from rmqctl.store.answers.delays import unknown_level
 from rmqctl.store.answers.half_topics import CHECK_TIMES, OP_TOPIC, PRODUCER_GROUP, ended_offsets
 from rmqctl.store.answers.where.family import Family

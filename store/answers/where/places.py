@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError, UsageError
+from rmqctl.formats.hashing import whole_number
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.answers.config_offsets import Say, whole_number
+from rmqctl.store.answers.config_offsets import Say
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.frames import MessageRemovedError, message_at
