@@ -176,11 +176,12 @@ _MARK = b"\xef\xbb\xbf"
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _MORE_SPACE = re.compile(r"[\f\b]++")
 _ODD_SPACE = re.compile("[\0\u00a0]++")
-_COMMENT = re.compile(r"//[^\n]*+(?:\n|\Z)|/\*(?:[^*]++|\*(?!/))*+\*/")
+# No possessive quantifier is put on a group: Python 3.11.2, which Debian has, then matches other texts (gh-106052).
+_COMMENT = re.compile(r"//[^\n]*+(?:\n|\Z)|/\*[^*]*+(?:\*(?!/)[^*]*+)*\*/")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+")
-_INTEGER_NAME = re.compile(r"[+-]?[0-9]++(?:\.0++)?+")
-_PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
-_NUMBER = re.compile(r"[+-]?[0-9]++(?:\.[0-9]*+)?+(?:[eE][+-]?[0-9]++)?+[LBSFD]?+")
+_INTEGER_NAME = re.compile(r"[+-]?[0-9]++(?:\.0++)?")
+_PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?")
+_NUMBER = re.compile(r"[+-]?[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?[LBSFD]?+")
 _WORD = re.compile(r"[A-Za-z_]++")
 _SET = re.compile(r"(?:Tree)?Set(?=\s*+\[)")
 _STOPS = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]*+") for quote in "\"'"}
