@@ -55,20 +55,20 @@ _LONGEST = 2 * 86_400.0
 PROOFS: dict[str, Proof] = {
     "crash": Proof(
         "tests.proof.crash.cases",
-        2_000,
+        800,
         50_000,
         "after a power cut at any moment what was acknowledged is there, and a change is wholly done or undone",
     ),
     "disk-errors": Proof(
-        "tests.proof.disk_errors", 300, 10_000, "an error of the disk is told, loses nothing, and leaves a way out"
+        "tests.proof.disk_errors", 150, 10_000, "an error of the disk is told, loses nothing, and leaves a way out"
     ),
-    "kills": Proof("tests.proof.kills", 200, 5_000, "a kill at any change of a file loses nothing acknowledged"),
+    "kills": Proof("tests.proof.kills", 120, 5_000, "a kill at any change of a file loses nothing acknowledged"),
     "flipped-bytes": Proof(
-        "tests.proof.flipped_bytes", 20_000, 655_360, "check reports every changed byte that anything covers"
+        "tests.proof.flipped_bytes", 4_000, 655_360, "check reports every changed byte that anything covers"
     ),
-    "model": Proof("tests.proof.model", 200, 5_000, "a store driven at random holds what a list in memory holds"),
+    "model": Proof("tests.proof.model", 60, 5_000, "a store driven at random holds what a list in memory holds"),
     "fuzz": Proof("tests.proof.fuzz", 10_000, 6_000_000, "whatever is read, nothing but an error of ours comes out"),
-    "guided": Proof("tests.proof.guided", 20, 600, "the same, of what is led into code that nothing has run before"),
+    "guided": Proof("tests.proof.guided", 6, 600, "the same, of what is led into code that nothing has run before"),
     "real-broker": Proof(
         "tests.proof.real_broker.cases",
         10,
