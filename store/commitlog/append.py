@@ -19,8 +19,9 @@ class Sink(Protocol):
     def append(self, file: MappedFile, data: bytes, length: int, store_timestamp: int) -> None:
         """Append `data`, which stands for the next `length` bytes of `file`."""
 
-    def commit(self) -> None:
-        """Make everything appended so far readable."""
+    def commit(self, least_pages: int = 0) -> bool:
+        """Make what was appended readable, and return whether there was anything. A file with fewer than `least_pages`
+        pages to commit waits, unless it is full; 0 commits any byte."""
 
 
 class DirectSink:
@@ -32,8 +33,9 @@ class DirectSink:
         file.commit(data, length, store_timestamp)
         file.defer(length)
 
-    def commit(self) -> None:
+    def commit(self, least_pages: int = 0) -> bool:
         """Nothing is kept back."""
+        return False
 
 
 class PooledSink:
@@ -59,15 +61,20 @@ class PooledSink:
         if self._taken - self._committed >= self._limit:
             self.commit()
 
-    def commit(self) -> None:
+    def commit(self, least_pages: int = 0) -> bool:
         """See Sink."""
+        begun: MappedFile | None = None
         with self._commit_lock:
             while self._waiting:
                 # stays in the queue until it is written: a failed write is not forgotten
                 file, data, length, store_timestamp = self._waiting[0]
+                if file is not begun and not file.may_commit(least_pages):
+                    break
+                begun = file
                 file.commit(data, length, store_timestamp)
                 self._committed += len(data)
                 self._waiting.popleft()
+        return begun is not None
 
 
 class FileNotCreatedError(WriteFailedError):

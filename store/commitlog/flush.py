@@ -18,6 +18,8 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 SYNC_FLUSH = "SYNC_FLUSH"
 # GroupCommitService looks for work at least this often
 _GROUP_COMMIT_MS = 10
+# FlushRealTimeService logs its progress at the first thorough flush and at each tenth after it
+_LOGGED_EACH = 10
 
 
 class LogFlusher:
@@ -33,6 +35,11 @@ class LogFlusher:
         self._error: WriteFailedError | None = None
         self.flushed_offset = flushed_offset
         self.flushed_timestamp = 0
+
+    @property
+    def behind(self) -> int:
+        """Bytes of the log that are committed and not known to be on disk (MappedFileQueue#howMuchFallBehind)."""
+        return self._log.max_offset - self.flushed_offset
 
     def flush(self, least_pages: int = 0) -> None:
         """Flush what is committed if it is at least `least_pages` pages of 4096 bytes; 0 flushes any dirty byte.
@@ -88,8 +95,9 @@ class FlushService:
     """The thread that flushes, and the place where puts wait for it.
 
     ASYNC_FLUSH (FlushRealTimeService): every flushIntervalCommitLog ms, if flushCommitLogLeastPages are dirty, and
-    whatever is dirty after flushCommitLogThoroughInterval. SYNC_FLUSH (GroupCommitService): as soon as somebody asks,
-    all that is there with one fsync for everybody. `thread`: who does so, to be woken for that.
+    any dirty byte after flushCommitLogThoroughInterval; without flushCommitLogTimed also at each `wake`. SYNC_FLUSH
+    (GroupCommitService): as soon as a put waits, all that is there with one fsync for all that wait. `thread` flushes,
+    and is woken for that.
     """
 
     def __init__(self, flusher: LogFlusher, sink: Sink, config: StoreConfig, on_failure: Failure) -> None:
@@ -103,12 +111,17 @@ class FlushService:
         self._condition = threading.Condition()
         self._told: list[tuple[int, Callable[[], None]]] = []
         self._error: BaseException | None = None
-        self._last_thorough = time.monotonic()
+        self._last_thorough = self._last_commit = time.monotonic()
+        self._thorough_flushes = 0
         if self.is_sync:
             self.thread = Background("group-commit", self._group_commit, _GROUP_COMMIT_MS, self._fail)
         else:
             self.thread = Background(
-                "flush", self._flush_at_interval, config.flush_interval_commit_log, self._fail, is_timed=True
+                "flush",
+                self._flush_at_interval,
+                config.flush_interval_commit_log,
+                self._fail,
+                is_timed=config.flush_commit_log_timed,
             )
         self._committer = (
             Background("commit", self._commit_at_interval, config.commit_interval_commit_log, self._fail)
@@ -129,7 +142,7 @@ class FlushService:
         self.thread.stop()
 
     def wake(self) -> None:
-        """A message was appended that should be on disk soon (SYNC_FLUSH)."""
+        """Let the thread flush now what was appended; with flushCommitLogTimed it keeps to its interval."""
         self.thread.wake()
 
     def flush_now(self) -> None:
@@ -193,12 +206,30 @@ class FlushService:
         if (now - self._last_thorough) * 1000 >= self._config.flush_commit_log_thorough_interval:
             self._last_thorough = now
             least_pages = 0
+            if self._thorough_flushes % _LOGGED_EACH == 0:
+                self._log_progress()
+            self._thorough_flushes += 1
         self._flusher.flush(least_pages)
 
+    def _log_progress(self) -> None:
+        import logging  # here, because lookups import this module and never log
+
+        logging.getLogger("rmqctl.store").info(
+            "the disk is %d bytes behind the commitlog in memory (flushed to %d)",
+            self._flusher.behind,
+            self._flusher.flushed_offset,
+        )
+
     def _commit_at_interval(self) -> None:
-        # commitCommitLogThoroughInterval equals the interval by default: every round commits what there is
-        self._sink.commit()
-        self.listener()
+        now = time.monotonic()
+        least_pages = self._config.commit_commit_log_least_pages
+        if (now - self._last_commit) * 1000 >= self._config.commit_commit_log_thorough_interval:
+            self._last_commit = now
+            least_pages = 0
+        if self._sink.commit(least_pages):
+            self._last_commit = time.monotonic()
+            self.thread.wake()
+            self.listener()
 
     def _fail(self, error: BaseException) -> None:
         with self._condition:

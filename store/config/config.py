@@ -45,6 +45,7 @@ class StoreConfig(NamedTuple):
     index_tags: bool | None = None
     flush_disk_type: str = "ASYNC_FLUSH"
     flush_interval_commit_log: int = 500
+    flush_commit_log_timed: bool = True
     flush_commit_log_least_pages: int = 4
     flush_commit_log_thorough_interval: int = 10_000
     commit_interval_commit_log: int = 200

@@ -166,6 +166,12 @@ class MappedFile:
         self.committed_position += length
         self.store_timestamp = store_timestamp or self.store_timestamp
 
+    def may_commit(self, least_pages: int) -> bool:
+        """Return whether a commit asked for with `least_pages` does something (DefaultMappedFile#isAbleToCommit)."""
+        if self.is_full or least_pages <= 0:
+            return self.wrote_position > self.committed_position
+        return self.wrote_position // io.PAGE_SIZE - self.committed_position // io.PAGE_SIZE >= least_pages
+
     def dirty_pages(self) -> int:
         """Whole pages between the flushed and the committed position."""
         return self.committed_position // io.PAGE_SIZE - self.flushed_position // io.PAGE_SIZE

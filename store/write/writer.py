@@ -114,6 +114,8 @@ class StoreWriter:
         self._put_if_ordinary: PutIfOrdinary = put
         self.put = self._putter.put if self._flush.is_sync else put
         self._flush.listener = self._follower.wake
+        if not self._flush.is_sync:
+            self._follower.on_dispatched = self._flush.wake
         self._flush.start()
         self._follower.start()
         self._queue_flush.start()

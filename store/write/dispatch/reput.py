@@ -71,6 +71,8 @@ class Follower:
         # bytes of a message, going by those that were dispatched last: how many wait is not known before they are read
         self._usual_size = 0.0
         self._condition = threading.Condition()
+        # called, in this thread, after messages were dispatched
+        self.on_dispatched: Callable[[], None] = lambda: None
         # told, in our thread, of queues that got messages
         self.arrivals: Callable[[Set[tuple[str, int]]], None] | None = None
         self.thread = Background("reput", self.dispatch_all, _INTERVAL_MS, state.fail, linger_ms=_LINGER_MS)
@@ -107,6 +109,7 @@ class Follower:
         while self.position < end and self._dispatch_some():
             found = True
             self._notify()
+            self.on_dispatched()
             arrived = self._queues.take_arrived()
             if self.arrivals is not None and arrived:
                 self.arrivals(arrived)

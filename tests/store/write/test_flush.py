@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import WriteFailedError
+from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.store.commitlog.append import DirectSink, LogAppender, PooledSink, Sink
 from rmqctl.store.commitlog.flush import FlushService, LogFlusher
 from rmqctl.store.config.config import StoreConfig
@@ -19,7 +20,16 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
-from tests.store.write.writing import FILE_SIZE, files_below, log_file, message, small, stored_messages, wait_until
+from tests.store.write.writing import (
+    FILE_SIZE,
+    NEVER,
+    files_below,
+    log_file,
+    message,
+    small,
+    stored_messages,
+    wait_until,
+)
 
 PAGE = 4096
 
@@ -221,6 +231,55 @@ def test_what_a_pool_could_not_write_is_written_by_the_next_commit(
     assert log.files.read(0, 400) == b"x" * 350
 
 
+def test_a_commit_of_few_pages_waits_unless_the_file_is_full(tmp_path: Path) -> None:
+    log = Log(tmp_path, PooledSink(1 << 20))
+    log.append(4 * PAGE - 1)
+    assert (log.sink.commit(4), log.files.max_offset) == (False, 0)
+    log.append(1)
+    log.append(10)
+    # all of the file, once it is worth it
+    assert (log.sink.commit(4), log.files.max_offset) == (True, 4 * PAGE + 10)
+    log.append(FILE_SIZE - 4 * PAGE - 10 - BLANK_FRAME.size)
+    log.append(200)
+    assert (log.sink.commit(FILE_SIZE // PAGE), log.files.max_offset) == (True, FILE_SIZE)
+    assert (log.sink.commit(4), log.sink.commit(0), log.sink.commit(0)) == (False, True, False)
+    assert log.files.max_offset == FILE_SIZE + 200
+
+
+def test_fewer_pages_are_committed_after_the_thorough_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("rmqctl.store.commitlog.flush.time.monotonic", lambda: clock[0])
+    log = Log(tmp_path, PooledSink(1 << 20))
+    config = StoreConfig(commit_commit_log_thorough_interval=200, transient_store_pool_enable=True)
+    service = FlushService(log.flusher, log.sink, config, lambda _: None)
+    log.append(100)
+    for clock[0] in (1000.1, 1000.1875):
+        service._commit_at_interval()
+        assert log.files.max_offset == 0
+    clock[0] = 1000.25
+    service._commit_at_interval()
+    assert log.files.max_offset == 100
+
+
+def test_each_tenth_thorough_flush_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("rmqctl.store.commitlog.flush.time.monotonic", lambda: now)
+    caplog.set_level("INFO", "rmqctl.store")
+    log = Log(tmp_path)
+    service = FlushService(log.flusher, log.sink, StoreConfig(), lambda _: None)
+    for number in range(1, 12):
+        log.append(number)
+        service._flush_at_interval()
+        now = 1000.0 + 10 * number
+        service._flush_at_interval()
+    assert caplog.messages == [
+        "the disk is 1 bytes behind the commitlog in memory (flushed to 0)",
+        "the disk is 11 bytes behind the commitlog in memory (flushed to 55)",
+    ]
+
+
 # ---- through the store
 
 SYNC = small(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=500)
@@ -232,6 +291,22 @@ def test_async_puts_do_not_wait(tmp_path: Path, disk: Disk) -> None:
         for _ in range(10):
             assert store.put(message()).status is PutStatus.PUT_OK
         disk.gate.set()
+
+
+@pytest.mark.parametrize("is_timed", [True, False])
+def test_an_untimed_flush_follows_the_puts(tmp_path: Path, disk: Disk, is_timed: bool) -> None:
+    config = small(flush_commit_log_timed=is_timed, flush_interval_commit_log=NEVER, flush_interval_consume_queue=NEVER)
+    with MessageStore.open(tmp_path / "s", "rw", config, create=True) as store:
+        store.put(message(5 * PAGE))
+        store.wait_for_dispatch()
+        if not is_timed:
+            wait_until(lambda: disk.flushed != [])
+        before = len(disk.flushed)
+        assert (before == 0) is is_timed
+        # less than flushCommitLogLeastPages
+        store.put(message())
+        store.wait_for_dispatch()
+        assert len(disk.flushed) == before
 
 
 def test_sync_puts_are_on_disk_when_they_return(tmp_path: Path, disk: Disk) -> None:
