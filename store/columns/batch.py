@@ -283,3 +283,8 @@ class MessageColumns:
 
 
 ColumnRecord = MessageColumns | Blank | Empty | Damage
+
+
+def start_of(record: ColumnRecord) -> int:
+    """Return the physical offset of the record's first byte."""
+    return record.begin if isinstance(record, MessageColumns) else record.physical_offset

@@ -27,6 +27,18 @@ def notice(sentence: str) -> None:
             listener(sentence)
 
 
+def say(sentence: str) -> None:
+    """Say what a reader has to know of its answer: to the listeners, each time; without any, as a warning of the logger
+    `rmqctl.store`, which Python prints to stderr where no handler is set."""
+    if _listeners:
+        for listener in tuple(_listeners):
+            listener(sentence)
+        return
+    import logging  # here, because most commands never log
+
+    logging.getLogger("rmqctl.store").warning(sentence)
+
+
 def help_compiling(helper: Callable[[str, bool], bool] | None) -> None:
     """Have `helper(module, is_waited_for)` called when the kernels of a module have to be compiled: by this process,
     which waits for them, or elsewhere if the helper can. It answers whether another process is compiling. None for

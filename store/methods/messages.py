@@ -103,15 +103,18 @@ class ReadableMessages:
         order: Order = "log",
         on_damage: OnDamage | None = None,
         progress: Progress | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> Iterator[StoredMessage]:
         """Messages one by one, in order of the log or queue by queue: what `cat` prints.
 
         `begin` and `end` (not included) are physical offsets in order of the log, queue offsets in order of the queues.
-        Damage is told to `on_damage` and passed; without it the first is raised in its place (CorruptError). In order
-        of the queues NotFoundError for an unknown topic or queue, UnsupportedError for queues in a RocksDB.
+        Damage is told to `on_damage` and passed; without it the first is raised in its place (CorruptError). `tell`
+        gets a sentence for messages that a cleaner removes before they are read; without it the logger `rmqctl.store`
+        gets a warning. In order of the queues NotFoundError for an unknown topic or queue, UnsupportedError for queues
+        in a RocksDB.
         """
         return self.reader.messages(
-            _selection(criteria, begin, end), order, on_damage=on_damage or raised, progress=progress
+            _selection(criteria, begin, end), order, on_damage=on_damage or raised, progress=progress, tell=tell
         )
 
     def last_messages(
@@ -158,18 +161,19 @@ class ReadableMessages:
         views: bool = True,
         on_damage: OnDamage | None = None,
         progress: Progress | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> Generator[RecordBatch, None, None]:
         """Messages in the order they were stored as pyarrow.RecordBatch, with these columns (None: all, see
         rmqctl.store.scan.schema), of physical offsets [begin, end). A column that is not asked for costs nothing.
 
         `criteria`: only messages that meet them. `views`: bodies as `binary_view` over the memory they were read
         into; else as `binary`. Damage is told to `on_damage` and passed; without it the first is raised in its place.
-        UnsupportedError without pyarrow, UsageError for a name of no column.
+        `tell` as for `messages`. UnsupportedError without pyarrow, UsageError for a name of no column.
         """
         from rmqctl.store.scan.scan import Scan
 
         scan = Scan(self.files.log, columns, begin, end, criteria=criteria, views=views)
-        return scan.batches(on_damage, progress)
+        return scan.batches(on_damage, progress, tell)
 
     def export(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
@@ -208,16 +208,18 @@ class StoreReader:
         *,
         on_damage: OnDamage,
         progress: Progress | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> Iterator[StoredMessage]:
         """Messages of `selection` in the order of the log or of the queues. Damage is told to `on_damage` and passed.
+        `tell` gets a sentence for what is removed before it was read (removed_meanwhile.py).
 
         NotFoundError for an unknown topic or queue and UnsupportedError for RocksDB queues, in order of the queues.
         """
         from rmqctl.store.read.selection import in_log_order, in_queue_order
 
         if order == "log":
-            return in_log_order(self.files.log, selection, on_damage, progress)
-        return in_queue_order(map(self.view, self._chosen_queues(selection)), selection, on_damage)
+            return in_log_order(self.files.log, selection, on_damage, progress, tell=tell)
+        return in_queue_order(map(self.view, self._chosen_queues(selection)), selection, on_damage, tell)
 
     def last_messages(
         self, selection: Selection, count: int, order: Order = "log", *, on_damage: OnDamage

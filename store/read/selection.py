@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import FrameDamage, StoredMessage
+from rmqctl.store.columns.removed_meanwhile import SayRemoved, removed_units, say_removed
 from rmqctl.store.commitlog.overflow import overflowed_message
 from rmqctl.store.commitlog.walk import Damage, Progress, walk
+from rmqctl.store.compiled.notices import say
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.read.frames import MessageRemovedError
@@ -45,17 +47,19 @@ def in_log_order(
     on_damage: OnDamage,
     progress: Progress | None = None,
     start: int | None = None,
+    tell: SayRemoved | None = None,
 ) -> Iterator[StoredMessage]:
     """Messages in the order they were stored, every CRC checked; damaged spans are told to `on_damage` and passed.
+    `tell` gets a sentence for what is removed before it was read (removed_meanwhile.py).
 
     A `begin` that is no frame's start is taken as: from the next message on. To find it, the file is walked from its
     start, so that nothing inside a body can be taken for a message; or from `start`, a record that is certain to be one
     (commitlog.resync), where somebody knows it.
     """
-    rest = yield from plain_start(log, selection, PLAIN_BYTES, on_damage, progress, start)
+    rest = yield from plain_start(log, selection, PLAIN_BYTES, on_damage, progress, start, tell)
     if rest is not None:
         start = rest.begin if rest is not selection else _walk_start(log, selection, start)
-        yield from _on_columns(log, rest, start, on_damage, progress)
+        yield from _on_columns(log, rest, start, on_damage, progress, tell)
 
 
 def plain_start(
@@ -65,6 +69,7 @@ def plain_start(
     on_damage: OnDamage,
     progress: Progress | None = None,
     start: int | None = None,
+    tell: SayRemoved | None = None,
 ) -> Generator[StoredMessage, None, Selection | None]:
     """The messages of in_log_order among the first `most` bytes, read one by one; returned is what is left of the
     selection, None if that is nothing. Nothing is read so where the way to the first one is longer than that."""
@@ -72,7 +77,8 @@ def plain_start(
     if selection.begin - start > PLAIN_BYTES:
         return selection
     plain_end = max(selection.begin, start) + most
-    for record in walk(log, start, progress=progress):
+    records = walk(log, start, progress=progress)
+    for record in say_removed(log, records, start, selection.end, tell, lambda record: record.physical_offset):
         if selection.end is not None and record.physical_offset >= selection.end:
             return None
         if isinstance(record, StoredMessage):
@@ -104,15 +110,21 @@ def _walk_start(log: MappedFileQueue, selection: Selection, start: int | None) -
 
 
 def _on_columns(
-    log: MappedFileQueue, selection: Selection, start: int, on_damage: OnDamage, progress: Progress | None
+    log: MappedFileQueue,
+    selection: Selection,
+    start: int,
+    on_damage: OnDamage,
+    progress: Progress | None,
+    tell: SayRemoved | None,
 ) -> Iterator[StoredMessage]:
     """As in_log_order, with a walk from `start` on; what does not match never becomes an object."""
-    from rmqctl.store.columns.batch import Columns, MessageColumns
+    from rmqctl.store.columns.batch import Columns, MessageColumns, start_of
     from rmqctl.store.columns.walk import walk_columns
     from rmqctl.store.read.choose_rows import RowChooser
 
     chooser = RowChooser(selection.criteria, selection.begin)
-    for record in walk_columns(log, start, selection.end, columns=chooser.needs | Columns.HEAD, progress=progress):
+    records = walk_columns(log, start, selection.end, columns=chooser.needs | Columns.HEAD, progress=progress)
+    for record in say_removed(log, records, start, selection.end, tell, start_of):
         if isinstance(record, Damage):
             if record.end > selection.begin:
                 yield from _past_damage(log, selection, record, on_damage)
@@ -136,32 +148,44 @@ def changed_error(batch: MessageColumns, row: int, damage: FrameDamage) -> Corru
     )
 
 
-def in_queue_order(views: Iterator[QueueView], selection: Selection, on_damage: OnDamage) -> Iterator[StoredMessage]:
+def in_queue_order(
+    views: Iterator[QueueView], selection: Selection, on_damage: OnDamage, tell: SayRemoved | None = None
+) -> Iterator[StoredMessage]:
     """Messages queue by queue, each as its queue leads to it; units that lead to none are told to `on_damage`.
 
     Topic and queue of the criteria choose the queues, which is up to the caller. Units before the queue's minimum,
-    whose messages have been removed with old commitlog files, are left out, and so are messages that are removed
-    while this goes on.
+    whose messages have been removed with old commitlog files, are left out. Messages that are removed while this goes
+    on are left out as well, and `tell` gets a sentence for those of a queue.
     """
     criteria = selection.criteria
+    first: int | None = None
     for view in views:
-        begin = max(selection.begin, view.queue.min_offset(view.log.min_offset))
+        # as it was when the first queue was begun: what is removed since is said of the others, too
+        first = view.log.min_offset if first is None else first
+        begin = max(selection.begin, view.queue.min_offset(first))
         reached = begin
+        removed: list[int] = []
         for unit in view.queue.units(begin, selection.end):
-            if unit.queue_offset > reached and not _begins_behind(view, reached):
-                on_damage(_missing_units(view, reached, unit.queue_offset))
+            if unit.queue_offset > reached:
+                if _begins_behind(view, reached):
+                    removed += reached, unit.queue_offset
+                else:
+                    on_damage(_missing_units(view, reached, unit.queue_offset))
             reached = unit.next_queue_offset
             if unit.is_placeholder or not criteria.tag_filter.may_match(view.resolved_code(unit)):
                 continue
             try:
                 message = view.message_of(unit)
             except MessageRemovedError:
+                removed += unit.queue_offset, unit.next_queue_offset
                 continue
             except CorruptError as error:
                 on_damage(error)
                 continue
             if criteria.matches_content(message):
                 yield message
+        if removed:
+            (tell or say)(removed_units(view.queue.topic, view.queue.queue_id, min(removed), max(removed)))
 
 
 def _begins_behind(view: QueueView, queue_offset: int) -> bool:

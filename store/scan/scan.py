@@ -6,8 +6,9 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.store.columns.batch import ColumnRecord, Columns, Int64s, MessageColumns
+from rmqctl.store.columns.batch import ColumnRecord, Columns, Int64s, MessageColumns, start_of
 from rmqctl.store.columns.parallel import walk_parallel
+from rmqctl.store.columns.removed_meanwhile import RemovedMeanwhile, SayRemoved
 from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -104,15 +105,16 @@ class Scan:
         return self._maker.schema
 
     def batches(
-        self, on_damage: OnDamage | None = None, progress: Progress | None = None
+        self, on_damage: OnDamage | None = None, progress: Progress | None = None, tell: SayRemoved | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
         """The batches, none of them empty. Damaged spans are told to `on_damage` and passed; without it the first of
-        them is raised in its place. `progress` is told the bytes passed."""
+        them is raised in its place. `progress` is told the bytes passed. `tell` gets a sentence for what is removed
+        before it was read (removed_meanwhile.py)."""
         file = self._log.find(self._begin)
         start = file.start_offset if file is not None else self._begin
         span = LogRange(self._begin, self._end, start)
         yield from scanned(
-            self._log, span, self._groups, self._chooser, self._maker, on_damage, progress, threads=self._threads
+            self._log, span, self._groups, self._chooser, self._maker, on_damage, progress, tell, threads=self._threads
         )
 
 
@@ -124,15 +126,17 @@ def scanned(
     maker: Maker,
     on_damage: OnDamage | None = None,
     progress: Progress | None = None,
+    tell: SayRemoved | None = None,
     *,
     threads: int = _THREADS,
 ) -> Generator[pa.RecordBatch, None, None]:
     """What `maker` makes of the messages of a range that `chooser` means, some pieces at a time. `groups`: what both
     need of the walk. The rest is as in `Scan.batches`."""
 
-    def made(records: Iterator[ColumnRecord]) -> list[pa.RecordBatch | MessageColumns | CorruptError]:
+    def made(records: Iterator[ColumnRecord]) -> _Piece:
         return _made(records, span.begin, chooser, maker)
 
+    removed = RemovedMeanwhile(log, span.start, span.end, tell)
     pieces = walk_parallel(
         log,
         made,
@@ -147,7 +151,9 @@ def scanned(
         piece=_PIECE,
     )
     for piece in pieces:
-        for one in piece:
+        if piece.end > piece.begin:
+            removed.pass_over(piece.begin, piece.end)
+        for one in piece.found:
             if isinstance(one, CorruptError):
                 if on_damage is None:
                     raise one
@@ -156,11 +162,18 @@ def scanned(
                 yield from maker.batches(one)
             else:
                 yield one
+    removed.finish()
 
 
-def _made(
-    records: Iterator[ColumnRecord], begin: int, chooser: Chooser, maker: Maker
-) -> list[pa.RecordBatch | MessageColumns | CorruptError]:
+class _Piece(NamedTuple):
+    """What was made of the bytes [begin, end) of the log."""
+
+    begin: int
+    end: int
+    found: list[pa.RecordBatch | MessageColumns | CorruptError]
+
+
+def _made(records: Iterator[ColumnRecord], begin: int, chooser: Chooser, maker: Maker) -> _Piece:
     """What one thread makes of a piece of the log: batches, and columns where bodies are to be unpacked.
 
     What unpacks can be a thousand times as large as what is read: that is left to whoever takes the batches.
@@ -168,7 +181,9 @@ def _made(
     from rmqctl.store.scan.bodies import is_compressed
 
     found: list[pa.RecordBatch | MessageColumns | CorruptError] = []
+    first, last = -1, -1
     for record in records:
+        first, last = start_of(record) if first < 0 else first, record.end
         if isinstance(record, Damage) and record.end > begin:
             found.append(damage_error(record))
         if not isinstance(record, MessageColumns):
@@ -178,4 +193,4 @@ def _made(
             found.append(chosen)
         else:
             found += maker.batches(chosen)
-    return found
+    return _Piece(first, last, found)

@@ -1,0 +1,78 @@
+"""What a cleaner removes from under a reader: found where a walk over the log jumps, and said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+
+from rmqctl.store.compiled.notices import say
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+
+SayRemoved = Callable[[str], None]
+
+
+class _Span(Protocol):
+    """A record of the walk: bytes [physical_offset, end) or [begin, end) of the log."""
+
+    @property
+    def end(self) -> int: ...
+
+
+_Record = TypeVar("_Record", bound=_Span)
+
+
+class RemovedMeanwhile:
+    """Compare the spans that a walk passes with one another: what is between two of them was removed by a cleaner, as
+    a walk yields everything else, damage included."""
+
+    def __init__(self, log: MappedFileQueue, begin: int, end: int | None, tell: SayRemoved | None) -> None:
+        """Begin before the walk does. `begin` and `end` are physical offsets. `tell` takes a sentence for each span;
+        without it the sentence is a warning of the logger `rmqctl.store`, or a notice of the command line."""
+        first = log.files[0].start_offset if log.files else begin
+        self._log = log
+        self._reached = max(begin, first)
+        self._end = end
+        self._tell = tell or say
+
+    def pass_over(self, begin: int, end: int) -> None:
+        """Note that the walk has yielded the bytes [begin, end)."""
+        self._say(begin)
+        self._reached = max(self._reached, end)
+
+    def finish(self) -> None:
+        """Note that the walk is over."""
+        if self._log.was_removed(self._reached):
+            self._say(self._log.min_offset)
+
+    def _say(self, begin: int) -> None:
+        begin = begin if self._end is None else min(begin, self._end)
+        if begin > self._reached:
+            self._tell(
+                f"messages of physical offsets {self._reached} to {begin - 1} were removed by a cleaner before they "
+                "were read"
+            )
+            self._reached = begin
+
+
+def say_removed(
+    log: MappedFileQueue,
+    records: Iterator[_Record],
+    begin: int,
+    end: int | None,
+    tell: SayRemoved | None,
+    start_of: Callable[[_Record], int],
+) -> Iterator[_Record]:
+    """Yield the records of a walk over [begin, end), and tell of what was removed meanwhile. `start_of`: a record's
+    first byte."""
+    removed = RemovedMeanwhile(log, begin, end, tell)
+    for record in records:
+        removed.pass_over(start_of(record), record.end)
+        yield record
+    removed.finish()
+
+
+def removed_units(topic: str, queue_id: int, begin: int, end: int) -> str:
+    """Return the sentence about messages [begin, end) of a queue that were removed before they were read."""
+    return (
+        f"messages {begin} to {end - 1} of {topic!r} queue {queue_id} were removed by a cleaner before they were read"
+    )
