@@ -77,8 +77,8 @@ def plain_start(
     if selection.begin - start > PLAIN_BYTES:
         return selection
     plain_end = max(selection.begin, start) + most
-    records = walk(log, start, progress=progress)
-    for record in say_removed(log, records, start, selection.end, tell, lambda record: record.physical_offset):
+    records, asked = walk(log, start, progress=progress), max(start, selection.begin)
+    for record in say_removed(log, records, asked, selection.end, tell, lambda record: record.physical_offset):
         if selection.end is not None and record.physical_offset >= selection.end:
             return None
         if isinstance(record, StoredMessage):
@@ -124,7 +124,8 @@ def _on_columns(
 
     chooser = RowChooser(selection.criteria, selection.begin)
     records = walk_columns(log, start, selection.end, columns=chooser.needs | Columns.HEAD, progress=progress)
-    for record in say_removed(log, records, start, selection.end, tell, start_of):
+    asked = max(start, selection.begin)
+    for record in say_removed(log, records, asked, selection.end, tell, start_of):
         if isinstance(record, Damage):
             if record.end > selection.begin:
                 yield from _past_damage(log, selection, record, on_damage)

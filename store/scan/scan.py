@@ -136,7 +136,7 @@ def scanned(
     def made(records: Iterator[ColumnRecord]) -> _Piece:
         return _made(records, span.begin, chooser, maker)
 
-    removed = RemovedMeanwhile(log, span.start, span.end, tell)
+    removed = RemovedMeanwhile(log, max(span.start, span.begin), span.end, tell)
     pieces = walk_parallel(
         log,
         made,

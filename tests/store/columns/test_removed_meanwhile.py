@@ -91,6 +91,21 @@ def test_the_compiled_walk_says_it_too(filled: Path, monkeypatch: pytest.MonkeyP
     assert len(told) == 1
 
 
+@pytest.mark.parametrize("plain", [1000, selection.PLAIN_BYTES])
+def test_nothing_is_said_of_what_was_not_asked_for(filled: Path, monkeypatch: pytest.MonkeyPatch, plain: int) -> None:
+    monkeypatch.setattr(selection, "PLAIN_BYTES", plain)
+    for read in (MessageStore.messages, MessageStore.scan):
+        told: list[str] = []
+        with MessageStore.open(filled, "r", SMALL) as store:
+            begin = [found.physical_offset for found in store.messages()][50]
+        with MessageStore.open(filled, "r", SMALL) as store:
+            for file in store.files.log.files[:2]:
+                file.reference.shutdown(10**9)  # on its way out
+            for _ in read(store, begin=begin, tell=told.append):
+                pass
+        assert [re.findall(r"\d+", sentence)[0] for sentence in told] == [str(begin)]
+
+
 def test_in_the_order_of_the_queues(filled: Path) -> None:
     told: list[str] = []
     with MessageStore.open(filled, "r", SMALL) as store:
