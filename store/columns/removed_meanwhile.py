@@ -71,8 +71,7 @@ def say_removed(
     removed.finish()
 
 
-def removed_units(topic: str, queue_id: int, begin: int, end: int) -> str:
-    """Return the sentence about messages [begin, end) of a queue that were removed before they were read."""
-    return (
-        f"messages {begin} to {end - 1} of {topic!r} queue {queue_id} were removed by a cleaner before they were read"
-    )
+def removed_units(topic: str, queue_id: int, queue_offsets: range) -> str:
+    """Return the sentence about messages of a queue that were removed before they were read."""
+    first, last = queue_offsets[0], queue_offsets[-1]
+    return f"messages {first} to {last} of {topic!r} queue {queue_id} were removed by a cleaner before they were read"

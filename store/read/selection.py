@@ -165,11 +165,11 @@ def in_queue_order(
         first = view.log.min_offset if first is None else first
         begin = max(selection.begin, view.queue.min_offset(first))
         reached = begin
-        removed: list[int] = []
+        removed = range(0)
         for unit in view.queue.units(begin, selection.end):
             if unit.queue_offset > reached:
                 if _begins_behind(view, reached):
-                    removed += reached, unit.queue_offset
+                    removed = range(removed.start if removed else reached, unit.queue_offset)
                 else:
                     on_damage(_missing_units(view, reached, unit.queue_offset))
             reached = unit.next_queue_offset
@@ -178,7 +178,7 @@ def in_queue_order(
             try:
                 message = view.message_of(unit)
             except MessageRemovedError:
-                removed += unit.queue_offset, unit.next_queue_offset
+                removed = range(removed.start if removed else unit.queue_offset, unit.next_queue_offset)
                 continue
             except CorruptError as error:
                 on_damage(error)
@@ -186,7 +186,7 @@ def in_queue_order(
             if criteria.matches_content(message):
                 yield message
         if removed:
-            (tell or say)(removed_units(view.queue.topic, view.queue.queue_id, min(removed), max(removed)))
+            (tell or say)(removed_units(view.queue.topic, view.queue.queue_id, removed))
 
 
 def _begins_behind(view: QueueView, queue_offset: int) -> bool:
