@@ -10,6 +10,7 @@ from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError,
 from rmqctl.store.answers.config_offsets import GROUP_TABLE, OffsetKey, is_own_group
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.config.homes import GROUPS, TOPICS
+from rmqctl.store.config.topic_names import is_brokers_own
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.store_files import StoreFiles
@@ -97,6 +98,17 @@ class KnownNames:
             return not self.files.queues.of_topics(topic.__eq__)
         except UnsupportedError:
             return False
+
+    def is_removed(self, topic: str) -> bool:
+        """Return whether a topic is gone as a broker deletes it: not configured and without a queue, while the log may
+        still hold its messages. The broker's own topics never are. UnreadableError."""
+        return not is_brokers_own(topic) and self.lacks_topic(topic)
+
+    def is_unconfigured(self, topic: str) -> bool:
+        """Return whether topics.json certainly does not name a topic that is not the broker's own or a light one."""
+        if self.topics is None or topic in self.topics or is_brokers_own(topic):
+            return False
+        return not topic.startswith(LMQ_PREFIX)
 
     def orphaned(self, owner: OffsetKey) -> str | None:
         """Return why nothing uses the offsets of `owner`; None where something may."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rmqctl.store.info.usage import StoreUsage
     from rmqctl.store.journal.log import Change
     from rmqctl.store.predict import Prediction
+    from rmqctl.store.predict.compatibility import VersionDifference
     from rmqctl.store.snapshot.snapshot import SnapshotReport, VerifyReport
 
 _END_OF_TIME = (1 << 63) - 1
@@ -116,6 +117,19 @@ class ReadableStore(AnsweringStore):
         from rmqctl.store.predict import predict
 
         return predict(self._files_at_rest(), broker, progress=progress)
+
+    def differences(self, version: str) -> list[VersionDifference]:
+        """Return what RocketMQ `version` ("4.9.8", "5.3.3" or "5.5.0") does otherwise with this store. UsageError for
+        another version."""
+        from rmqctl.store.predict.compatibility import differences
+
+        return differences(self.files, version)
+
+    def probable_version(self) -> str:
+        """Return the version that the files of the store come from, as far as they show it."""
+        from rmqctl.store.predict.compatibility import probable_version
+
+        return probable_version(self.files)
 
     def snapshot(
         self,

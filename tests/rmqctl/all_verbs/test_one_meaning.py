@@ -148,8 +148,8 @@ def test_a_dry_run_changes_nothing_and_asks_nothing(golden_store: GoldenStore) -
     """Nor does it need --yes where nobody can be asked; and with --yes it is a dry run all the same."""
     store = golden_store("crash")
     before = tree_state(store.parent)
-    # what is changed of groups needs groups: test_look_changes_nothing
-    assert {one[0] for one in CHANGES} | {"undo", "resume"} | CHANGING == {
+    # offsets need groups (test_look_changes_nothing), and purge a store that was closed (test_purge)
+    assert {one[0] for one in CHANGES} | {"undo", "resume", "purge"} | CHANGING == {
         name for name, command in commands() if option(command, "--dry-run") is not None
     }
     for change in CHANGES:
