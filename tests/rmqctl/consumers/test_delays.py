@@ -8,8 +8,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rmqctl import exit_codes
 from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_LOG_UNIT
+from rmqctl.store.methods import answers
 from tests.goldens import FOLDER, GoldenStore, truth
 from tests.opened import store_path
 from tests.rmqctl.damaging import damage_body
@@ -123,8 +126,28 @@ def _with_checkpoint(store: Path, **changed: int) -> None:
     path.write_bytes(TIMER_CHECKPOINT.struct.pack(*values.values()).ljust(4096, b"\0"))
 
 
-def test_what_is_not_on_the_wheel_yet_waits_too(golden_store: GoldenStore) -> None:
+def _days_after_it_was_due(days: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    due = max(int(one["properties"]["TIMER_OUT_MS"]) for one in truth("broker-real").messages if one["topic"] == TIMER)
+    monkeypatch.setattr(answers, "now_ms", lambda: due + days * 86_400_000)
+
+
+def test_a_broker_delivers_late_what_it_puts_on_the_wheel_when_it_starts(
+    golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = golden_store("broker-real")
+    _days_after_it_was_due(8, monkeypatch)
+    assert {row["state"] for row in _timed("-s", store)} == {"not-delivered"}
+    _with_checkpoint(store, last_timer_queue_offset=7, master_timer_queue_offset=7)
+    by_state: Counter[str] = Counter()
+    for row in _timed("-s", store):
+        by_state[row["state"]] += row["pending"]
+    # the wheel looks back 7 days; the 3 messages of the queue are put there whenever they were due
+    assert by_state == {"overdue": 3, "not-delivered": 2}
+
+
+def test_what_is_not_on_the_wheel_yet_waits_too(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = golden_store("broker-real")
+    _days_after_it_was_due(1, monkeypatch)
     expected = _timed("-s", store)
     size = TIMER_LOG_UNIT.size
     _with_checkpoint(store, last_timer_queue_offset=7, last_timer_log_flush_pos=7 * size, master_timer_queue_offset=7)
