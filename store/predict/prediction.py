@@ -144,7 +144,7 @@ class Start:
         self.loading = QueueLoading(files, rules, batch_topics)
         self.names = KnownNames.of(files)
         self.levels = files.config.delay_levels()
-        self.digest = Digest(self.levels, keys=False)
+        self.digest = Digest(self.levels, keys=False, refuses=False)
         table = files.queues
         sizes = table.consumequeue_file_size(), table.batch_file_size()
         self.queues = SimulatedQueues(files.layout, sizes, files.descriptors)
