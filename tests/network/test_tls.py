@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.consumer import Consumer
+from rmqctl.network.clients.encrypted import EncryptedSocket
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.clients.sockets import dial_encrypted
 from rmqctl.network.remoting.command import RemotingCommand
@@ -89,6 +91,25 @@ def test_our_verbs(served: Served, shown: Certificate, tmp_path: Path) -> None:
     (tmp_path / "none.pem").write_text("nothing")
     code, _, err = run("topics", "-n", served.namesrv, "--tls-ca", tmp_path / "none.pem")
     assert (code, "none.pem cannot be used for TLS" in err) == (2, True)
+
+
+def test_a_peer_that_is_gone_does_not_hide_why_the_handshake_failed() -> None:
+    class Tls:
+        def do_handshake(self) -> None:
+            raise ssl.SSLCertVerificationError("self-signed certificate")
+
+    class Context:
+        check_hostname = False
+
+        def wrap_bio(self, *_: object, **__: object) -> Tls:
+            return Tls()
+
+    class Gone:
+        def sendall(self, _: bytes) -> None:
+            raise BrokenPipeError
+
+    with pytest.raises(ssl.SSLCertVerificationError, match="self-signed"):
+        EncryptedSocket(Gone(), Context(), "127.0.0.1")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
