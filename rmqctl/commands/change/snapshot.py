@@ -44,7 +44,7 @@ Exit code 1: --verify found something that is not as in the manifest, or the cop
     help="Share blocks with the store until one of the two is written to, on file systems that can.",
 )
 @click.option("--hard-links", is_flag=True, help="Do not copy full commitlog files, give them a second name.")
-@dry_run_option.but(help="Say what the copy takes and what is in its way.")
+@dry_run_option
 @output_options
 def snapshot(
     store: StoreLocation,
