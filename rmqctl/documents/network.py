@@ -116,7 +116,7 @@ A producer tries a message up to three times within 3 s in all, on another broke
 compresses bodies from 4096 bytes on and gives each message a unique id. It starts once and ends once, and a process has
 one running producer for each group, name server and instanceName. Brokers know it from its first message on, by
 heartbeats every 30 s, until it ends. Routes are looked up every 30 s; a name server that is away leaves them as they
-are. An unknown topic has the queues of the default topic (createTopicKey) on all brokers, so that each of them makes it.
+are. An unknown topic has the queues of the default topic (createTopicKey) on all brokers, so that each makes it.
 Topic, size and body are checked before a server is asked. `ProducerSettings` has its settings, and `produce --setting
 NAME=VALUE` takes them by RocketMQ's names:
 
@@ -129,11 +129,13 @@ With `--latency-fault` (sendLatencyEnable) a broker that failed is avoided for 1
 brokers, one of them frozen, 16 messages in turn: 8 of them fail at their time-out without it, one with it. Where a
 message is to be tried elsewhere within its time, sendMsgMaxTimeoutPerRequest limits each attempt.
 
-`produce --order-key KEY` sends to the queue that Java's SelectMessageQueueByHash selects, and `@NAME` takes the key from
-a property of each message. A message is sent when the one before it is stored, so a key keeps its order within its
+`produce --order-key KEY` sends to the queue that Java's SelectMessageQueueByHash selects, and `@NAME` takes the key
+from a property of each message. A message is sent when the one before it is stored, so a key keeps its order within its
 queue. When the number of queues changes, a key may go to another queue; topics with an orderTopicConf keep theirs.
 `produce --from FILE --batch N` sends batches of at most N messages and 1,000,000 bytes, as RocketMQ's ListSplitter
-counts them. Delayed messages and those of retry topics are sent alone. `Producer.request` sends a message and gives the reply of its consumer, which sends that with
+counts them. Delayed messages and those of retry topics are sent alone.
+
+`Producer.request` sends a message and gives the reply of its consumer, which sends that with
 `Producer.reply`. A consumer shares the queues out with the other members of its group, as Java clients do it
 (`rmqctl.network.clients.allocate` has their strategies), and commits every 5 s and when it ends. It consumes the
 group's retry topic too, as a push consumer does: the single queue of that topic belongs to one of the members. Where

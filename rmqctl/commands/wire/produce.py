@@ -7,7 +7,6 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import click
 
 from rmqctl import exit_codes
-from rmqctl.flags.producer_options import producer_options
 from rmqctl.flags.options import (
     keep_going_option,
     message_options,
@@ -19,6 +18,7 @@ from rmqctl.flags.options import (
     topic_option,
     zone_option,
 )
+from rmqctl.flags.producer_options import producer_options
 from rmqctl.flags.types import DELAY_LEVEL, TIME
 from rmqctl.output.span import SPAN
 
