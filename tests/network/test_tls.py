@@ -57,7 +57,7 @@ def _answer(connection: socket.socket) -> RemotingCommand:
 def test_one_port_for_both(served: Served, shown: Certificate) -> None:
     dial = dial_encrypted(client_context(shown.certificate))
     large = bytes(range(256)) * 4_000
-    with Producer(served.namesrv, dial=dial) as encrypted, Producer(served.namesrv) as plain:
+    with Producer(served.namesrv, "tls", dial) as encrypted, Producer(served.namesrv) as plain:
         assert encrypted.send(Message("T", b"encrypted")).status == "SEND_OK"
         assert plain.send(Message("T", b"plain")).status == "SEND_OK"
         # more than a record, and than a socket takes at once; and many at a time
