@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError, UnsupportedError
 from rmqctl.store.answers.config_offsets import GROUP_TABLE, OffsetKey, is_own_group
 from rmqctl.store.config.config_files import read_config
+from rmqctl.store.config.config_start import why_unknown
 from rmqctl.store.config.homes import GROUPS, TOPICS
 from rmqctl.store.config.topic_names import is_brokers_own
 from rmqctl.store.files.layout import StoreLayout
@@ -83,6 +84,12 @@ class KnownNames:
     def of(cls, files: StoreFiles) -> KnownNames:
         """Return those of a store."""
         return cls(files, _read(lambda: known_groups(files.layout)), _read(lambda: known_topics(files.layout)))
+
+    def why_unknown(self) -> str:
+        """Return which of the two files names nothing, and why; only where one of them does."""
+        config = self.files.layout.config
+        unknown = [name for name, found in ((TOPICS, self.topics), (GROUPS, self.groups)) if found is None]
+        return "; ".join(why_unknown(config / name) for name in unknown)
 
     def lacks_group(self, group: str) -> bool:
         """Return whether the group is certainly not configured. Groups of light queues never are."""
