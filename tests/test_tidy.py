@@ -66,7 +66,7 @@ HOUSE = tuple(
     rmqctl.network.broker.transactions rmqctl.network.broker.send rmqctl.network.broker.delay
     rmqctl.network.broker.master_broker rmqctl.network.broker.maintenance rmqctl.network.broker
     rmqctl.network.clients rmqctl.network.clients.producing rmqctl.network.clients.producer
-    rmqctl.network.ha rmqctl.network
+    rmqctl.network.clients.push rmqctl.network.ha rmqctl.network
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.stores
     rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
