@@ -149,6 +149,50 @@ and certificates made for them seldom bear the addresses by which name servers k
 it must be made for the host or address that is dialled (subjectAltName, `IP:10.0.0.1` for an address), that of the name
 server as those of all brokers.
 
+`PushConsumer` hands every message to a callback, as RocketMQ's DefaultMQPushConsumer does; `consume --exec`,
+`--ordered` and `--broadcast` use it:
+
+```python
+from rmqctl.formats.message import Message
+from rmqctl.network.clients.producer import Producer
+from rmqctl.network.clients.push.listeners import ConsumeStatus
+from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
+from rmqctl.network.clients.push.settings import PushSettings
+from rmqctl.network.local import LocalBroker
+from rmqctl.store import MessageStore
+
+
+def pay(messages, context):
+    return ConsumeStatus.CONSUME_SUCCESS if messages[0].body == b"one" else ConsumeStatus.RECONSUME_LATER
+
+
+with MessageStore.open("push-store", "rw", create=True) as store, LocalBroker(store) as local:
+    with Producer(local.namesrv, dial=local.dial) as producer:
+        producer.send(Message("Orders", b"one"))
+    options = MemberOptions(begin="first", dial=local.dial)
+    settings = PushSettings(threads=4)
+    with PushConsumer(
+        local.namesrv, "paying", {"Orders": "*"}, pay, settings=settings, options=options
+    ) as consumer:
+        consumer.wait_to_the_end()
+        print(consumer.count)
+```
+
+- Only CONSUME_SUCCESS acknowledges. RECONSUME_LATER, None and exceptions send the message back: the broker delivers it
+  again after delay level 3 + n (10 s, 30 s, 1 min, ...), and makes a dead letter of it after `max_reconsume_times`
+  (-1: the group's 16). A broker that does not take it back gets it as a message of the retry topic; failing that, it is
+  consumed again after 5 s.
+- The offset that is committed is the smallest one without a verdict. A callback that runs longer than
+  `consume_timeout` (15 min) has its message sent back at level 3, and its late verdict does not count.
+- Pulls of a queue wait while it holds more than 1000 messages, 100 MiB or a span of 2000 offsets.
+- In order (`on_ordered`) queues are locked at their brokers, and locks renewed every 20 s. A failed message holds its
+  queue for `suspend_seconds` and is tried again. A member that gives up a queue unlocks it when its callback has ended,
+  or 20 s after the last renewal, as RocketMQ does.
+- With `broadcast` each member gets all messages, keeps its progress in
+  `~/.rocketmq_offsets/CLIENT_ID/GROUP/offsets.json`, as RocketMQ's clients do, and drops what fails.
+- Queues are shared out every 20 s, and at once when a broker says that members came or went (request 40).
+- `close` waits 30 s for callbacks that run (`close_seconds`); RocketMQ's default is not to wait.
+
 `tests/interop/test_real_broker.py` holds both against the real broker, `tests/interop/test_real_cluster.py` over a real
 broker and ours in one cluster, `tests/interop/test_encrypted.py` with TLS, `tests/interop/test_timed.py` with delivery
 times and stores that go from broker to broker.

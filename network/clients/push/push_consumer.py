@@ -125,6 +125,7 @@ class PushConsumer:
         self._rebalance = Rebalance(self._member, self._pulls, self._locks)
         self._rounds = 0
         self._first_round = threading.Event()
+        self._ends: dict[MessageQueue, int] | None = None
         self._is_started = False
 
     def _offsets(self, group: str) -> ProgressStore:
@@ -205,8 +206,7 @@ class PushConsumer:
                 self.commit()
                 self._leave()
         finally:
-            for held in self._member.queues.values():
-                held.is_dropped = True
+            self.abandon()
             self._send_back.close()
             self._client.close()
 
@@ -267,17 +267,27 @@ class PushConsumer:
         """Wait until all messages are consumed that the assigned queues had when they were assigned first, or the
         limit is reached. Retries that come later are not waited for. RemoteError where queues cannot be read for 30 s.
         """
-        self.wait(self._first_round.is_set)
-        ends = {queue: self._member.end_of(queue) for queue in self.queues}
+        self.wait(lambda: self.has_ended(to_the_end=True))
 
-        def is_over() -> bool:
-            now = time.monotonic()
-            for pulls in self._pulls.failing():
-                if pulls.problem is not None and now - pulls.failing_since > _FAILING_SECONDS:
-                    raise pulls.problem
-            return all(self._pulls.is_consumed(queue, end) for queue, end in ends.items())
+    def has_ended(self, *, to_the_end: bool) -> bool:
+        """Return whether the limit is reached or, with `to_the_end`, what `wait_to_the_end` waits for; errors as
+        there."""
+        if self._workers.wait_for_limit(0):
+            return True
+        if not to_the_end or not self._first_round.is_set():
+            return False
+        if self._ends is None:
+            self._ends = {queue: self._member.end_of(queue) for queue in self.queues}
+        now = time.monotonic()
+        for pulls in self._pulls.failing():
+            if pulls.problem is not None and now - pulls.failing_since > _FAILING_SECONDS:
+                raise pulls.problem
+        return all(self._pulls.is_consumed(queue, end) for queue, end in self._ends.items())
 
-        self.wait(is_over)
+    def abandon(self) -> None:
+        """Let no verdict count from now on: messages without one are consumed again by their next owner."""
+        for held in list(self._member.queues.values()):
+            held.is_dropped = True
 
     def __enter__(self) -> PushConsumer:
         try:
