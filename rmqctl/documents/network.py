@@ -171,9 +171,7 @@ with MessageStore.open("push-store", "rw", create=True) as store, LocalBroker(st
         producer.send(Message("Orders", b"one"))
     options = MemberOptions(begin="first", dial=local.dial)
     settings = PushSettings(threads=4)
-    with PushConsumer(
-        local.namesrv, "paying", {"Orders": "*"}, pay, settings=settings, options=options
-    ) as consumer:
+    with PushConsumer(local.namesrv, "paying", {"Orders": "*"}, pay, settings=settings, options=options) as consumer:
         consumer.wait_to_the_end()
         print(consumer.count)
 ```
