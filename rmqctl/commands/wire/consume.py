@@ -121,18 +121,12 @@ def consume(
     from rmqctl.network.clients.consumer import Consumer
     from rmqctl.network.clients.push.push_consumer import MemberOptions
 
-    if commit and group is None:
-        raise click.UsageError("--commit needs the group that is to have consumed the messages: -g GROUP")
-    if force and group is None:
-        raise click.UsageError("--force goes with -g GROUP")
-    if group is None and (send_back or push["command"] or push["ordered"] or push["broadcast"]):
-        raise click.UsageError("--exec, --ordered, --broadcast and --send-back need a group: -g GROUP")
+    is_push = bool(push["command"] or push["ordered"] or push["broadcast"])
+    _refuse_flags(group, commit, force=force, is_push=is_push, send_back=send_back)
     commits = group is not None if commit is None else commit
     name, joins = group or _ONLOOKER, group is not None
     allocate = allocation(strategy, topic, assign, room)
-    if push["command"] or push["ordered"] or push["broadcast"]:
-        if send_back:
-            raise click.UsageError("--send-back goes without --exec, --ordered and --broadcast")
+    if is_push:
         return _push(
             output,
             PushArguments(namesrv, name, topic, tag or "*", limit, **push),
@@ -178,6 +172,18 @@ def _flushed(messages: Iterator[StoredMessage], output: Output) -> Iterator[Stor
     for message in messages:
         yield message
         output.flush()
+
+
+def _refuse_flags(group: str | None, commit: bool | None, *, force: bool, is_push: bool, send_back: bool) -> None:
+    """UsageError for flags that need a group, or do not go together."""
+    if group is None and commit:
+        raise click.UsageError("--commit needs the group that is to have consumed the messages: -g GROUP")
+    if group is None and force:
+        raise click.UsageError("--force goes with -g GROUP")
+    if group is None and (is_push or send_back):
+        raise click.UsageError("--exec, --ordered, --broadcast and --send-back need a group: -g GROUP")
+    if is_push and send_back:
+        raise click.UsageError("--send-back goes without --exec, --ordered and --broadcast")
 
 
 def _sent_back(messages: Iterator[StoredMessage], consumer: Consumer) -> Iterator[StoredMessage]:
@@ -230,9 +236,9 @@ class PushArguments(NamedTuple):
 
 def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_the_end: bool) -> int:
     """Consume as a push consumer: print the messages, or hand each to a command."""
+    from rmqctl.commands.wire.pushed import DROPPABLE_RESULT_COLUMNS, RESULT_COLUMNS, CommandResults, PrintedMessages
+    from rmqctl.commands.wire.run_command import command_of
     from rmqctl.messages.listing import Listing, print_messages
-    from rmqctl.messages.pushed import DROPPABLE_RESULT_COLUMNS, RESULT_COLUMNS, CommandResults, PrintedMessages
-    from rmqctl.messages.run_command import command_of
     from rmqctl.network.clients.push.listeners import ConsumeStatus, OrderlyStatus
     from rmqctl.network.clients.push.push_consumer import PushConsumer
     from rmqctl.network.clients.push.settings import PushSettings

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.commands.wire.run_command import run_for_message
 from rmqctl.formats.properties import UNIQUE_KEY
-from rmqctl.messages.run_command import run_for_message
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
