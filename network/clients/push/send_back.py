@@ -9,6 +9,7 @@ from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.clients.channel import Dial
 from rmqctl.network.clients.producer import Producer
+from rmqctl.network.clients.producing.settings import ProducerSettings
 from rmqctl.network.clients.push.member import PushMember
 from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.network.remoting.fastjson import MessageQueue
@@ -76,7 +77,11 @@ class SendBack:
     def _made(self) -> Producer:
         with self._lock:
             if self._producer is None:
-                self._producer = Producer(self._namesrv, _INNER_GROUP, dial=self._dial)
+                # one for each member of this process, as for each client of RocketMQ's
+                instance = self._member.client.client_id.partition("@")[2]
+                settings = ProducerSettings(instance_name=instance)
+                self._producer = Producer(self._namesrv, _INNER_GROUP, self._dial, settings)
+                self._producer.start()
             return self._producer
 
     def close(self) -> None:
