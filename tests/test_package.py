@@ -81,6 +81,7 @@ CALLS = [
     Call("resume -s STORE", NOTHING),
     Call("recover -s STORE"),
     Call("repair -s STORE"),
+    Call("purge -s STORE -t TopicTest --dry-run"),
     Call("rebuild -s STORE --master in-process"),
     Call("clean -s STORE --older-than 1d --dry-run"),
     Call("truncate -s STORE --at 0 --dry-run"),
