@@ -77,18 +77,24 @@ class Allocator:
         return self._create(start_offset)
 
     def give_back(self, file: MappedFile) -> None:
-        """Remove a file that was taken and is not needed after all, and first those that were made to follow it."""
+        """Remove a file that was taken and is not needed after all, and first those that were made to follow it. What
+        cannot be removed now can be taken again."""
+        with self._condition:
+            self._ready = {file.start_offset: file, **self._ready}
         self._remove_ready()
-        _remove(file)
 
     def _remove_ready(self) -> None:
         """Remove the files that were not taken, the last one first."""
         with self._condition:
             del self._wanted[1:]
             self._condition.wait_for(lambda: not self._wanted or self._thread is None)
-            ready, self._ready, self._asked = self._ready, {}, None
-        for file in reversed(ready.values()):
-            _remove(file)
+            self._asked = None
+            while self._ready:
+                start_offset, file = next(reversed(self._ready.items()))
+                file.close()
+                io.remove(file.path)
+                del self._ready[start_offset]
+                io.flush_directory(file.path.parent)
 
     def _create(self, start_offset: int) -> MappedFile:
         path = self._log.path_of(start_offset)
@@ -101,7 +107,8 @@ class Allocator:
             try:
                 self._warm(file)
             except BaseException:
-                _remove(file)
+                file.close()
+                io.remove(file.path)
                 raise
         return file
 
@@ -143,9 +150,3 @@ class Allocator:
         if self._thread is not None:
             self._thread.join()
         self._remove_ready()
-
-
-def _remove(file: MappedFile) -> None:
-    file.close()
-    io.remove(file.path)
-    io.flush_directory(file.path.parent)

@@ -82,7 +82,7 @@ Exit code 1 says that there was no message."""
 @click.option("--exec", "command", metavar="CMD", help="Run CMD for each message; its exit status decides.")
 @click.option("--threads", type=click.IntRange(1, 1000), default=1, metavar="N", show_default=True,
               help="Commands of --exec at a time.")  # fmt: skip
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, metavar="SECONDS",
+@click.option("--timeout", type=SECONDS, default=900.0, metavar="SECONDS",
               show_default=True, help="Kill a command of --exec after this time.")  # fmt: skip
 @click.option("--max-retries", type=click.IntRange(0, LARGEST_INT), metavar="N",
               help="Retries before a message of --exec is a dead letter; as the group has it.")  # fmt: skip

@@ -19,7 +19,7 @@ from rmqctl.flags.options import (
     zone_option,
 )
 from rmqctl.flags.producer_options import producer_options
-from rmqctl.flags.types import DELAY_LEVEL, TIME
+from rmqctl.flags.types import DELAY_LEVEL, LARGEST_INT, TIME
 from rmqctl.output.span import SPAN
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ queues of its topic in turn, whatever queue it came from."""
 @click.option("--transaction", type=click.Choice(["commit", "rollback"]), help="Send it in a transaction that ends so.")
 @click.option("--group", default="rmqctl", metavar="GROUP", show_default=True, help="The producer's group.")
 @click.option("--order-key", metavar="KEY", help="Send to the queue of this key; @NAME takes property NAME (@KEYS).")
-@click.option("--batch", type=click.IntRange(1), metavar="N", help="With --from: send batches of at most N messages.")
+@click.option(
+    "--batch", type=click.IntRange(1, LARGEST_INT), metavar="N", help="With --from: send batches of at most N messages."
+)
 @producer_options
 @source_option
 @keep_going_option
