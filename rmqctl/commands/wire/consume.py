@@ -19,7 +19,7 @@ from rmqctl.flags.options import (
     topic_option,
     zone_option,
 )
-from rmqctl.flags.types import COUNT, LARGEST_INT, TIME
+from rmqctl.flags.types import COUNT, LARGEST_INT, SECONDS, TIME
 from rmqctl.formats.errors import NotFoundError
 
 if TYPE_CHECKING:
